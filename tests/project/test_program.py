@@ -9,8 +9,9 @@ from pathlib import Path
 
 from replitree.protocol.program import executor, life, puller
 from replitree.replica.table import activation, workers
-from replitree_verify import conversation, working
+from replitree_verify.process import working
 from replitree_verify.simulation import process
+from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
 
 RUN_BESIDE = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from replitree_verify.engine.small_search import Named
 from replitree_verify.merging import models as merging_models
 from replitree_verify.merging import mutants as merging_mutants
 from replitree_verify.moving import models as moving_models
@@ -19,7 +20,6 @@ from replitree_verify.rejoining import mutants as rejoining_mutants
 from replitree_verify.shared_tables import models as shared_models
 from replitree_verify.shared_tables import mutants as shared_mutants
 from replitree_verify.sharing import models, mutants
-from replitree_verify.small_search import Named
 from tests.project.source import ROOT, functions
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))

@@ -25,7 +25,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.mutation_scope import SCOPE_BYTES_MAX, partitions_to_list, scoped
 from replitree.protocol.state.pull import Place, Pointer
-from replitree_verify.disk import is_covered, mutated_content, rows_in
+from replitree_verify.world.disk import is_covered, mutated_content, rows_in
 
 PARTITIONS = ("a", "b", "c")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_verify.engine.small_search import patched
 from replitree_verify.openings.mutants import find_mutant
-from replitree_verify.small_search import patched
 from tests.storage.blob_providers import InMemory, open_all
 
 

@@ -28,8 +28,8 @@ from replitree.tablet.members.inspection import inspect, look_at
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.places import MemberPlace
 from replitree.tablet.members.replacing import replace_member
+from replitree_verify.engine.small_search import patched
 from replitree_verify.openings.mutants import find_mutant
-from replitree_verify.small_search import patched
 from tests.storage.blob_providers import do
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.tablet.machine import State, Words

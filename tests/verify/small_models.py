@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replitree_verify.small_search import Mutant, Searched
+from replitree_verify.engine.small_search import Mutant, Searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

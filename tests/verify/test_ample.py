@@ -10,21 +10,21 @@ import pytest
 
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import inserted_part, parse_part
-from replitree_verify.ample import Ample
-from replitree_verify.disk import Disk
-from replitree_verify.explore import explore
-from replitree_verify.futures import Futures
-from replitree_verify.history import Log
-from replitree_verify.initial import first_world
-from replitree_verify.local import MAKING
-from replitree_verify.model import Fault, Model
+from replitree_verify.engine.ample import Ample
+from replitree_verify.engine.explore import explore
+from replitree_verify.engine.futures import Futures
+from replitree_verify.engine.initial import first_world
+from replitree_verify.engine.moves import TREE, World
+from replitree_verify.engine.resources import Resources
+from replitree_verify.engine.space import Space
+from replitree_verify.engine.surroundings import Surroundings
 from replitree_verify.models import MODELS
-from replitree_verify.moves import TREE, World
-from replitree_verify.mutants import MUTANTS
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.outcomes.local import MAKING
 from replitree_verify.registry import compared, counterexample
-from replitree_verify.resources import Resources
-from replitree_verify.space import Space
-from replitree_verify.surroundings import Surroundings
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.history import Log
+from replitree_verify.world.model import Fault, Model
 from tests.verify.test_reduction import ends
 
 TIMES_FEWER_MIN = 10

@@ -9,12 +9,12 @@ import pytest
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree_verify.branches import Branch, Request, Scene, branches, can_apply_later, deliver
-from replitree_verify.disk import Disk, Folder
-from replitree_verify.initial import table_tree
-from replitree_verify.local import Here
-from replitree_verify.memory import Memory
-from replitree_verify.model import TABLE, Fault, Model, budget_of
+from replitree_verify.engine.initial import table_tree
+from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, can_apply_later, deliver
+from replitree_verify.outcomes.local import Here
+from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.memory import Memory
+from replitree_verify.world.model import TABLE, Fault, Model, budget_of
 
 R1 = Model("", "", (("r1", "r1"),), (), {}).replica("r1")
 EVERY_FAULT = frozenset(Fault)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput
-from replitree_verify.conversation import perform
 from replitree_verify.registry import explore
+from replitree_verify.traces.conversation import perform
 from tests.conftest import Golden
 
 FOLDER = Path(__file__).parent / "golden"

@@ -6,18 +6,18 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ANY_VERSION, Applied, Create, Delete, LogIndex
 from replitree.protocol.core.part_set import PartSet
-from replitree_verify.disk import Disk
-from replitree_verify.history import Log
-from replitree_verify.initial import table_tree
-from replitree_verify.invariants import (
+from replitree_verify.engine.initial import table_tree
+from replitree_verify.rules.invariants import (
     Look,
     log_and_queue_give_the_table,
     nobody_gives_up,
     parts_never_overlap,
     registered_parts_are_on_disk,
 )
-from replitree_verify.memory import Memory, State
-from replitree_verify.model import Model
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.history import Log
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import Model
 
 MODEL = Model("", "", (("r1", "r1"),), (), {})
 R1 = MODEL.replica("r1")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from replitree.protocol.program.stages import Stage, Then
-from replitree_verify import kernel as kernel_module
-from replitree_verify.kernel import END, Interner, Kernel, ProcedureFailed
+from replitree_verify.world import kernel as kernel_module
+from replitree_verify.world.kernel import END, Interner, Kernel, ProcedureFailed
 
 
 def sums(base: int) -> Stage:

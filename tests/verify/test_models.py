@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from replitree.protocol.core.part_set import PartSet
-from replitree_verify import local, mutations
-from replitree_verify.checker import Checker
-from replitree_verify.explore import explore
-from replitree_verify.model import Fault
+from replitree_verify.engine.checker import Checker
+from replitree_verify.engine.explore import explore
+from replitree_verify.engine.small_search import patched
 from replitree_verify.models import MODELS
-from replitree_verify.small_search import patched
+from replitree_verify.mutations import changes
+from replitree_verify.outcomes import local
+from replitree_verify.world.model import Fault
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {
@@ -167,7 +168,7 @@ def _assert_holds(name: str, pinned: tuple[int, int, int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["restart_anywhere", "detach_insert", "restore_crash", "lost_result"])
 def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares(name: str) -> None:
-    explored = explore(MODELS[name], {"tidy_up": mutations.forgetting_first})
+    explored = explore(MODELS[name], {"tidy_up": changes.forgetting_first})
     assert explored.violation is None
     assert explored.missing_probes == ()
 

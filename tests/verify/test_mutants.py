@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from replitree_verify.explore import explore
-from replitree_verify.invariants import NAMES
-from replitree_verify.model import Model
+from replitree_verify.engine.explore import explore
 from replitree_verify.models import MODELS
-from replitree_verify.mutants import MUTANTS
+from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.registry import counterexample
+from replitree_verify.rules.invariants import NAMES
+from replitree_verify.world.model import Model
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 STEPS = {

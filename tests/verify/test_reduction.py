@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from replitree_verify.checker import Checker
-from replitree_verify.explore import Explored, explore
-from replitree_verify.initial import first_world
-from replitree_verify.model import Fault, Model
+from replitree_verify.engine.checker import Checker
+from replitree_verify.engine.explore import Explored, explore
+from replitree_verify.engine.initial import first_world
+from replitree_verify.engine.moves import Expansion, World
+from replitree_verify.engine.space import Space
 from replitree_verify.models import MODELS
-from replitree_verify.moves import Expansion, World
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.space import Space
-from replitree_verify.trace import state_of
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.traces.trace import state_of
+from replitree_verify.world.model import Fault, Model
 
 SMALL: dict[str, dict[Fault, int]] = {
     "insert_one_token": {Fault.UNKNOWN: 1, Fault.CRASH: 1},

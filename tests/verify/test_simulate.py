@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree_verify import registry
-from replitree_verify.mutants import MUTANTS
+from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = range(16, 46)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from replitree_verify.mutants import MUTANTS
+from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.simulate import simulate_seed
 from replitree_verify.simulation.options import draw_options
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from replitree_verify.explore import explore
-from replitree_verify.initial import first_world
-from replitree_verify.model import Fault, Insert, Model
+from replitree_verify.engine.explore import explore
+from replitree_verify.engine.initial import first_world
+from replitree_verify.engine.moves import World
+from replitree_verify.engine.renaming import Renaming
+from replitree_verify.engine.space import Space
+from replitree_verify.engine.symmetry import Permutation, Symmetry
 from replitree_verify.models import MODELS
-from replitree_verify.moves import World
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.renaming import Renaming
-from replitree_verify.space import Space
-from replitree_verify.symmetry import Permutation, Symmetry
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.world.model import Fault, Insert, Model
 from tests.verify.test_reduction import ends
 
 NONE: dict[Fault, int] = {}

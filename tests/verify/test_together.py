@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from replitree_verify import threads
-from replitree_verify.explore import explore
-from replitree_verify.kernel import Stage
+from replitree_verify.engine.explore import explore
 from replitree_verify.models import MODELS
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.mutants_quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
-from replitree_verify.mutating import with_both
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.mutants.quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
+from replitree_verify.mutations.stages import with_both
+from replitree_verify.process import threads
+from replitree_verify.world.kernel import Stage
 from tests.verify.test_models import NIGHTLY
 
 TOGETHER = "together_merge_faults"

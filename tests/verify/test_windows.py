@@ -9,10 +9,10 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import BlockValue, GetEntry, encode_block, encode_entry
 from replitree.protocol.core.layout import Replica
-from replitree_verify.initial import table_tree
-from replitree_verify.model import TABLE
-from replitree_verify.past import remember
-from replitree_verify.windows import forgotten_between, forgotten_too_early, timed, with_clock
+from replitree_verify.engine.initial import table_tree
+from replitree_verify.world.model import TABLE
+from replitree_verify.world.past import remember
+from replitree_verify.world.windows import forgotten_between, forgotten_too_early, timed, with_clock
 
 REPLICA = Replica(TABLE, "r1")
 

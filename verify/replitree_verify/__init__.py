@@ -1,8 +1,9 @@
-"""The checker: the production procedures in every order (explorer), and in many random ones (simulator).
+"""The checker: the stages and procedures that ship in every order (explorer), and in many random ones (simulator).
 
-Neither has a model of the protocol of its own: both run the generators of `protocol/`, and the thin glue of `life`.
+Neither has a model of the protocol of its own: both run the generators of `replitree.protocol`.
 
-Reading path:  `life` (how threads string procedures together), `kernel` (procedures as values), `branches` (every way in
-which an effect ends), `steps` and `space` (moves of a state), `explore`; `invariants`, `mutants`, `models`; then `simulate`
-and `conversation`.  `packed` is apart: published models, without our procedures.  `registry` is what the command line calls.
+Reading path:  `process.working` (which threads there are), `world.kernel` (procedures as values), `outcomes.branches`
+(every way in which an effect ends), `outcomes.steps` and `engine.space` (moves of a state), `engine.explore`;
+`rules.invariants`, `mutants`, `models`; then `simulate` and `traces.conversation`.  `registry` is what the command line
+calls, with `beside` for the models that have a search of their own.
 """

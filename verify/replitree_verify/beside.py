@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
+from replitree_verify.engine.small_search import Mutant, Searched
 from replitree_verify.leases.model import Model as LeaseModel
 from replitree_verify.leases.model import explore as explore_lease
 from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
@@ -49,7 +50,6 @@ from replitree_verify.sharing.invariants import DESCRIPTIONS
 from replitree_verify.sharing.models import MODELS as SHARING
 from replitree_verify.sharing.mutants import MUTANTS as SHARING_MUTANTS
 from replitree_verify.sharing.search import search
-from replitree_verify.small_search import Mutant, Searched
 from replitree_verify.tablets.explore import explore as explore_tablet
 from replitree_verify.tablets.models import MODELS as TABLETS
 from replitree_verify.tablets.mutants import MUTANTS as TABLET_MUTANTS

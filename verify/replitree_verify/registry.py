@@ -14,20 +14,20 @@ from multiprocessing import get_context
 from typing import Any
 
 from replitree.errors import BadInput
-from replitree_verify.checker import Checker
-from replitree_verify.explore import Explored
-from replitree_verify.explore import explore as explore_model
-from replitree_verify.invariants import NAMES
-from replitree_verify.model import Model
+from replitree_verify.engine.checker import Checker
+from replitree_verify.engine.explore import Explored
+from replitree_verify.engine.explore import explore as explore_model
+from replitree_verify.engine.reductions import THEMES
+from replitree_verify.engine.small_search import patched
 from replitree_verify.models import MODELS
-from replitree_verify.mutant import Mutant
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.reductions import THEMES
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.mutants.mutant import Mutant
+from replitree_verify.rules.invariants import NAMES
 from replitree_verify.simulate import Run, simulate_seed, summed_up
 from replitree_verify.simulation.moving_mutants import MOVING_MUTANTS
 from replitree_verify.simulation.shared_mutants import SHARED_MUTANTS
-from replitree_verify.small_search import patched
-from replitree_verify.trace import state_of, trace_of
+from replitree_verify.traces.trace import state_of, trace_of
+from replitree_verify.world.model import Model
 
 
 @dataclass(frozen=True, slots=True)

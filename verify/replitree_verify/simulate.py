@@ -22,12 +22,9 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId, LogIndex
 from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
-from replitree_verify.disk import Disk
-from replitree_verify.initial import table_tree
-from replitree_verify.kernel import Stage
-from replitree_verify.memory import State
-from replitree_verify.model import TABLE
-from replitree_verify.reading import NotShown, Shown, Told
+from replitree_verify.engine.initial import table_tree
+from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process.reading import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.moving_options import draw_moving
@@ -38,8 +35,11 @@ from replitree_verify.simulation.shared_disk import SharedDisk
 from replitree_verify.simulation.shared_table import SharedTable
 from replitree_verify.simulation.store_options import StoreOptions, draw_store, patient
 from replitree_verify.simulation.waits import Read
-from replitree_verify.steps import Turn
-from replitree_verify.trace import line_of
+from replitree_verify.traces.trace import line_of
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.memory import State
+from replitree_verify.world.model import TABLE
 
 LIVENESS = 600 * SECOND
 """How long a healed cluster has to agree and to acknowledge everything, at least."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from replitree_published.bridge.mapping import Follower, Mapping, NoState
-from replitree_verify.ample import Ample
-from replitree_verify.explore import way_to, whole_step
-from replitree_verify.initial import first_world
-from replitree_verify.kernel import Stage
-from replitree_verify.model import TABLE, Model
-from replitree_verify.moves import TREE, Expansion, Found, World
-from replitree_verify.reading import Shown, ShowRows, Told
-from replitree_verify.space import Space
+from replitree_verify.engine.ample import Ample
+from replitree_verify.engine.explore import way_to, whole_step
+from replitree_verify.engine.initial import first_world
+from replitree_verify.engine.moves import TREE, Expansion, Found, World
+from replitree_verify.engine.space import Space
+from replitree_verify.process.reading import Shown, ShowRows, Told
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.model import TABLE, Model
 
 Seen: TypeAlias = tuple[int, tuple[int, ...]]
 """What a mapping looks at in a state, by numbers: the tree, and what clients were told."""

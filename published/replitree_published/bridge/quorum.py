@@ -36,9 +36,9 @@ from replitree_published.bridge.mapping import Answers, Mapping, NoState
 from replitree_published.packed import quorum_queues as model
 from replitree_published.packed.bits import put
 from replitree_published.packed.quorum_queues import RECORDS_MAX, QuorumQueueLimits
-from replitree_verify.disk import requests_in
-from replitree_verify.history import Log
-from replitree_verify.reading import Shown, ShowRows
+from replitree_verify.process.reading import Shown, ShowRows
+from replitree_verify.world.disk import requests_in
+from replitree_verify.world.history import Log
 
 
 class Quorum(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from replitree_published.bridge.pieces import Holding, Pieces
 from replitree_published.packed import replication_log as log_of
 from replitree_published.packed import replication_queues as model
 from replitree_published.packed.replication_log import QueueLimits
-from replitree_verify.history import Log
+from replitree_verify.world.history import Log
 
 RECORDS = 12
 """Entries for which there is room: more than any model has."""

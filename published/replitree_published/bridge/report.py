@@ -27,11 +27,11 @@ from replitree_published.bridge.replication import REPLICATION
 from replitree_published.bridge.simulated import follow_seed
 from replitree_published.bridge.traces import read_traces
 from replitree_published.packed.quorum_queues import RECORDS_MAX
-from replitree_verify.kernel import Stage
-from replitree_verify.model import Model
 from replitree_verify.models import MODELS
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.trace import trace_of
+from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.traces.trace import trace_of
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.model import Model
 
 NOT_FOLLOWED = "the table is restored, a replica is declared good by hand, or its log goes on below a second parent"
 NOT_QUORUM = "the mapping onto quorums is for up to 3 inserts and replicas, and nothing is dropped or declared lost"

@@ -2,7 +2,7 @@
 
 These are the published models of the protocol (log cleaning, replication with merges, quorum inserts), as they were published
 and in a second version with their defects mended.  They know nothing of our procedures: those are explored by
-`replitree_verify.explore`. What they give: the whole space of sizes that the procedures' explorer can't reach, and
+`replitree_verify.engine.explore`. What they give: the whole space of sizes that the procedures' explorer can't reach, and
 figures that other checkers find too.
 
 Reading path:  `model` (what a model is), `bits`, `truncate_log` (the simplest one), `plain` (the search, as plain as it can

@@ -11,9 +11,9 @@ from replitree_published.bridge.explored import Followed, follow_model
 from replitree_published.bridge.mapping import Mapping
 from replitree_published.bridge.quorum import QUORUM
 from replitree_published.bridge.replication import REPLICATION
+from replitree_verify.engine.resources import Resources
 from replitree_verify.models import MODELS
-from replitree_verify.mutants import MUTANTS
-from replitree_verify.resources import Resources
+from replitree_verify.mutants.catalog import MUTANTS
 
 MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION, QUORUM)}
 

@@ -22,9 +22,9 @@ from replitree_published.bridge.replication import RECORDS, REPLICATION, Shared,
 from replitree_published.bridge.report import bridge_model, why_not_followed
 from replitree_published.packed.replication_log import DROP, LOSE, PART
 from replitree_verify.models import MODELS
-from replitree_verify.mutants_lost import ASKING
-from replitree_verify.mutating import with_others
-from replitree_verify.mutations_table import Patches
+from replitree_verify.mutants.lost import ASKING
+from replitree_verify.mutations.stages import with_others
+from replitree_verify.mutations.table import Patches
 from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
 
 DONE = {"Bring", "Execute"}

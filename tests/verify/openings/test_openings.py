@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_verify.engine.small_search import search_all
 from replitree_verify.openings import members
 from replitree_verify.openings.models import LIMITS, MODELS
 from replitree_verify.openings.mutants import MUTANTS, find_mutant
 from replitree_verify.openings.scene import Scene
 from replitree_verify.openings.search import rules_of, search
-from replitree_verify.small_search import search_all
 from tests.verify.small_models import SmallModels
 
 OPENINGS = SmallModels(

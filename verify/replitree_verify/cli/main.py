@@ -117,7 +117,7 @@ def explore(
 def reductions(models: Models = None, as_json: Json = False) -> int:
     """Count the states of models by how many are left out; by default of those of quorums and reads."""
     from replitree_verify import registry
-    from replitree_verify.reductions import compare
+    from replitree_verify.engine.reductions import compare
 
     compared = [compare(model) for model in map(registry.find_model, models or registry.compared())]
     found = [_plain(each) | {"times_fewer": round(each.times_fewer, 1)} for each in compared]

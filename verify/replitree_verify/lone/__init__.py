@@ -2,4 +2,8 @@
 
 It runs the production code, `BlobStore` and all below it, once for every order in which the requests of two processes, a copy
 that takes the place's place, and lost answers may come.
+
+Imports: `engine.small_search`.
+
+Changes: with `BlobStore`; its counts are pinned.
 """

@@ -8,7 +8,7 @@ from replitree.tablet.group import admission, openings, store
 from replitree.tablet.group.admission import Admission, Standing
 from replitree.tablet.group.member import Done, Failed
 from replitree.tablet.members.store_state import StoredState
-from replitree_verify.small_search import mutant_of
+from replitree_verify.engine.small_search import mutant_of
 
 
 def _nothing_paid(_: StoredState) -> Done:

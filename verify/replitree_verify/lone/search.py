@@ -15,10 +15,10 @@ from replitree.tablet.members.opening import AdmittedMember, OpenMembers
 from replitree.tablet.members.state import DirectoryState, encode_state
 from replitree.tablet.members.store import BlobStore
 from replitree.tablet.members.store_state import STATE_KEY
+from replitree_verify.engine.small_search import Mutant, Searched, patched
 from replitree_verify.lone.choices import Choices, every_way
 from replitree_verify.lone.model import ASKED, INCARNATION, QUORUM, Model, blob_of
 from replitree_verify.lone.shelf import AtOnce, Objects, Shelf
-from replitree_verify.small_search import Mutant, Searched, patched
 
 
 def search(model: Model, mutant: Mutant | None = None) -> Searched:

@@ -19,9 +19,9 @@ from replitree.protocol.shares.share import DeleteObjects, ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.registration import View
+from replitree_verify.engine.small_search import Mutant
 from replitree_verify.merging import tasks
 from replitree_verify.merging.tasks import DONE, AwaitThere
-from replitree_verify.small_search import Mutant
 
 _BRING_OWN, _PUBLISH_RESULT, _FETCH_RESULT = making.bring_own, making.publish_result, making.fetch_result
 _LET_GO_OF = letting_go.let_go_of

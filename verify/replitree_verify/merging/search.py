@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 from replitree_verify.merging.invariants import in_the_end, violations
 from replitree_verify.merging.scene import MergeScene
 from replitree_verify.merging.world import Model
-from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 
 STUCK = "STUCK: somebody waits for what nobody will do"
 AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]

@@ -1,8 +1,14 @@
-"""The models: which worlds are explored.  Each file is one theme; `MODELS` has them all by name."""
+"""The models: which worlds are explored.
+
+Each file is one theme; `MODELS` has them all by name.
+
+Imports: `world`.
+
+Changes: a changed count without a changed protocol is a finding; `tests/verify/pins_*.py` has the counts.
+"""
 
 from __future__ import annotations
 
-from replitree_verify.model import Model
 from replitree_verify.models import (
     clean,
     combined,
@@ -25,6 +31,7 @@ from replitree_verify.models import (
     results,
     roll,
 )
+from replitree_verify.world.model import Model
 
 MODELS: dict[str, Model] = {
     model.name: model

@@ -6,7 +6,7 @@ inactive replica be one entry behind.
 
 from __future__ import annotations
 
-from replitree_verify.model import Duty, Fault, Insert, Model
+from replitree_verify.world.model import Duty, Fault, Insert, Model
 
 THREE = (("r1", "r1"), ("r2", "r2"), ("r3", "r3"))
 BOTH = ("r1", "r2")

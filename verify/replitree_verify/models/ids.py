@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.model import Ask, Duty, Fault, Insert, Model
 from replitree_verify.models.insert import TWO
+from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model
 
 BOTH = ("r1", "r2")
 FIRST, SECOND = Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))

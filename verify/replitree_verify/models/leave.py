@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replitree_verify.model import Duty, Fault, Insert, Model
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
+from replitree_verify.world.model import Duty, Fault, Insert, Model
 
 OPERATED = (*TWO, ("op", "op"))
 AWAY = ("r1 ins 1", "r2 life", "stop r2", "r1 ins 2", "r1 ins 3", "r1")

@@ -10,9 +10,9 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEntry
-from replitree_verify.model import Ask, Duty, Fault, Insert, Model, Proposal
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
+from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 ALL = ("r1", "r2", "r3")

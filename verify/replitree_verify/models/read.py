@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.model import Ask, Duty, Fault, Insert, Model, Proposal, Read
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.pull import INSERT
+from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal, Read
 
 BOTH = ("r1", "r2")
 TWO_INSERTS = (*INSERT, Insert("r1", ((2, "b"),)))

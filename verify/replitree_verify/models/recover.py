@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry, MutateEntry
-from replitree_verify.model import Ask, Duty, Fault, Insert, Model, Proposal
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
+from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 CLEAN = Duty("r1", "clean", KEEP)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
-from replitree_verify.model import Ask, Duty, Fault, Kill, Model, Proposal
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.merge import BOTH
 from replitree_verify.models.mutate import ONE_PART
+from replitree_verify.world.model import Ask, Duty, Fault, Kill, Model, Proposal
 
 MERGES = (Proposal("r1", ("all_0_0_0",)), Proposal("r1", ("all_0_0_1",)))
 MERGED = ("r1 lead1", "r1", "r1 lead2", "r1")

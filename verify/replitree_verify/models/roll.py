@@ -8,9 +8,9 @@ from __future__ import annotations
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree.protocol.core.layout import PARENT_ENTRIES
-from replitree_verify.model import Ask, Duty, Fault, Insert, Model, Proposal
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.replaced import RIVALS
+from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 FIRST = Insert("r1", ((1, "a"),))

@@ -19,7 +19,6 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree_verify.kernel import ProcedureFailed
 from replitree_verify.moving.tasks import (
     Activate,
     AwaitActive,
@@ -36,6 +35,7 @@ from replitree_verify.moving.tasks import (
 )
 from replitree_verify.moving.world import WRITTEN_BY, Disk, Machine, Note, World, files_of, shares_in
 from replitree_verify.shared_tables.tasks import TABLE
+from replitree_verify.world.kernel import ProcedureFailed
 
 
 def told_at_once(machine: Machine, name: str, effect: Any) -> tuple[Any, Machine] | None:

@@ -22,12 +22,12 @@ from replitree.protocol.shares.share import (
     PutObjects,
     ShareId,
 )
-from replitree_verify.kernel import Kernel, ProcedureFailed
 from replitree_verify.moving.disk import act, can_act, told_at_once
 from replitree_verify.moving.tasks import live, work_notes_off
 from replitree_verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, Model, Process, Thread, World, shares_in
 from replitree_verify.shared_tables.scene import short
 from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, clean, replica_of
+from replitree_verify.world.kernel import Kernel, ProcedureFailed
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]

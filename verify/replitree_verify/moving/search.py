@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 from replitree_verify.moving.invariants import in_the_end, violations
 from replitree_verify.moving.scene import Scene
 from replitree_verify.moving.world import Model, World
-from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 
 
 def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:

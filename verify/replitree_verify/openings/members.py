@@ -18,10 +18,10 @@ from replitree.tablet.group.admission import (
     serve,
 )
 from replitree.tablet.group.member import Contents, Done, FenceIs, Holdings
-from replitree_verify.kernel import Interner
 from replitree_verify.openings.model import EXCHANGED, INCARNATIONS, NEW, Model
 from replitree_verify.openings.world import AWAY, COPIES, HEARD, LOST, SENT, SWAPS, World
 from replitree_verify.tablets.forgetting import is_dead
+from replitree_verify.world.kernel import Interner
 
 Message = tuple[Admission | None, Question]
 Step = tuple[str, World]

@@ -11,7 +11,7 @@ from replitree.tablet.group.admission import Admission, Admit, Remember, Rules, 
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Done, Failed
 from replitree.tablet.group.openings import AskEach, Opening
-from replitree_verify.small_search import Mutant, mutant_of
+from replitree_verify.engine.small_search import Mutant, mutant_of
 
 _obstacles_of = admission.obstacles_of
 _refusal, _ask_fit, _doubt = admission.refusal, openings._ask_fit, openings._doubt  # noqa: SLF001 - mutants reach into what they break

@@ -18,7 +18,6 @@ from replitree.tablet.group.member import Done, Failed, Request
 from replitree.tablet.group.openings import AskAdmitted, AskEach, LookAgain, Opening
 from replitree.tablet.group.quorum import Ask
 from replitree.tablet.group.replacing import NameIt, Replacement
-from replitree_verify.kernel import END, Interner, Kernel
 from replitree_verify.openings.invariants import broken_acknowledgement, broken_reading
 from replitree_verify.openings.lives import (
     Acknowledged,
@@ -48,6 +47,7 @@ from replitree_verify.openings.world import (
     Position,
     World,
 )
+from replitree_verify.world.kernel import END, Interner, Kernel
 
 LOST_ANSWER = Failed("its answer was lost")
 SILENT = Failed("it is silent")

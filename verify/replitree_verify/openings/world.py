@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replitree_verify.kernel import END
+from replitree_verify.world.kernel import END
 
 IDLE = -1
 """The place of who has not begun."""

@@ -11,7 +11,7 @@ from replitree.protocol.execute.making import Making
 from replitree.protocol.shares import letting_go, uploading
 from replitree.protocol.shares.share import ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree_verify.small_search import Mutant
+from replitree_verify.engine.small_search import Mutant
 
 _PUBLISH_RESULT = making.publish_result
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from replitree_verify.engine.small_search import STATES_MAX, Mutant, Searched
 from replitree_verify.merging import search as merging
 from replitree_verify.merging.world import Model
 from replitree_verify.prepared.invariants import in_the_end
 from replitree_verify.prepared.scene import PreparedScene
-from replitree_verify.small_search import STATES_MAX, Mutant, Searched
 
 
 def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:

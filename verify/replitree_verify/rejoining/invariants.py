@@ -8,7 +8,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.rejoining.tasks import LATER, ONE, OPEN, PART, TABLE, is_remade, replica_of
 from replitree_verify.rejoining.world import World
-from replitree_verify.stored_shares import marks_of
+from replitree_verify.rules.stored_shares import marks_of
 
 DESCRIPTIONS = {
     "HELD": "what the replica has registered is on the disk of the process that was added to the table last",

@@ -9,8 +9,8 @@ from replitree.protocol.core import epochs, layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.membership import table
 from replitree.protocol.shares.share import LetGo
-from replitree_verify.mutations_long import BeginsAnew
-from replitree_verify.small_search import Mutant
+from replitree_verify.engine.small_search import Mutant
+from replitree_verify.mutations.longlife import BeginsAnew
 
 _NOTED = epochs.Noted
 

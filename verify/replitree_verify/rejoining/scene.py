@@ -25,11 +25,11 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.state.counted import QuorumValue, encode_quorum
-from replitree_verify.kernel import END, Kernel, ProcedureFailed
 from replitree_verify.rejoining import tasks
 from replitree_verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, SHARE, TABLE
 from replitree_verify.rejoining.world import HELPER, Model, Seat, World
 from replitree_verify.shared_tables.scene import short
+from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 
 Step = tuple[str, World]
 SESSIONS_MAX = 8

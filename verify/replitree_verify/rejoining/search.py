@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 from replitree_verify.rejoining.invariants import violations
 from replitree_verify.rejoining.scene import Scene
 from replitree_verify.rejoining.world import Model, World
-from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 
 
 def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:

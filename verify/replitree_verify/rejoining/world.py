@@ -13,8 +13,8 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import Epoch
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.kernel import END
-from replitree_verify.small_search import spent
+from replitree_verify.engine.small_search import spent
+from replitree_verify.world.kernel import END
 
 OPERATOR = "operator"
 """The seat that drops the replica, or makes the table anew."""

@@ -18,10 +18,10 @@ from replitree.protocol.shares import letting_go, owning, sharing
 from replitree.protocol.shares.share import DeleteObjects, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import NameShares, PutShares, SharedPart, Sharer, SharesOf
 from replitree.protocol.state import registration
+from replitree_verify.engine.small_search import Mutant
 from replitree_verify.shared_tables import tasks
 from replitree_verify.shared_tables.mutants_borrowed import BORROWED_MUTANTS
 from replitree_verify.shared_tables.mutants_recovering import RECOVERING_MUTANTS
-from replitree_verify.small_search import Mutant
 
 _OWNING, _COMMITTED, _LOOK = owning._owning, sharing._committed, owning._look  # noqa: SLF001 - what is broken here
 _Standing = owning._Standing  # noqa: SLF001

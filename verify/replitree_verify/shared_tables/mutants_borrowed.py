@@ -11,7 +11,7 @@ from replitree.protocol.rescue import restore, restore_shared
 from replitree.protocol.shares import letting_go, owning, sharing
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
-from replitree_verify.small_search import Mutant
+from replitree_verify.engine.small_search import Mutant
 
 _OWN, _OWN_REGISTERED, _LOOK, _MARKS = owning.own, owning._own_registered, owning._look, restore_shared.marks  # noqa: SLF001
 _LET_GO_OF_ALL = letting_go.let_go_of_all

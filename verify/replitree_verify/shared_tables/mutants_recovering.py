@@ -6,8 +6,8 @@ from typing import Any
 
 from replitree.protocol.core.effects import Procedure
 from replitree.protocol.shares.share_effects import Sharer
+from replitree_verify.engine.small_search import Mutant
 from replitree_verify.shared_tables import recovering
-from replitree_verify.small_search import Mutant
 
 
 def _as_on_disks(_sharer: Sharer, procedure: Procedure[Any]) -> Procedure[Any]:

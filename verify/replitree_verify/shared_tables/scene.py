@@ -32,7 +32,6 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree_verify.kernel import END, Kernel, ProcedureFailed
 from replitree_verify.shared_tables.restoring import wiped
 from replitree_verify.shared_tables.tasks import (
     CONTENT,
@@ -47,6 +46,7 @@ from replitree_verify.shared_tables.tasks import (
     replica_of,
 )
 from replitree_verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
+from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]

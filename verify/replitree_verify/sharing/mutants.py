@@ -23,12 +23,12 @@ from replitree.protocol.shares.share import (
     ShareOwner,
     Sharing,
 )
+from replitree_verify.engine.small_search import Mutant
 from replitree_verify.sharing import tasks
 from replitree_verify.sharing.mutants_fsck import FSCK_MUTANTS
 from replitree_verify.sharing.mutants_history import HISTORY_MUTANTS
 from replitree_verify.sharing.mutants_own import OWN_MUTANTS
 from replitree_verify.sharing.mutants_upload import UPLOAD_MUTANTS
-from replitree_verify.small_search import Mutant
 
 _TAKE_OVER, _LET_GO, _WRITE, _WORK_OFF = share.take_over, share.let_go, share.write_share, share.work_off
 

@@ -18,7 +18,7 @@ from replitree.protocol.rescue.fsck_look import Checking, FsckLook, Listing, Lis
 from replitree.protocol.rescue.fsck_repair import Repair
 from replitree.protocol.shares import share
 from replitree.protocol.shares.share import DeleteObjects, LetGo, ObjectsInDoubt, ShareId, ShareOwner
-from replitree_verify.small_search import mutant_of
+from replitree_verify.engine.small_search import mutant_of
 
 _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
 

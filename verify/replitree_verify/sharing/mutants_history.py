@@ -19,7 +19,7 @@ from replitree.protocol.shares.share import (
     ShareOwner,
     Sharing,
 )
-from replitree_verify.small_search import Mutant
+from replitree_verify.engine.small_search import Mutant
 
 _TAKE_OVER = share.take_over
 

@@ -11,8 +11,8 @@ from replitree.protocol.rescue.fsck_look import SeenReplica
 from replitree.protocol.shares import own_marks
 from replitree.protocol.shares.share import ObjectsInDoubt, ShareId
 from replitree.protocol.shares.share_effects import Sharer
+from replitree_verify.engine.small_search import mutant_of
 from replitree_verify.sharing import own_tasks
-from replitree_verify.small_search import mutant_of
 
 
 def _absent_is_unused(

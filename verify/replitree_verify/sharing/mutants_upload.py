@@ -10,7 +10,7 @@ from replitree.protocol.rescue.fsck_look import FsckLook, SeenReplica
 from replitree.protocol.shares import uploading
 from replitree.protocol.shares.share import ObjectsThere, ShareId, Sharing
 from replitree.protocol.shares.share_effects import Sharer
-from replitree_verify.small_search import mutant_of
+from replitree_verify.engine.small_search import mutant_of
 
 
 def _looks_at_nothing(_sharer: Sharer, _shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere]:

@@ -21,11 +21,11 @@ from replitree.protocol.shares.share import (
     ObjectsThere,
     PutObjects,
 )
-from replitree_verify.kernel import END, Kernel, ProcedureFailed, Stage
 from replitree_verify.sharing.checking import grown_older, harm_of, new_names, perform
 from replitree_verify.sharing.disk_tasks import check, tidy
 from replitree_verify.sharing.tasks import TABLE, clean, replica_of
 from replitree_verify.sharing.world import CLEANER, PIECES, SESSION, UNANSWERED, Fault, Model, Seat, Step, World, spend
+from replitree_verify.world.kernel import END, Kernel, ProcedureFailed, Stage
 
 COUNTED = ("write", "receive", "finish")
 """Tasks that are told the number of the attempt."""

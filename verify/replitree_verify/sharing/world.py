@@ -12,8 +12,8 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.kernel import END, Stage
-from replitree_verify.small_search import spent
+from replitree_verify.engine.small_search import spent
+from replitree_verify.world.kernel import END, Stage
 
 PIECES = 2
 SESSION = 1

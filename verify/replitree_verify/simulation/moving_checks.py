@@ -17,9 +17,9 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree_verify.model import TABLE
 from replitree_verify.simulation.moving_options import Place
 from replitree_verify.simulation.shared_disk import SharedDisk
+from replitree_verify.world.model import TABLE
 
 EARLY_ENDS = ("session ended", "crash", "mover closed", "move in doubt", "move broken off")
 """Probes of what ends a claim before the part has moved, or its activation takes it back."""

@@ -26,10 +26,6 @@ from replitree.protocol.shares.moving import (
     ToShare,
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
-from replitree_verify.disk import Disk
-from replitree_verify.kernel import Stage as StageFunction
-from replitree_verify.memory import Memory
-from replitree_verify.model import TABLE
 from replitree_verify.moving.tasks import LoseRows
 from replitree_verify.simulation import shared_process
 from replitree_verify.simulation.moving_life import Misplaced, MoveEnded, NextMove, move_next
@@ -39,6 +35,10 @@ from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.shared_disk import SharedDisk
 from replitree_verify.simulation.shared_process import SharedProcess
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Stage as StageFunction
+from replitree_verify.world.memory import Memory
+from replitree_verify.world.model import TABLE
 
 _ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
 _ELSEWHERE = (FindShare, BringRows)

@@ -27,9 +27,9 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
-from replitree_verify.disk import Disk, requests_in
-from replitree_verify.history import Log
-from replitree_verify.invariants import (
+from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process.reading import Shown, ShowRows, Told
+from replitree_verify.rules.invariants import (
     READS,
     SEAT_READS,
     Invariant,
@@ -44,9 +44,7 @@ from replitree_verify.invariants import (
     revealed_parts_are_registered,
     somebody_is_good,
 )
-from replitree_verify.memory import Memory
-from replitree_verify.model import TABLE, Ask, Duty, Insert, Model
-from replitree_verify.quorum_rules import (
+from replitree_verify.rules.quorum import (
     acknowledged_inserts_are_settled,
     failed_at,
     failed_between,
@@ -54,8 +52,10 @@ from replitree_verify.quorum_rules import (
     quorums_end_once,
     settled_rows_are_on_enough_disks,
 )
-from replitree_verify.reading import Shown, ShowRows, Told
-from replitree_verify.steps import Turn
+from replitree_verify.world.disk import Disk, requests_in
+from replitree_verify.world.history import Log
+from replitree_verify.world.memory import Memory
+from replitree_verify.world.model import TABLE, Ask, Duty, Insert, Model
 
 
 class Violated(Exception):

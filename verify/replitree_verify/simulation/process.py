@@ -18,25 +18,25 @@ from replitree.protocol.core.entries import Command
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import executor, life, puller
 from replitree.protocol.program.stages import Then
-from replitree_verify import longlife, quorums, threads
-from replitree_verify.branches import Request
-from replitree_verify.closing import after_close
-from replitree_verify.disk import Disk
-from replitree_verify.kernel import Conversation
-from replitree_verify.kernel import Stage as StageFunction
-from replitree_verify.local import Here, cancelled, perform_local
-from replitree_verify.memory import Memory, State
-from replitree_verify.model import TABLE, me_of, seat_of
-from replitree_verify.probes import Seen, probes_of
-from replitree_verify.quorums import AwaitDecided
-from replitree_verify.reading import ShowRows
+from replitree_verify.outcomes.branches import Request
+from replitree_verify.outcomes.closing import after_close
+from replitree_verify.outcomes.local import Here, cancelled, perform_local
+from replitree_verify.outcomes.steps import Turn
+from replitree_verify.probes.catalog import Seen, probes_of
+from replitree_verify.process import longlife, quorums, threads
+from replitree_verify.process.quorums import AwaitDecided
+from replitree_verify.process.reading import ShowRows
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree_verify.simulation.observer import Observer
 from replitree_verify.simulation.options import MS, SECOND
 from replitree_verify.simulation.spoiled import half_done, with_other_bytes
 from replitree_verify.simulation.waits import Read
-from replitree_verify.steps import Turn
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Conversation
+from replitree_verify.world.kernel import Stage as StageFunction
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import TABLE, me_of, seat_of
 
 RETRY = 300 * MS
 RETRIES = 20_000

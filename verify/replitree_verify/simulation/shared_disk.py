@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from replitree.protocol.core.effects import StagingId
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.disk import Disk, Folder
+from replitree_verify.world.disk import Disk, Folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from replitree.protocol.shares.share import work_off
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.fetch import refetch
 from replitree.protocol.state.work_mark import give_up_left
-from replitree_verify import threads
-from replitree_verify.longlife import AwaitTurn
+from replitree_verify.process import threads
+from replitree_verify.process.longlife import AwaitTurn
+from replitree_verify.process.threads import AwaitLack, Mended
 from replitree_verify.simulation.shared_disk import Left
-from replitree_verify.threads import AwaitLack, Mended
 
 STORE_ID = "the store"
 

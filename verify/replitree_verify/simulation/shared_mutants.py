@@ -11,11 +11,11 @@ from replitree.protocol.membership import table
 from replitree.protocol.program import life_in_store
 from replitree.protocol.shares import owning
 from replitree.protocol.shares.share import DeleteObjects
+from replitree_verify.engine.small_search import Mutant
 from replitree_verify.shared_tables import mutants as of_models
 from replitree_verify.simulation import shared_disk, shared_process
 from replitree_verify.simulation.shared_disk import SharedDisk
 from replitree_verify.simulation.shared_life import ListDetached
-from replitree_verify.small_search import Mutant
 
 _OF_MODELS = (
     "put-before-noted",

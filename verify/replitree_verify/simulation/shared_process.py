@@ -31,16 +31,16 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
-from replitree_verify.disk import Disk
-from replitree_verify.kernel import Stage as StageFunction
-from replitree_verify.local import MAKING, is_made
-from replitree_verify.memory import Memory
+from replitree_verify.outcomes.local import MAKING, is_made
 from replitree_verify.simulation import moves, shared_disk, shared_life
 from replitree_verify.simulation.object_store import Change, ObjectStore, deleting, putting
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
 from replitree_verify.simulation.shared_disk import SharedDisk
 from replitree_verify.simulation.shared_life import AsHeld, EndMaking, ForAll, HasLeft, ListDetached, ListLeft, Rest
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Stage as StageFunction
+from replitree_verify.world.memory import Memory
 
 TRIES = 2
 """How often a change is asked for before the store is said not to answer."""

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from random import Random
 
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.disk import Disk
-from replitree_verify.kernel import Stage
-from replitree_verify.memory import Memory
 from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.moving_checks import EARLY_ENDS
 from replitree_verify.simulation.moving_process import MovingProcess
@@ -19,6 +16,9 @@ from replitree_verify.simulation.process import Process
 from replitree_verify.simulation.shared_checks import SharedChecks
 from replitree_verify.simulation.shared_process import SharedProcess
 from replitree_verify.simulation.store_options import StoreOptions
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.memory import Memory
 
 ABSENCES = (SECOND, 5 * SECOND, 20 * SECOND)
 """How long the store may be away."""

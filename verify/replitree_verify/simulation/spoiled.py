@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core.effects import Made, Merge, Mutate, Publish, Stage
-from replitree_verify.disk import Disk, Folder
-from replitree_verify.local import Done
-from replitree_verify.memory import Memory
+from replitree_verify.outcomes.local import Done
+from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.memory import Memory
 
 
 def with_other_bytes(effect: Any, done: Done, which: str) -> tuple[Any, Disk, Memory]:

@@ -1,7 +1,7 @@
 """Threads of a process that wait for the log: for the end of a quorum, for what a read must show.
 
 Inserts whose group is committed wait beside the others, and their writer loses patience after a while, as in
-`replica.insert.quorums`. Reads are those of `replitree_verify.reading`: what they show is judged the moment it is shown (I8).
+`replica.insert.quorums`.  Reads are those of `process.reading`: what they show is judged the moment it is shown (I8).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
-from replitree_verify import reading
-from replitree_verify.disk import Disk
-from replitree_verify.kernel import Stage
-from replitree_verify.memory import Memory
-from replitree_verify.quorums import AwaitDecided, QuorumTurn
-from replitree_verify.quorums import perform as perform_quorum
-from replitree_verify.reading import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
+from replitree_verify.process import reading
+from replitree_verify.process.quorums import AwaitDecided, QuorumTurn
+from replitree_verify.process.quorums import perform as perform_quorum
+from replitree_verify.process.reading import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.memory import Memory
 
 EFFECTS = (AwaitDecided, AwaitPointer, AwaitReadable, CurrentSession)
 

@@ -3,4 +3,8 @@
 It runs the production code: `tablet.core.election.stand`, `tablet.group.quorum.carry_out`, the ledger of
 `tablet.core.commit`, and `tablet.group.member.answer` for each member.  Messages between them are delivered in every
 order, and late.
+
+Imports: `engine.fingerprints` and `world.kernel`.
+
+Changes: with `replitree.tablet`; its counts are pinned.
 """

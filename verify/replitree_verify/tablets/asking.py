@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from replitree.tablet.core.election import Candidate, NotElected, Won
 from replitree.tablet.group.ids import Generation
-from replitree_verify.kernel import END, Kernel
 from replitree_verify.tablets.leading import Leading
 from replitree_verify.tablets.members import Members
 from replitree_verify.tablets.running import Agreement, Ended, Groups, carrying, looking, standing
@@ -28,6 +27,7 @@ from replitree_verify.tablets.state import (
     columns_of,
     with_seat,
 )
+from replitree_verify.world.kernel import END, Kernel
 
 
 class Asking:

@@ -14,7 +14,6 @@ from replitree.tablet.core.snapshots import DATA
 from replitree.tablet.group.effects import Collect, Collection, Overtaken, Put, Stored
 from replitree.tablet.group.ids import LOG, SYNC, BlobId, Cookie, GenStep, Step
 from replitree.tablet.group.member import Sweep
-from replitree_verify.kernel import Interner
 from replitree_verify.tablets.drafts import Leader, draft_of, must_wait
 from replitree_verify.tablets.members import Members
 from replitree_verify.tablets.model import GROUP, TABLET, Kind
@@ -33,6 +32,7 @@ from replitree_verify.tablets.state import (
     columns_of,
     with_seat,
 )
+from replitree_verify.world.kernel import Interner
 
 Ending = tuple[object, Told]
 """What a work of a leader ended with, and how that is told."""

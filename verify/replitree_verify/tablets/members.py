@@ -13,10 +13,10 @@ from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.ids import BlobId
 from replitree.tablet.group.member import Done, Holdings, Reply, Request
 from replitree.tablet.group.quorum import Ask, Quorum
-from replitree_verify.kernel import END, Interner, Kernel
 from replitree_verify.tablets.forgetting import is_dead
 from replitree_verify.tablets.model import Model
 from replitree_verify.tablets.state import PENDING, SILENT, Told, Waiting, Work, World, columns_of, replaced
+from replitree_verify.world.kernel import END, Interner, Kernel
 
 
 class Members:

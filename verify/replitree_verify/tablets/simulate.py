@@ -13,7 +13,7 @@ from itertools import groupby
 from multiprocessing import get_context
 from random import Random
 
-from replitree_verify.fingerprints import summand_of
+from replitree_verify.engine.fingerprints import summand_of
 from replitree_verify.tablets.drawing import draw_model
 from replitree_verify.tablets.invariants import Checker
 from replitree_verify.tablets.mutant import mutated

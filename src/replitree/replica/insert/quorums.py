@@ -8,7 +8,7 @@ settles it.
 
 The leader gives up inserts whose writers are gone (`ABANDONED_S`).
 
-The counterpart in the checker: `replitree_verify.life.await_quorum`, `replitree_verify.quorums`.
+The counterpart in the checker: `replitree_verify.process.threads`, `replitree_verify.process.quorums`.
 """
 
 from __future__ import annotations

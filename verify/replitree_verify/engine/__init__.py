@@ -1,0 +1,12 @@
+"""The explorer: every state of a model, nearest first, and what the search may leave out.
+
+`explore` searches; `space` has the moves of a state, `checker` the invariants over it, `initial` the first
+state.  `ample` and `symmetry` leave states out, with `futures`, `surroundings`, `footprints`, `resources`, `hidden` and
+`renaming` as their evidence. `small_search` is the search of models that need no reduction: those of shared storage and
+of openings.
+
+Imports: `outcomes` and all that `outcomes` may import.
+
+Changes: with every pinned count: a reduction that loses a state loses bugs.  `tests/verify/test_ample.py` and
+`test_symmetry.py` compare verdicts with the plain search.
+"""

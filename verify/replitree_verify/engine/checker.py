@@ -1,0 +1,116 @@
+"""The invariants over the states of a space, each worked out once for each value of what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from replitree_verify.engine.moves import TREE, Move, World
+from replitree_verify.engine.space import Space
+from replitree_verify.rules.invariants import READS, SEAT_READS, Look, quiet_states_agree
+from replitree_verify.world.history import Log
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Invariants that look at the same.
+
+    Attributes
+    ----------
+    parts
+        What takes that out of a state.
+    invariants
+        From a look at a state to what is wrong, or None.
+    verdicts
+        What was worked out so far.
+    """
+
+    parts: itemgetter[Any]
+    invariants: tuple[Callable[[Look], str | None], ...]
+    verdicts: dict[Any, str | None] = field(default_factory=dict)
+
+
+class Checker:
+    """Checks states.
+
+    Parameters
+    ----------
+    space
+        Whose states.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._logs: dict[int, Log] = {}
+        groups = {names: self._group(names) for names in dict.fromkeys(READS.values())}
+        of_seats = [self._group_of(seat) for seat in range(len(space.model.seats))]
+        self._groups = [*groups.values(), *of_seats]
+        with_memories = [group for names, group in groups.items() if "memories" in names]
+        self._of_memory = [(*with_memories, group) for group in of_seats]
+
+    def _group(self, names: tuple[str, ...]) -> Group:
+        space = self._space
+        positions = [TREE]
+        if "answers" in names:
+            positions += sorted(space.answer_at.values())
+        if "disks" in names:
+            positions += space.disk_at
+        if "memories" in names:
+            positions += space.memory_at
+        return Group(itemgetter(*positions), tuple(invariant for invariant, reads in READS.items() if reads == names))
+
+    def _group_of(self, seat: int) -> Group:
+        """Return the invariants that look at coordination, and at memory and disk of one seat."""
+        space = self._space
+        parts = itemgetter(TREE, space.disk_at[space.replica_of[seat]], space.memory_at[seat])
+        return Group(parts, tuple(partial(invariant, seats=(space.model.seats[seat],)) for invariant in SEAT_READS))
+
+    def broken(self, world: World, move: Move | None = None) -> str | None:
+        """Return what is wrong in a state, or None.
+
+        Parameters
+        ----------
+        world
+            The state.
+        move
+            The move to it, from a state in which nothing is wrong.
+        """
+        if move is None or not move.is_plain or move.has_seen:
+            return self._first_wrong(world, self._groups)
+        return self._first_wrong(world, self._of_memory[move.seat]) if move.has_thought else None
+
+    def _first_wrong(self, world: World, groups: Iterable[Group]) -> str | None:
+        for group in groups:
+            key = group.parts(world)
+            try:
+                verdict = group.verdicts[key]
+            except KeyError:
+                look = self.look(world)
+                found = (wrong for invariant in group.invariants if (wrong := invariant(look)) is not None)
+                verdict = group.verdicts[key] = next(found, None)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def broken_quiet(self, world: World) -> str | None:
+        """Return what is wrong in a state in which nothing is left to do, or None."""
+        return quiet_states_agree(self.look(world))
+
+    def look(self, world: World) -> Look:
+        """Return the values of a state."""
+        space = self._space
+        model = space.model
+        log = self._logs.get(world[TREE])
+        if log is None:
+            log = self._logs[world[TREE]] = Log(space.trees[world[TREE]], killed=model.killed)
+        seats = [name for name, _ in model.seats]
+        return Look(
+            model,
+            log,
+            {request: space.replies[world[position]] for request, position in space.answer_at.items()},
+            {name: space.disks[world[position]] for name, position in zip(model.replicas, space.disk_at, strict=True)},
+            {name: space.memories[world[position]] for name, position in zip(seats, space.memory_at, strict=True)},
+        )

@@ -1,0 +1,203 @@
+"""The first state of a model: made by the production procedures, without faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
+from replitree.protocol.shares.table_store import sharing_nodes
+from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
+from replitree_verify.engine.space import Space
+from replitree_verify.process.quorums import AwaitDecided
+from replitree_verify.process.restoring import SPOILT, wiped
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import END
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import TABLE, budget_of, first_session
+from replitree_verify.world.windows import with_clock
+
+
+def table_tree(replicas: tuple[str, ...], *, shared: bool = False) -> Tree:
+    """Return coordination with the table created and every replica joined.
+
+    `shared`: its parts lie in an object store, so every replica is told from others of its name.
+    """
+    tree = Tree()
+    more = sharing_nodes(TABLE) if shared else ()
+    procedures: list[fx.Procedure[Any]] = [create_table(TABLE, b"", b"", more)]
+    procedures += [join_table(Replica(TABLE, name), f"{name}i" if shared else "") for name in replicas]
+    for procedure in procedures:
+        tree = run_on(procedure, tree)
+    return tree
+
+
+def run_on(procedure: fx.Procedure[Any], tree: Tree) -> Tree:
+    """Run a procedure that only uses coordination, and return the tree afterwards."""
+    outcome: Any = None
+    try:
+        while True:
+            effect = procedure.send(outcome)
+            if isinstance(effect, fx.Commit):
+                tree, outcome = tree.commit(effect.operations, session=1)
+            else:
+                assert isinstance(effect, fx.Get | fx.GetMany | fx.Exists | fx.Children | fx.Sync)
+                outcome = answer(tree, effect)
+    except StopIteration:
+        return tree
+
+
+def first_world(space: Space) -> World:
+    """Return the first state: the table is there, every replica has joined, the model's `started` seats are active."""
+    model = space.model
+    world = [0] * space.size
+    tree = table_tree(model.joined)
+    world[TREE] = space.trees.number(tree if model.window is None else with_clock(tree, *model.window))
+    for position in space.disk_at:
+        world[position] = space.disks.number(Disk())
+    for seat, (name, _) in enumerate(model.seats):
+        state = State.STARTING if name in (*model.started, *model.operators) else State.OFF
+        world[space.memory_at[seat]] = space.memories.number(Memory(0, first_session(seat), state=state))
+    for thread in space.threads:
+        world[thread.position] = space.beginning(thread, 0)
+    begun: World = tuple(world)
+    started = tuple(f"{name} life" for name in model.started)
+    for name in (*started, *model.prelude):
+        verb, _, rest = name.partition(" ")
+        begun = HAPPENINGS[verb](space, begun, rest) if verb in HAPPENINGS else _let_go_on(space, begun, name)
+    world = list(begun)
+    world[LEFT] = budget_of(model.faults)
+    for thread in space.threads:
+        works = thread.kind in ("puller", "executor", "maker", "keeper", "candidate")
+        if thread.name in model.resting or (works and model.seats[thread.seat][0] in model.resting):
+            world[thread.position] = END
+    return tuple(world)
+
+
+def _stop(space: Space, world: World, seat: str) -> World:
+    """Let a process die and its session end; the next one starts at any moment of the exploration."""
+    number = [name for name, _ in space.model.seats].index(seat)
+    after = list(world)
+    old = space.memories[after[space.memory_at[number]]]
+    after[TREE] = space.trees.number(space.trees[after[TREE]].expire(old.session))
+    memory = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
+    after[space.memory_at[number]] = space.memories.number(memory)
+    for thread in space.threads:
+        if thread.seat == number and thread.kind in ("life", "puller", "executor", "maker", "keeper", "candidate"):
+            after[thread.position] = space.beginning(thread, memory.incarnation, is_there=False)
+    return tuple(after)
+
+
+def _lose(space: Space, world: World, replica: str) -> World:
+    """Let a replica be lost, whatever the procedures say."""
+    return _written(space, world, fx.Set(layout.is_lost(space.model.replica(replica)), LOST, fx.ANY_VERSION))
+
+
+def _written(space: Space, world: World, *operations: fx.Operation) -> World:
+    tree, _ = space.trees[world[TREE]].commit(operations, session=1)
+    return (*world[:TREE], space.trees.number(tree), *world[TREE + 1 :])
+
+
+def _forgive(space: Space, world: World, replica: str) -> World:
+    """Let somebody write that a replica is good, by hand."""
+    return _written(space, world, fx.Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, fx.ANY_VERSION))
+
+
+def _halve(space: Space, world: World, name: str) -> World:
+    """Let the drop of a replica begin, and be cut off."""
+    replica = space.model.replica(name)
+    return _written(
+        space,
+        world,
+        fx.Set(layout.host(replica), DROPPED_HOST, fx.ANY_VERSION),
+        fx.Set(layout.is_lost(replica), LOST, fx.ANY_VERSION),
+        fx.Create(layout.replica_dropped(replica)),
+    )
+
+
+def _wipe(space: Space, world: World, _: str) -> World:
+    """Let coordination lose everything; no process runs."""
+    for number, (seat, _) in enumerate(space.model.seats):
+        if seat not in space.model.operators and space.memories[world[space.memory_at[number]]].is_there:
+            world = _stop(space, world, seat)
+    disks = {n: space.disks[world[at]] for n, at in zip(space.model.replicas, space.disk_at, strict=True)}
+    return (*world[:TREE], space.trees.number(wiped(space.trees[world[TREE]], disks)), *world[TREE + 1 :])
+
+
+def _spoil(space: Space, world: World, what: str) -> World:
+    """Let the files of a part on a replica's disk not be what they were."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    content = disk.content(part)
+    assert content is not None
+    after = list(world)
+    after[position] = space.disks.number(disk.with_part(part, f"{content}{SPOILT}"))
+    return tuple(after)
+
+
+def _open(space: Space, world: World, name: str) -> World:
+    """Let a thread go on until it waits for a quorum."""
+    thread = next(each for each in space.threads if each.name == name)
+    while not isinstance(space.kernel.effect(world[thread.position]), AwaitDecided):
+        move = _calm(space, thread, world)
+        assert move is not None, f"{name} does not get so far"
+        world = space.after(world, move)
+    return world
+
+
+def _unmark(space: Space, world: World, what: str) -> World:
+    """Let a detached part still be among the parts of a disk: its process died before it could take it out."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    (content,) = disk.aside
+    return (*world[:position], space.disks.number(disk.with_part(part, content)), *world[position + 1 :])
+
+
+def _keep(space: Space, world: World, what: str) -> World:
+    """Let a replica keep a copy of a part that it has not registered: it had the part before it joined again."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    contents = (space.disks[world[each]].content(part) for each in space.disk_at)
+    content = next(each for each in contents if each is not None)
+    kept = space.disks[world[position]].with_part(part, content).keeping_aside((part,)).without_parts(part)
+    return (*world[:position], space.disks.number(kept), *world[position + 1 :])
+
+
+HAPPENINGS = {
+    "stop": _stop,
+    "lose": _lose,
+    "forgive": _forgive,
+    "halve": _halve,
+    "wipe": _wipe,
+    "spoil": _spoil,
+    "keep": _keep,
+    "unmark": _unmark,
+    "open": _open,
+}
+"""What a prelude can say besides the names of threads."""
+
+
+def _let_go_on(space: Space, world: World, name: str) -> World:
+    """Let the threads of this name (or the pulling and executing of the seat of this name) go on as long as they can."""
+    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make"))
+    threads = [thread for thread in space.threads if thread.name in titles]
+    assert threads, f"there is no thread {name}"
+    while True:
+        before = world
+        for thread in threads:
+            while world[thread.position] != END and (move := _calm(space, thread, world)) is not None:
+                assert move.breach is None, move.breach
+                world = space.after(world, move)
+        if world == before:
+            return world
+
+
+def _calm(space: Space, thread: Thread, world: World) -> Move | None:
+    """Return the first step of a thread that takes no fault and leads somewhere."""
+    moves = (move for move in space.moves(thread, world) if not move.cost)
+    return next((move for move in moves if space.after(world, move) != world), None)

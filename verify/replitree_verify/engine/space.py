@@ -1,0 +1,537 @@
+"""The states of a model and the moves between them, at the speed of table look-ups.
+
+A state is a tuple of small integers: the number of the coordination tree, the faults that are left, the requests in
+flight, the answers that clients have, each replica's disk, each seat's memory and view, and each thread's place in its
+procedure.  What the numbers stand for is kept in the kernel and in interners.  A step of a thread depends on few of them,
+its *footprint*; the moves of a footprint are worked out once, on values (`steps`), and remembered as changes of a state, so
+that most moves cost one look-up and one tuple.
+
+Moves of a state, always in the same order: each thread's effect in every way it can end; then processes that die, sessions that
+end, requests in flight that are applied.  Whenever the tree changes, each session that did not see it may stay behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
+from replitree_verify.engine.fingerprints import Fingerprints, Summands
+from replitree_verify.engine.footprints import (
+    ALL_DISKS,
+    ALONE,
+    ALONE_ANSWERED,
+    ANSWERED,
+    COORDINATION,
+    DISK,
+    DISKS,
+    EVERYTHING,
+    MEMORIES,
+    MEMORY,
+    WHEN_ALONE,
+    footprint_of,
+)
+from replitree_verify.engine.moves import (
+    ANSWERS,
+    FLIGHT,
+    LEFT,
+    PRESENT,
+    TREE,
+    Expansion,
+    Found,
+    Met,
+    Move,
+    Thread,
+    World,
+    faults_of,
+    is_local,
+)
+from replitree_verify.outcomes.branches import Request, Scene, can_apply_later, deliver
+from replitree_verify.outcomes.local import Here
+from replitree_verify.outcomes.steps import Ending, Steps, Turn
+from replitree_verify.process.losing import declared_part, kept_rows
+from replitree_verify.process.reading import Told
+from replitree_verify.process.working import TITLES, UNTAKEN, beginning, begins_again, work_of
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.kernel import END, Interner, Kernel
+from replitree_verify.world.kernel import Stage as StageFunction
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
+
+
+class Space:
+    """The states of one model.
+
+    Parameters
+    ----------
+    model
+        What is explored.
+    replaced
+        Stages to run instead of others, by name: a mutant.
+    reduce
+        Whether steps are joined (`reduction`).
+
+    Attributes
+    ----------
+    ways, joined, grown
+        The ways from place to place that were met, each with its outcome; what was joined to the step at a place; the places of
+        which more is known since somebody has looked.
+    met
+        The footprints that were met since somebody has looked; None: nobody looks.
+    """
+
+    def __init__(
+        self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True
+    ) -> None:
+        self.model = model
+        self.kernel = Kernel(replaced)
+        self.trees: Interner[Tree] = Interner()
+        self.disks: Interner[Disk] = Interner()
+        self.memories: Interner[Memory] = Interner()
+        self.requests: Interner[Request] = Interner()
+        self.flights: Interner[tuple[int, ...]] = Interner()
+        self.replies: Interner[Told | None] = Interner()
+        self.trees.number(Tree())  # takes the number `PRESENT`, so no tree in use has it
+        self.flights.number(())
+        self.replies.number(None)
+        self._steps = Steps(self.kernel, reduce)
+        self._faults = [faults_of(model, name) for name, _ in model.seats]
+        self._is_losing, self._is_still = model.is_losing, model.is_still
+        self._is_apart = not (model.is_dropping or model.is_hopeless or model.is_losing)
+        self._stale = Fault.STALE.cost if model.faults.get(Fault.STALE) else 0
+        self._crashes = [
+            Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)
+        ]
+        self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
+        self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
+        self._footprints: list[int] = [0]
+        self._alone_footprints: list[int] = [ALONE]
+        self._alone: list[bool] = []
+        self._late: dict[tuple[int, ...], Move | None] = {}
+        self._flying: dict[tuple[int, int], int] = {}
+        self._pruned: dict[tuple[int, int], int] = {}
+        self._deaths: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], int]] = {}
+        self.ways: dict[int, dict[tuple[Any, int], None]] = {}
+        self.joined: dict[int, dict[Any, None]] = {}
+        self.grown: set[int] = set()
+        self.met: list[Met] | None = None
+        self._lay_out()
+        self.fingerprints = Fingerprints(Summands(position) for position in range(self.size))
+
+    def _lay_out(self) -> None:
+        model = self.model
+        requests, replicas, seats = model.requests, len(model.replicas), len(model.seats)
+        self.answer_at = {request: ANSWERS + number for number, request in enumerate(requests)}
+        first = ANSWERS + len(requests)
+        self.disk_at = range(first, first + replicas)
+        self.memory_at = range(first + replicas, first + replicas + seats)
+        self.view_at = range(first + replicas + seats, first + replicas + 2 * seats)
+        self._replicas = model.replicas
+        self.replica_of = tuple(self._replicas.index(replica) for _, replica in model.seats)
+        position = first + replicas + 2 * seats
+        self.threads: list[Thread] = []
+        self.thread_at: list[slice] = []
+        self.threads_of: list[slice] = []
+        for seat, (name, _) in enumerate(model.seats):
+            begin, first_thread = position, len(self.threads)
+            for kind, number, arguments in work_of(model, name):
+                parts = self._footprint_parts(seat, position)
+                title = f"{name} {TITLES[kind]}{number}"
+                self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], arguments, parts, {}, {}))
+                position += 1
+            self.thread_at.append(slice(begin, position))
+            self.threads_of.append(slice(first_thread, len(self.threads)))
+        self._rows = [(each.position, each.memory, each.parts, each.known, each.alone, each) for each in self.threads]
+        self.size = position
+
+    def beginning(self, thread: Thread, incarnation: int, *, is_there: bool = True) -> int:
+        """Return the place where a thread begins in the n-th process of its seat; `is_there`: which starts at once."""
+        stage, arguments = beginning(
+            self.model, thread.seat, thread.kind, thread.arguments, incarnation, is_there=is_there
+        )
+        return self.kernel.begin(stage, *arguments)
+
+    # --- all moves ----------------------------------------------------------------------------------------------------
+
+    def successors(self, world: World) -> tuple[list[Found], bool]:
+        """Return every state that one move leads to; and whether this one is quiet: no thread can go on without a fault."""
+        step = Expansion(world, 0, (), set())
+        return step.found, self.expand(step)
+
+    def expand(self, step: Expansion) -> bool:
+        """Find the states that one move leads to and that are not known; return whether this one is quiet."""
+        world = step.world
+        left, in_flight = world[LEFT], world[FLIGHT]
+        quiet = True
+        alone_of, footprints, alone_footprints = self._alone, self._footprints, self._alone_footprints
+        for position, memory, parts, known, alone, thread in self._rows:
+            place = world[position]
+            if place == END:
+                continue
+            try:  # as in `moves`, without a call
+                if in_flight or not alone_of[world[memory]]:
+                    moves = known[parts[footprints[place]](world)]
+                else:
+                    moves = alone[parts[alone_footprints[place]](world)]
+            except (IndexError, KeyError):
+                moves = self._new_moves(thread, world, place, world[memory])
+            if moves and self._follow(step, moves):
+                quiet = False
+        if left:
+            self._add_crashes(step)
+            self._add_expiries(world, left | GUARDS, step.more)
+        if in_flight:
+            self._add_late(world, step.more)
+        if step.more:
+            self._sift(step)
+        return quiet
+
+    def _follow(self, step: Expansion, moves: tuple[Move, ...]) -> bool:
+        """Find the states that moves of a thread lead to and that are not known; return whether one takes no fault."""
+        world, fingerprint, known, goes_on = step.world, step.fingerprint, step.known, False
+        in_flight, guarded = world[FLIGHT], world[LEFT] | GUARDS
+        for move in moves:
+            change = move.delta if in_flight else move.calm
+            if change:  # what it leads to is told apart before it is written down
+                goes_on = True
+                step.count += 1
+                if move.probes:
+                    step.probes.update(move.probes)
+                if fingerprint ^ change not in known:
+                    after = list(world)
+                    for position, number in move.changes:
+                        after[position] = number
+                    step.found.append((tuple(after), move, -1))
+                    step.fingerprints.append(fingerprint ^ change)
+                continue
+            if not move.cost:
+                goes_on = True
+            elif (guarded - move.cost) & GUARDS != GUARDS:
+                continue
+            self._apply(world, move, step.more)
+            self._sift(step)
+        return goes_on
+
+    def _sift(self, step: Expansion) -> None:
+        """Take what is not known out of what was found last."""
+        for each in step.more:
+            after, move, _ = each
+            if move.probes:
+                step.probes.update(move.probes)
+            fingerprint = self.fingerprints.after(step.fingerprint, step.world, after)
+            if fingerprint not in step.known or move.breach is not None:
+                step.found.append(each)
+                step.fingerprints.append(fingerprint)
+        step.count += len(step.more)
+        step.more.clear()
+
+    def after(self, world: World, move: Move) -> World:
+        """Return the state after a step that nobody misses."""
+        found: list[Found] = []
+        self._apply(world, move, found)
+        return found[0][0]
+
+    def _apply(self, world: World, move: Move, found: list[Found]) -> None:
+        """Add the state after a step, and those in which a session did not see it."""
+        after = list(world)
+        for position, number in move.changes:
+            after[position] = number
+        if move.is_plain:
+            found.append((tuple(after), move, -1))
+            return
+        if move.cost:
+            after[LEFT] -= move.cost
+        for position, number in move.answers:
+            if not after[position]:
+                after[position] = number
+        if move.sent >= 0:
+            after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
+        if move.dies:
+            self._kill(after, move.seat)
+        if move.moves_tree:
+            self._tree_moved(world, after, move, found)
+        else:
+            found.append((tuple(after), move, -1))
+
+    def _tree_moved(self, world: World, after: list[int], move: Move, found: list[Found]) -> None:
+        """Add the state after a change of the tree, and those in which one session's view stays behind."""
+        tree = after[TREE]
+        if after[FLIGHT]:
+            after[FLIGHT] = self._prune(after[FLIGHT], tree)
+        for position in self.view_at:
+            if after[position] == tree:
+                after[position] = PRESENT
+        found.append((tuple(after), move, -1))
+        left = after[LEFT]
+        if not self._stale or ((left | GUARDS) - self._stale) & GUARDS != GUARDS:
+            return
+        for seat, position in enumerate(self.view_at):
+            unseen = (seat != move.seat or move.own_lag) and Fault.STALE in self._faults[seat]
+            if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].is_there:
+                behind = after.copy()
+                behind[LEFT] = left - self._stale
+                behind[position] = world[TREE]
+                found.append((tuple(behind), move, seat))
+
+    # --- processes and sessions that end --------------------------------------------------------------------------------
+
+    def _add_crashes(self, step: Expansion) -> None:
+        """Find the states after the death of each process; as with moves, only what is not known is written down."""
+        world, left = step.world, step.world[LEFT] - Fault.CRASH.cost
+        if ((world[LEFT] | GUARDS) - Fault.CRASH.cost) & GUARDS != GUARDS:
+            return
+        spent = step.fingerprint ^ self.fingerprints.delta(world, ((LEFT, left),))
+        for seat, position in enumerate(self.memory_at):
+            if Fault.CRASH not in self._faults[seat] or not self.memories[world[position]].is_there:
+                continue
+            changes, delta = self._death(world, seat)
+            fingerprint = spent ^ delta ^ self.fingerprints.delta(world, ((self.view_at[seat], PRESENT),))
+            step.count += 1
+            step.probes.update(self._crashes[seat].probes)
+            if fingerprint in step.known:
+                continue
+            after = list(world)
+            after[LEFT] = left
+            for at, number in changes:
+                after[at] = number
+            after[self.view_at[seat]] = PRESENT
+            step.found.append((tuple(after), self._crashes[seat], -1))
+            step.fingerprints.append(fingerprint)
+
+    def _kill(self, after: list[int], seat: int) -> None:
+        """Let a process die: its memory is lost, the next one begins at its seat."""
+        for position, number in self._death(after, seat)[0]:
+            after[position] = number
+        after[self.view_at[seat]] = PRESENT
+
+    def _death(self, world: Sequence[int], seat: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        """Return what the death of a process changes, but for its view, and what that does to the fingerprint."""
+        position = self.memory_at[seat]
+        key = (world[position], *world[self.thread_at[seat]])
+        death = self._deaths.get(key)
+        if death is None:
+            old = self.memories[world[position]]
+            memory = Memory(old.incarnation + 1, old.session + 1)
+            threads = self.threads[self.threads_of[seat]]
+            changes = (
+                (position, self.memories.number(memory)),
+                *((thread.position, self._after_death(thread, world, memory)) for thread in threads),
+            )
+            death = self._deaths[key] = changes, self.fingerprints.delta(world, changes)
+        return death
+
+    def _after_death(self, thread: Thread, world: Sequence[int], memory: Memory) -> int:
+        """Return where a thread is in the next process; a request that was not taken yet may still come."""
+        place = world[thread.position]
+        if begins_again(thread.kind, thread.arguments):
+            return self.beginning(thread, memory.incarnation)
+        return place if isinstance(self.kernel.effect(place), UNTAKEN) else END
+
+    def _add_expiries(self, world: World, guarded: int, found: list[Found]) -> None:
+        """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
+        if (guarded - Fault.EXPIRY.cost) & GUARDS != GUARDS:
+            return
+        living = []
+        for seat, position in enumerate(self.memory_at):
+            memory = self.memories[world[position]]
+            living.append(memory.session)
+            if Fault.EXPIRY in self._faults[seat] and memory.is_there:
+                after = self._expire(world, memory.session)
+                after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
+                after[self.view_at[seat]] = PRESENT
+                self._tree_moved(world, after, self._expiries[seat], found)
+                self._add_late_beginnings(world, after, seat, found)
+        tree = self.trees[world[TREE]]
+        for replica in self.model.replicas:
+            session = tree.owner(layout.is_active(self.model.replica(replica)))
+            if session and session not in living:
+                self._tree_moved(world, self._expire(world, session), self._leftover, found)
+
+    def _add_late_beginnings(self, world: World, after: list[int], seat: int, found: list[Found]) -> None:
+        """Add the new sessions that begin at a server which lags: one at which the session of another seat is."""
+        others = sorted({world[at] for at in self.view_at if at != self.view_at[seat]} - {PRESENT})
+        for view in others if self.model.reads else ():
+            behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
+            found.append((behind, self._expiries[seat], seat))
+
+    def _expire(self, world: World, session: int) -> list[int]:
+        after = list(world)
+        after[LEFT] -= Fault.EXPIRY.cost
+        after[TREE] = self.trees.number(self.trees[world[TREE]].expire(session))
+        left = tuple(each for each in self.flights[world[FLIGHT]] if self.requests[each].session != session)
+        after[FLIGHT] = self.flights.number(left)
+        return after
+
+    # --- requests in flight ---------------------------------------------------------------------------------------------
+
+    def _add_late(self, world: World, found: list[Found]) -> None:
+        tree, flying = world[TREE], self.flights[world[FLIGHT]]
+        for number in flying:
+            lost = declared_part(self.requests[number])
+            key = (number, tree) if lost is None else (number, tree, *(world[at] for at in self.disk_at))
+            if key not in self._late:
+                move = self._late_move(number, tree)
+                self._late[key] = move if lost is None or move is None else self._checked(move, lost, world)
+            move = self._late[key]
+            if move is not None:
+                after = list(world)
+                after[TREE] = move.changes[0][1]
+                after[FLIGHT] = self.flights.number(tuple(each for each in flying if each != number))
+                self._tree_moved(world, after, move, found)
+
+    def _late_move(self, number: int, tree: int) -> Move | None:
+        """Return what applying a request does; None when it would be refused, which is as good as lost."""
+        request = self.requests[number]
+        after, outcome, breach = deliver(request, self.trees[tree])
+        if after is self.trees[tree]:
+            return None
+        name, _ = seat_of(request.me)
+        seat = next(number for number, (each, _) in enumerate(self.model.seats) if each == name)
+        return Move(
+            name, "late", seat, changes=((TREE, self.trees.number(after)),), moves_tree=True, own_lag=True,
+            turns=(Turn(request, outcome),), breach=breach, probes=("late request applied",),
+        )  # fmt: skip
+
+    def _checked(self, move: Move, lost: str, world: World) -> Move:
+        """Let a late declaration that a part is lost be judged by what the disks have now."""
+        name = self.model.seats[move.seat][1]
+        breach = kept_rows(lost, self.model.replica(name), self.trees[world[TREE]], self._disks_of(world))
+        return replace(move, breach=move.breach or breach)
+
+    def _disks_of(self, world: World) -> dict[str, Disk]:
+        return {name: self.disks[world[at]] for name, at in zip(self._replicas, self.disk_at, strict=True)}
+
+    def _with_request(self, flight: int, number: int) -> int:
+        key = (flight, number)
+        if key not in self._flying:
+            self._flying[key] = self.flights.number(tuple(sorted({*self.flights[flight], number})))
+        return self._flying[key]
+
+    def _prune(self, flight: int, tree: int) -> int:
+        """Forget the requests that no later state can apply."""
+        key = (flight, tree)
+        if key not in self._pruned:
+            before = self.flights[flight]
+            kept = tuple(each for each in before if can_apply_later(self.requests[each], self.trees[tree]))
+            self._pruned[key] = self.flights.number(kept)
+        return self._pruned[key]
+
+    # --- steps of threads -------------------------------------------------------------------------------------------------
+
+    def moves(self, thread: Thread, world: World) -> tuple[Move, ...]:
+        """Return the moves of one thread, whatever they cost; remembered by its footprint."""
+        place, memory = world[thread.position], world[thread.memory]
+        try:  # everything about this footprint is known
+            if world[FLIGHT] or not self._alone[memory]:
+                return thread.known[thread.parts[self._footprints[place]](world)]
+            return thread.alone[thread.parts[self._alone_footprints[place]](world)]
+        except (IndexError, KeyError):
+            return self._new_moves(thread, world, place, memory)
+
+    def _new_moves(self, thread: Thread, world: World, place: int, memory: int) -> tuple[Move, ...]:
+        while place >= len(self._footprints):
+            effect = self.kernel.effect(len(self._footprints))
+            self._footprints.append(footprint_of(effect, loses=self._is_losing))
+            self._alone_footprints.append(WHEN_ALONE.get(self._footprints[-1], ALONE))
+        while memory >= len(self._alone):
+            self._alone.append(self._is_alone(len(self._alone)))
+        alone = self._alone[memory] and not world[FLIGHT]
+        key = thread.parts[(self._alone_footprints if alone else self._footprints)[place]](world)
+        moves = tuple(self._work_out(thread, world, alone=alone))
+        (thread.alone if alone else thread.known)[key] = moves
+        if self.met is not None:
+            self.met.append(Met(thread, world, moves))
+        return moves
+
+    def _is_alone(self, memory: int) -> bool:
+        """Whether a process with this memory has only one thread that runs, and no rival."""
+        value = self.memories[memory]
+        seat = value.session // SESSIONS_PER_SEAT
+        return value.state is State.STARTING and self.replica_of.count(self.replica_of[seat]) == 1
+
+    def _footprint_parts(self, seat: int, position: int) -> tuple[itemgetter[Any], ...]:
+        """Return what takes each kind of footprint of a thread out of a state."""
+        own = (position, self.memory_at[seat], self.view_at[seat])
+        more: dict[int, Iterable[int]] = {
+            MEMORY: (),
+            COORDINATION: (TREE,),
+            DISK: (self.disk_at[self.replica_of[seat]],),
+            DISKS: self.disk_at,
+            MEMORIES: self.memory_at,
+            ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
+            ALL_DISKS: (TREE, *self.disk_at),
+            EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
+            ANSWERED: self.answer_at.values(),
+            ALONE_ANSWERED: (TREE, self.disk_at[self.replica_of[seat]], *self.answer_at.values()),
+        }
+        return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
+
+    def _work_out(self, thread: Thread, world: World, *, alone: bool) -> Iterator[Move]:
+        model = self.model
+        seat, replica = model.seats[thread.seat]
+        memories = {name: self.memories[world[at]] for (name, _), at in zip(model.seats, self.memory_at, strict=True)}
+        disks = self._disks_of(world)
+        memory, view = memories[seat], world[self.view_at[thread.seat]]
+        here = Here(
+            model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
+            model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
+        )  # fmt: skip
+        scene = Scene(
+            here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], self._is_still,
+            self._is_apart,
+            {request: self.replies[world[at]] for request, at in self.answer_at.items()},
+        )  # fmt: skip
+        place = world[thread.position]
+        for ending in self._steps.endings(thread.kind, place, scene, alone=alone):
+            self._note(place, ending)
+            yield self._move(thread, scene, ending, world)
+
+    def _note(self, place: int, ending: Ending) -> None:
+        """Note a way from a place."""
+        ways, joined = self.ways.setdefault(place, {}), self.joined.setdefault(place, {})
+        known = len(ways) + len(joined)
+        ways[ending.turns[0].outcome, ending.place] = None
+        joined.update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
+        if len(ways) + len(joined) > known:
+            self.grown.add(place)
+
+    def _move(self, thread: Thread, scene: Scene, ending: Ending, world: World) -> Move:
+        """Write a step down as changes of a state."""
+        branch, before, seat = ending.branch, scene.here, thread.seat
+        after = branch.here
+        changes = [(thread.position, ending.place)]
+        if after.tree is not before.tree:
+            changes.append((TREE, self.trees.number(after.tree)))
+        if after.memory is not before.memory:
+            changes.append((self.memory_at[seat], self.memories.number(after.memory)))
+        if after.disk is not before.disk:
+            changes.append((self.disk_at[self.replica_of[seat]], self.disks.number(after.disk)))
+        if ending.fresh and scene.view is not None:
+            changes.append((self.view_at[seat], PRESENT))
+        moves_tree = after.tree is not before.tree
+        more = ending.cost or ending.answers or branch.sent is not None or branch.dies
+        delta = 0 if more or branch.breach is not None else self.fingerprints.delta(world, changes)
+        return Move(
+            thread.name,
+            "step",
+            seat,
+            ending.cost,
+            tuple(changes),
+            tuple((self.answer_at[request], self.replies.number(reply)) for request, reply in ending.answers),
+            -1 if branch.sent is None else self.requests.number(branch.sent),
+            branch.dies,
+            moves_tree,
+            branch.doubtful,
+            ending.turns,
+            branch.breach,
+            ending.probes,
+            is_local=is_local(ending, moves_tree=moves_tree),
+            is_plain=not more and not moves_tree,
+            has_seen=after.disk is not before.disk,
+            has_thought=after.memory is not before.memory,
+            delta=0 if moves_tree else delta,
+            calm=0 if moves_tree and self._stale else delta,
+        )

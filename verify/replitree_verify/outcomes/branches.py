@@ -1,0 +1,461 @@
+"""Every way in which one effect can end: the explorer's interpreter of effects.
+
+Faults, each paid from the model's budget:
+
+* A commit whose answer is lost took place, or its request is *in flight*: it may be applied at any later moment or never, which
+  includes that it was lost.  A request that no later state could apply is not kept.
+* A session whose view lags reads at its view or at the present; a `GetMany` may fall between (its later reads show what is
+  newer).  Answered writes bring the view to the present, and `Sync` does, unless a leader answers that was deposed.  Waiting
+  does not: a thread also looks without being woken.
+* A read that can't be had closes the procedure, and its thread goes on as the running replica's does.
+* A process may die within `Stage`, `Publish`, `FetchMany`, `Merge` and `Mutate`, with part of the work done.  Between effects
+  the explorer lets it die anyway.
+* A disk may refuse `Stage`, `Publish`, `Merge`, `Mutate` and `Detach`; a fetch may fail.
+* A merge or a mutation may give other bytes than elsewhere; one whose result is not needed any more may be cancelled.
+
+Invariant I9 is checked here, where a commit takes place: whoever has an epoch commits under the present one or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from replitree.coordination.tree import Read, Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import DROPPED_HOST
+from replitree_verify.outcomes.local import Here, cancelled, perform_local
+from replitree_verify.process import reading
+from replitree_verify.process.losing import declared_part, kept_rows
+from replitree_verify.process.reading import Told
+from replitree_verify.process.restoring import (
+    LockDisk,
+    OpenTable,
+    UnlockDisk,
+    chosen_parts,
+    lock,
+    locked_by,
+    wrongly_ended,
+    wrongly_repeated,
+)
+from replitree_verify.rules.quorum import settled_without
+from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import Budget, Fault, seat_of
+from replitree_verify.world.past import half_way, recovers, remember
+from replitree_verify.world.windows import timed
+
+NOTHING = Budget(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A commit on its way: who sent it, in which session, under which epoch (as far as the sender knew)."""
+
+    replica: Replica
+    me: bytes
+    session: int
+    epoch: fx.Epoch | None
+    operations: tuple[fx.Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A process at one effect, and what may happen to it.
+
+    Attributes
+    ----------
+    here
+        The process.
+    view
+        What its session sees, when that is not the present.
+    memories
+        Of all processes, by seat.
+    faults
+        The kinds of faults that the model has.
+    answers
+        What clients were told so far, by request.
+    still, alone
+        Whether nobody ever marks a replica, cleans the log or adds and drops replicas; whether nobody writes below another
+        one's replica.
+    """
+
+    here: Here
+    view: Tree | None
+    memories: Mapping[str, Memory]
+    faults: frozenset[Fault]
+    still: bool = False
+    alone: bool = True
+    answers: Mapping[int, Told | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Branch:
+    """One way in which an effect ends.
+
+    Attributes
+    ----------
+    outcome
+        What the procedure is sent.
+    here
+        The process, its disk and the tree afterwards.
+    cost
+        The faults that it takes.
+    fate
+        What the outcome alone does not tell, for people.
+    fresh
+        Whether the session's view is the present now.
+    doubtful
+        Whether an own commit took place unseen, so that the session's view may be older than it.
+    answers
+        What clients were told.
+    sent
+        A request that stays in flight.
+    dies, closes
+        The process dies now; the procedure was closed.
+    breach
+        The invariant that this step breaks, and how.
+    """
+
+    outcome: Any
+    here: Here
+    cost: Budget = NOTHING
+    fate: str = ""
+    fresh: bool = False
+    doubtful: bool = False
+    answers: tuple[tuple[fx.RequestId, Told], ...] = ()
+    sent: Request | None = None
+    dies: bool = False
+    closes: bool = False
+    breach: str | None = None
+
+
+def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
+    """Return every way in which an effect can end; none while what it waits for is not there."""
+    perform = _BRANCHES.get(type(effect))
+    if perform is not None:
+        yield from perform(effect, scene)
+        return
+    done = perform_local(effect, scene.here)
+    if done is not None:
+        yield Branch(done.outcome, replace(scene.here, memory=done.memory, disk=done.disk))
+
+
+# --- coordination -----------------------------------------------------------------------------------------------------------
+
+
+def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
+    here, view = scene.here, scene.view
+    now = timed(here.tree, effect, answer(here.tree, effect))
+    if isinstance(effect, fx.Sync) or view is None:
+        yield Branch(now, here, fresh=True)
+        if view is not None and Fault.DEPOSED in scene.faults:
+            yield Branch(now, here, Fault.DEPOSED.cost, "answered by a deposed leader")
+    else:
+        seen = timed(view, effect, answer(view, effect))
+        if seen == now:
+            yield Branch(seen, here)
+        else:
+            yield Branch(seen, here, fate="stale")
+            yield Branch(now, here, fresh=True)
+            if isinstance(seen, fx.Many) and isinstance(now, fx.Many):
+                yield from (Branch(torn, here, fate="torn", fresh=True) for torn in _torn(seen, now))
+    if Fault.CLOSED in scene.faults:
+        yield Branch(None, here, Fault.CLOSED.cost, "no answer, given up", closes=True)
+
+
+def _torn(seen: fx.Many, now: fx.Many) -> Iterator[fx.Many]:
+    """Return what a batch of reads shows when the view moves on in its middle."""
+    differ = [position for position, (old, new) in enumerate(zip(seen.nodes, now.nodes, strict=True)) if old != new]
+    for cut in differ[1:]:
+        yield fx.Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched)
+    if differ and seen.watched != now.watched:
+        yield fx.Many(seen.nodes, now.watched)
+
+
+def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    request = Request(here.replica, here.me, here.memory.session, here.memory.epoch, effect.operations)
+    tree, outcome, breach = deliver(request, here.tree)
+    lost = declared_part(effect) if isinstance(outcome, fx.Applied) else None
+    if lost is not None and breach is None:
+        breach = kept_rows(lost, here.replica, here.tree, here.disks)
+    if isinstance(outcome, fx.Applied) and breach is None:
+        breach = wrongly_ended(effect, here.memory, here.replica, tree)
+    after = replace(here, tree=tree)
+    yield Branch(outcome, after, fresh=True, breach=breach)
+    if Fault.UNKNOWN not in scene.faults:
+        return
+    if isinstance(outcome, fx.Applied):
+        yield Branch(fx.Unknown(), after, Fault.UNKNOWN.cost, "applied, answer lost", doubtful=True, breach=breach)
+    if can_apply_later(request, here.tree):
+        yield Branch(fx.Unknown(), here, Fault.UNKNOWN.cost, "no answer", sent=request)
+    elif not isinstance(outcome, fx.Applied):
+        yield Branch(fx.Unknown(), here, Fault.UNKNOWN.cost, "refused, answer lost")
+
+
+def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
+    """Let coordination decide a request.
+
+    Returns
+    -------
+    tuple
+        The tree after it, the outcome, and what it broke.
+    """
+    after, outcome = tree.commit(request.operations, request.session)
+    if not isinstance(outcome, fx.Applied) or after is tree:
+        return after, outcome, None
+    operations, table = request.operations, request.replica.table
+    kept = remember(operations, tree, after, table)
+    breach = (
+        _broken_fence(request, tree) or half_way(operations, tree, table) or settled_without(operations, kept, table)
+    )
+    return kept, outcome, breach
+
+
+def _broken_fence(request: Request, before: Tree) -> str | None:
+    """Check I9 for a commit that took place."""
+    path, garbage = layout.host(request.replica), f"{layout.all_garbage(request.replica.table)}/"
+    if all(isinstance(each, fx.Delete) and each.path.startswith(garbage) for each in request.operations):
+        return None  # what is garbage is so for good: whoever has deleted it says so
+    host = before.get(path)
+    if (host is None or host.value == DROPPED_HOST) and request.epoch is None:
+        return None  # an operator, or a process that joins its replica to the table
+    assert host is not None, f"{request.me.decode()} acts for a replica that has left the table"
+    if any(isinstance(operation, fx.Set) and operation.path == path for operation in request.operations):
+        if request.epoch is None or host.value == request.me:
+            return None
+        return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
+    if request.epoch is not None and int(request.epoch) == int(host.version):
+        return None
+    if host.value == request.me and fx.Check(path, host.version) in request.operations:
+        return None  # it was dropped and has joined again since, and is under this epoch once more
+    return f"I9: {request.me.decode()} changed the table under epoch {request.epoch}, which is {host.version} now"
+
+
+def can_apply_later(request: Request, tree: Tree) -> bool:
+    """Whether some later state might apply a request.
+
+    One that only checks changes nothing at any time.  Versions only grow; block ids and results stay; an entry that has left
+    the queue below the pointer never comes back, unless the replica recovers; a parent of the log that is closed is not opened
+    again, and a table is restored once.
+    """
+    if all(isinstance(operation, fx.Check) for operation in request.operations):
+        return False
+    pointer = tree.get(layout.log_pointer(request.replica))
+    for operation in request.operations:
+        node = tree.get(operation.path)
+        if node is None:
+            leaves = (
+                isinstance(operation, fx.Delete) and "/queue/" in operation.path and not recovers(tree, request.replica)
+            )
+            if (
+                leaves
+                and pointer is not None
+                and layout.queue_index(operation.path) < layout.pointer_index(pointer.value)
+            ):
+                return False
+            ends = "/open/" in operation.path or operation.path.endswith("/restoring")
+            if ends and isinstance(operation, fx.Check | fx.Delete):
+                return False
+            continue
+        if isinstance(operation, fx.Check | fx.Set) and node.version > operation.version >= 0:
+            return False
+        stays = "/blocks/" in operation.path or "/results/" in operation.path or operation.path.endswith("/metadata")
+        if isinstance(operation, fx.Create) and stays:
+            return False
+    return True
+
+
+def _probe_owner(effect: fx.ProbeOwner, scene: Scene) -> Iterator[Branch]:
+    seat, incarnation = seat_of(effect.value)
+    memory = scene.memories[seat]
+    dead = memory.incarnation > incarnation or not memory.is_there
+    yield Branch(fx.Owner.DEAD if dead else fx.Owner.UNCLEAR, scene.here)
+
+
+def _lock_disk(effect: LockDisk, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
+    if found is not None:
+        held = (effect.replica, chosen_parts(here.disks[effect.replica]))
+        yield Branch(found, replace(here, memory=replace(here.memory, lock=held)))
+
+
+def _open_table(effect: OpenTable, scene: Scene) -> Iterator[Branch]:
+    del effect
+    here = scene.here
+    if here.tree.exists(layout.metadata(here.replica.table)) and not locked_by(scene.memories, here.replica.name):
+        yield Branch(None, replace(here, memory=replace(here.memory, state=State.STARTING)))
+
+
+def _unlock_disk(effect: UnlockDisk, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    breach = wrongly_repeated(effect, here.memory, here.replica.table, here.tree)
+    yield Branch(None, replace(here, memory=replace(here.memory, lock=None)), breach=breach)
+
+
+def _await_answers(effect: reading.AwaitAnswers, scene: Scene) -> Iterator[Branch]:
+    begun = reading.begin(effect, scene.answers)
+    if begun is not None:
+        yield Branch(begun, scene.here)
+
+
+def _await_pointer(effect: reading.AwaitPointer, scene: Scene) -> Iterator[Branch]:
+    del effect
+    pointer = reading.pointer_of(scene.here.memory)
+    if pointer is not None:
+        yield Branch(pointer, scene.here)
+
+
+def _await_readable(effect: reading.AwaitReadable, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    view = reading.look(effect, here.memory, here.tree, here.replica)
+    if view is not None:
+        yield Branch(view, here)
+
+
+def _show_rows(effect: reading.ShowRows, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    told, breach = reading.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
+    yield Branch(told, here, answers=((fx.RequestId(effect.number), told),), breach=breach)
+
+
+def _current_session(effect: fx.CurrentSession, scene: Scene) -> Iterator[Branch]:
+    del effect
+    yield Branch(scene.here.memory.session, scene.here)
+
+
+def _answer(effect: fx.Answer, scene: Scene) -> Iterator[Branch]:
+    yield Branch(None, scene.here, answers=((effect.request, effect.answer),))
+
+
+# --- the disk -----------------------------------------------------------------------------------------------------------------
+
+
+def _stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, disk=done.disk))
+    folder = done.disk.folder(effect.staging)
+    assert folder is not None
+    torn = replace(here, disk=here.disk.with_folder(Folder(effect.staging, folder.parts, torn=True)))
+    if Fault.CRASH in scene.faults:
+        yield Branch(None, torn, Fault.CRASH.cost, "half written", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(fx.StoreFailed("disk full"), torn, Fault.DISK.cost)
+
+
+def _publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
+    if Fault.CRASH in scene.faults:
+        for disk in _renamed_partly(effect, here.disk):
+            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(fx.StoreFailed("disk failing"), here, Fault.DISK.cost)
+
+
+def _renamed_partly(effect: fx.Publish, disk: Disk) -> Iterator[Disk]:
+    """Return the disk after some, not all, of the renames of a publish."""
+    for partition, name in effect.names[:-1]:
+        renamed = disk.rename(effect.staging, partition, name)
+        if renamed is not None and renamed != disk:
+            disk = renamed
+            yield disk
+
+
+def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, disk=done.disk))
+    fetched = [
+        fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, fx.Fetched)
+    ]
+    if Fault.CRASH in scene.faults:
+        disk = here.disk
+        for fetch in fetched[:-1]:
+            disk = disk.with_part(fetch.part, fetch.content_hash)
+            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
+    if Fault.FETCH in scene.faults and fetched:
+        failed = tuple(fx.NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
+        yield Branch(failed, here, Fault.FETCH.cost)
+        for number in range(len(effect.fetches) if len(effect.fetches) > 1 else 0):
+            yield _all_but_one_fetched(effect, number, done.outcome, here)
+
+
+def _all_but_one_fetched(effect: fx.FetchMany, number: int, outcomes: tuple[Any, ...], here: Here) -> Branch:
+    disk, told = here.disk, list(outcomes)
+    told[number] = fx.NotFetched(effect.fetches[number].part, "no answer")
+    for fetch, outcome in zip(effect.fetches, told, strict=True):
+        if isinstance(outcome, fx.Fetched):
+            disk = disk.with_part(fetch.part, fetch.content_hash)
+    return Branch(tuple(told), replace(here, disk=disk), Fault.FETCH.cost)
+
+
+def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
+    unneeded = cancelled(effect, here)
+    if unneeded is not None:
+        yield Branch(unneeded.outcome, here, fate="cancelled")
+    if not isinstance(done.outcome, fx.Made):
+        return
+    folder = done.disk.folder(effect.staging)
+    assert folder is not None
+    torn = here.disk.with_folder(replace(folder, torn=True))
+    if Fault.CRASH in scene.faults:
+        yield Branch(None, replace(here, disk=torn), Fault.CRASH.cost, "half written", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(fx.StoreFailed("disk full"), replace(here, disk=torn), Fault.DISK.cost)
+    if Fault.DIFFERS in scene.faults:
+        content = f"{done.outcome.content_hash}?{here.replica.name}"
+        parts = tuple((partition, content) for partition, _ in folder.parts)
+        other = here.disk.with_folder(replace(folder, parts=parts))
+        yield Branch(
+            fx.Made(content), replace(here, memory=done.memory, disk=other), Fault.DIFFERS.cost, "with other bytes"
+        )
+
+
+def _detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:
+    done = perform_local(effect, scene.here)
+    assert done is not None
+    yield Branch(done.outcome, replace(scene.here, disk=done.disk))
+    if Fault.DISK in scene.faults:
+        yield Branch(fx.StoreFailed("disk full"), scene.here, Fault.DISK.cost)
+
+
+_BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
+    fx.Get: _read,
+    fx.GetMany: _read,
+    fx.Exists: _read,
+    fx.Children: _read,
+    fx.NextNumber: _read,
+    fx.Sync: _read,
+    fx.Commit: _commit,
+    fx.ProbeOwner: _probe_owner,
+    LockDisk: _lock_disk,
+    UnlockDisk: _unlock_disk,
+    OpenTable: _open_table,
+    fx.Answer: _answer,
+    fx.CurrentSession: _current_session,
+    reading.AwaitAnswers: _await_answers,
+    reading.AwaitPointer: _await_pointer,
+    reading.AwaitReadable: _await_readable,
+    reading.ShowRows: _show_rows,
+    fx.Stage: _stage,
+    fx.Publish: _publish,
+    fx.FetchMany: _fetch_many,
+    fx.Merge: _make,
+    fx.Mutate: _make,
+    fx.Detach: _detach,
+}

@@ -1,0 +1,142 @@
+"""Whether trying an entry again that was postponed has a chance: what a process waits for before it does so.
+
+The running replica tries again after a while, whatever has happened.  Here it waits until a try can lead further: so a state
+in which nobody ever gets further is one in which nobody goes on, and `CONVERGES` is asked of it.
+
+In a model in which parts are declared lost (`Here.loses`) it is looked at closely, in coordination too: whoever makes of
+what is left something else than `results` say throws it away, and would for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, FetchMany, FetchPart, Get, GetMany
+from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.execute.drop import must_wait
+from replitree.protocol.state.fetch import fetch_anywhere
+from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.registration import View, is_broken
+from replitree_verify.world.disk import Disk, merged_content, mutated_content
+
+if TYPE_CHECKING:
+    from replitree.protocol.program.stages import AwaitWork
+    from replitree_verify.outcomes.local import Here
+
+
+def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
+    """Whether one of a fetch's sources has the part with the right content."""
+    return any(disks[source].content(fetch.part) == fetch.content_hash for source in fetch.sources if source in disks)
+
+
+def can_execute(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool:
+    """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
+    if must_wait(view, item):
+        return False
+    if isinstance(item.entry, LostEntry):
+        return not here.loses or _can_renew(item, view, here, awaited)
+    if isinstance(item.entry, GetEntry):
+        folder = here.disk.folder(item.entry.insert)
+        staged = dict(folder.parts) if folder is not None and not folder.torn else {}
+        wanted = tuple(part for part in item.change.added if view.wants(part))
+        return all(part.partition in staged or _is_somewhere(part, view, here) for part in wanted)
+    pairs = _made_of(item)
+    if not any(view.wants(result) for result, _ in pairs):
+        return True
+    can_bring = _can_bring_what_counts if here.loses else _can_bring
+    may_be_made = [pair for pair in pairs if view.wants(pair[0]) and not view.hides_kept(pair[0])]
+    return any(can_bring(item, result, sources, view, here) for result, sources in may_be_made)
+
+
+def _made_of(item: Queued) -> tuple[tuple[Part, tuple[Part, ...]], ...]:
+    """Return each result of an entry with what it is made of."""
+    if isinstance(item.entry, MutateEntry):
+        return tuple((result, (source,)) for source, result in zip(item.change.removed, item.change.added, strict=True))
+    return tuple((result, item.change.removed) for result in item.change.added)
+
+
+def _can_bring(item: Queued, result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
+    """Whether a result can be made, or fetched in the place of something."""
+    del item
+    if here.makes and all(source in view.held and here.disk.content(source.name) is not None for source in sources):
+        return True
+    begun = view.held.between(result.partition, result.block_min, result.block_max)
+    return bool(begun) and any(disk.content(result.name) is not None for disk in here.disks.values())
+
+
+def _is_somewhere(part: Part, view: View, here: Here) -> bool:
+    """Whether some disk has a part, or what it has become."""
+    forms = {part.name, (view.parts.covering(part) or part).name}
+    return any(disk.content(name) is not None for disk in here.disks.values() for name in forms)
+
+
+# --- where parts are lost -----------------------------------------------------------------------------------------------------
+
+
+def _can_bring_what_counts(item: Queued, result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
+    """Whether a result can be made with the content that others have, if they have any, or can be fetched."""
+    if view.hides_kept(result):
+        return False
+    if here.makes and all(source in view.held and source not in view.broken for source in sources):
+        made = _content_made(item, result, sources, here)
+        first = here.tree.get(layout.result(here.replica.table, result.name))
+        is_published = (
+            here.disk.content(result.name) is not None
+        )  # what contradicts the others is removed: that is a step
+        if made is not None and (is_published or first is None or first.value.decode() == made):
+            return True
+    if not view.held.between(result.partition, result.block_min, result.block_max):
+        return False
+    later = view.parts.covering(result) if any(source in view.broken for source in sources) else None
+    return any(form is not None and _can_fetch(form, here) for form in (result, later))
+
+
+def _content_made(item: Queued, result: Part, sources: tuple[Part, ...], here: Here) -> str | None:
+    """Return what making a result gives; None when a source is not on the disk."""
+    contents = tuple(content for source in sources if (content := here.disk.content(source.name)) is not None)
+    if len(contents) < len(sources):
+        return None
+    if not isinstance(item.entry, MutateEntry):
+        return merged_content(result.partition, contents)
+    first = here.tree.get(layout.result(here.replica.table, result.name))
+    own = here.tree.get(layout.part(here.replica, sources[0].name))
+    if first is not None and own is not None and first.value == own.value:
+        return contents[0]
+    return mutated_content(result.partition, contents[0], item.entry.command)
+
+
+def _can_renew(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool:
+    """Whether a part that reaches over a lost one and is broken can be had as it is now; True when there is none."""
+    assert isinstance(item.entry, LostEntry)
+    lost = parse_part(item.entry.part)
+    cover = view.held.covering(lost)
+    own = here.tree.get(layout.part(here.replica, (cover or lost).name))
+    if cover is None or cover == lost or own is None or not is_broken(own.value):
+        return True
+    return any(_can_fetch(form, here) for form in (cover, *awaited.later_forms(view, item, cover)))
+
+
+def _can_fetch(part: Part, here: Here) -> bool:
+    """Whether somebody could send a part now."""
+    fetch = _fetch_of(here.replica, part, here.tree)
+    return fetch is not None and has_source(fetch, here.disks)
+
+
+def _fetch_of(replica: Replica, part: Part, tree: Tree) -> FetchPart | None:
+    """Return what `fetch_anywhere` would fetch; None when it would not begin."""
+    procedure = fetch_anywhere(replica, part)
+    outcome: Any = None
+    try:
+        while True:
+            effect = procedure.send(outcome)
+            if isinstance(effect, FetchMany):
+                return effect.fetches[0]
+            assert isinstance(effect, Get | GetMany | Children)
+            outcome = answer(tree, effect)
+    except StopIteration:
+        return None

@@ -1,0 +1,72 @@
+"""What a thread does when its procedure was closed because a read could not be had: as the running replica does.
+
+The life thread is read-only and tries again, the puller waits for the next occasion, an executor puts its batch off and lets
+go of what it was making, and the clients of an insert or of a command hear "outcome unknown" while the replica activates again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.protocol.core.effects import ClientAnswer, OutcomeUnknown, RequestId
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import candidate, executor, keeper, life, puller
+from replitree.protocol.program.stages import Then, WorkTurn
+from replitree_verify.outcomes.local import MAKING
+from replitree_verify.world.kernel import Conversation
+from replitree_verify.world.memory import Memory, State
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How a thread goes on (not at all without `then`), with which memory, and what its clients heard."""
+
+    then: Then | None
+    memory: Memory
+    answers: tuple[tuple[RequestId, ClientAnswer], ...] = ()
+
+
+def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Conversation) -> Closed:
+    """Return how a thread goes on after its stage was closed.
+
+    Parameters
+    ----------
+    kind
+        "life", "puller", "executor", "maker", "insert", "command", "leader" or "kill".
+    replica, me, memory
+        The process.
+    told
+        The stage that was closed.
+    """
+    match kind:
+        case "life":
+            state = State.READ_ONLY if memory.is_there else memory.state
+            return Closed(Then(life.become_active, (replica, me)), replace(memory, state=state))
+        case "puller":
+            return Closed(Then(puller.pull_next, (replica, told.arguments[-1])), replace(memory, reload=True))
+        case "executor":
+            return Closed(Then(executor.execute_next, (replica,)), memory.executed(_batch(told), (), _batch(told)))
+        case "maker":
+            left = tuple(each for each in memory.staging if not each.startswith(MAKING))
+            freed = replace(memory, staging=left)
+            return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
+        case "keeper":
+            return Closed(Then(keeper.forget_next, (replica,)), memory)
+        case "candidate":
+            return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
+        case "leader" | "kill" | "duty" | "read":
+            return Closed(None, memory)
+        case "command":
+            return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))
+    staging, requests = told.arguments[-2:]
+    held = tuple(each for each in memory.staging if each != staging)
+    answers = tuple((request.id, OutcomeUnknown()) for request in requests)
+    return Closed(None, replace(memory, staging=held).with_trouble(), answers)
+
+
+def _batch(told: Conversation) -> tuple[Any, ...]:
+    """Return the indexes of the entries that an executor had taken."""
+    turn = told.turns[0][1]
+    assert isinstance(turn, WorkTurn)
+    return tuple(item.index for item in turn.batch)

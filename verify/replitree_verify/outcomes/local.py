@@ -1,0 +1,492 @@
+"""What happens inside one process: effects on its disk and on its memory, without any fault.
+
+One function per effect, from values to values.  The explorer adds every fault to them, the simulator those that its seed draws,
+and the conversations those that are asked for: what an effect does is said once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import MergeEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import begins_after
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
+from replitree.protocol.program.stages import (
+    AskReload,
+    AwaitPull,
+    AwaitReplica,
+    AwaitTrouble,
+    AwaitWork,
+    BeginLoad,
+    GiveBack,
+    Lack,
+    PullTurn,
+    Quieten,
+    ReportTrouble,
+    Serve,
+    Stop,
+    TakeIn,
+    TakeOver,
+    WorkTurn,
+)
+from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
+from replitree_verify.outcomes.chances import can_execute, has_source
+from replitree_verify.process import longlife, losing, quorums, standing, upkeep
+from replitree_verify.process.threads import (
+    Accept,
+    AcceptCommand,
+    Accepted,
+    Appear,
+    AwaitLack,
+    AwaitMutation,
+    AwaitParts,
+    KillTurn,
+    LeadTurn,
+    Mended,
+    Release,
+)
+from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.scoping import LookAtParts, PartsSeen
+
+MAKING = "make-"
+"""How the staging ids of results begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A process and what it has at hand.
+
+    Attributes
+    ----------
+    replica, me
+        Which replica it is, and the value by which it owns it.
+    memory, disk
+        Its own.
+    tree
+        Coordination as it is now; only waiting looks at it.
+    disks
+        Every replica's disk, by name: where parts can be fetched.
+    partitions
+        The partitions that the rows of every request fall into.
+    makes
+        Whether the replica merges and mutates by itself.
+    elects
+        Whether only an elected leader proposes merges.
+    loses
+        Whether parts are declared lost: what a process waits for is looked at closely (`chances`).
+    """
+
+    replica: Replica
+    me: bytes
+    memory: Memory
+    disk: Disk
+    tree: Tree
+    disks: Mapping[str, Disk]
+    partitions: tuple[str, ...]
+    makes: bool = True
+    elects: bool = False
+    loses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an effect."""
+
+    outcome: Any
+    memory: Memory
+    disk: Disk
+
+
+def perform_local(effect: Any, here: Here) -> Done | None:
+    """Perform an effect on disk or memory; None while what it waits for is not there."""
+    return _PERFORM[type(effect)](effect, here)
+
+
+def is_local(effect: Any) -> bool:
+    """Whether an effect touches only the process's own disk and memory (and other disks to read)."""
+    return type(effect) in _PERFORM
+
+
+# --- the disk -------------------------------------------------------------------------------------------------------------
+
+
+def _stage(effect: fx.Stage, here: Here) -> Done:
+    parts = staged_parts(here.partitions, effect.requests)
+    folder = Folder(effect.staging, tuple((part.partition, part.content_hash) for part in parts))
+    return Done(fx.Staged(parts), here.memory, here.disk.with_folder(folder))
+
+
+def _publish(effect: fx.Publish, here: Here) -> Done:
+    disk, missing = here.disk.publish(effect.staging, effect.names)
+    return Done(fx.Published(missing), _let_go(here.memory, effect.staging), disk)
+
+
+def _fetch_many(effect: fx.FetchMany, here: Here) -> Done:
+    disk = here.disk
+    outcomes: list[fx.Fetched | fx.NotFetched] = []
+    for fetch in effect.fetches:
+        found = disk.content(fetch.part) == fetch.content_hash or has_source(fetch, here.disks)
+        if found:
+            disk = disk.with_part(fetch.part, fetch.content_hash)
+        outcomes.append(fx.Fetched(fetch.part) if found else fx.NotFetched(fetch.part, "nobody has it"))
+    return Done(tuple(outcomes), here.memory, disk)
+
+
+def _merge(effect: fx.Merge, here: Here) -> Done:
+    contents = [here.disk.content(source) for source in effect.sources]
+    partition = parse_part(effect.result).partition
+    whole = tuple(content for content in contents if content is not None)
+    if len(whole) < len(contents):
+        return Done(fx.StoreFailed("a source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, partition, merged_content(partition, whole))
+
+
+def _mutate(effect: fx.Mutate, here: Here) -> Done:
+    content, partition = here.disk.content(effect.source), parse_part(effect.result).partition
+    if content is None:
+        return Done(fx.StoreFailed("the source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, partition, mutated_content(partition, content, effect.command))
+
+
+def _link(effect: fx.Link, here: Here) -> Done:
+    content = here.disk.content(effect.source)
+    if content is None:
+        return Done(fx.StoreFailed("the source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, parse_part(effect.result).partition, content)
+
+
+def _make_empty(effect: fx.MakeEmpty, here: Here) -> Done:
+    partition = parse_part(effect.result).partition
+    return _made(here, effect.staging, partition, content_of(partition, ()))
+
+
+def _made(here: Here, staging: fx.StagingId, partition: str, content: str) -> Done:
+    """Stage a result; its folder is held until it is published or removed."""
+    held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, staging})))
+    return Done(fx.Made(content), held, here.disk.with_folder(Folder(staging, ((partition, content),))))
+
+
+def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
+    """Return how the making of a result ends that the table does not need any more."""
+    place = here.memory.place
+    if place is None or place.parts.covering(parse_part(effect.result)) is not None:
+        return None
+    return Done(fx.Cancelled("the table does not need it any more"), here.memory, here.disk)
+
+
+def _let_go(memory: Memory, staging: fx.StagingId) -> Memory:
+    if not staging.startswith(MAKING) or staging not in memory.staging:
+        return memory
+    return replace(memory, staging=tuple(each for each in memory.staging if each != staging))
+
+
+def _detach(effect: fx.Detach, here: Here) -> Done:
+    return Done(None, here.memory, here.disk.keeping_aside(effect.parts))
+
+
+def _list_staging(effect: fx.ListStaging, here: Here) -> Done:
+    del effect
+    held = here.memory.staging
+    names = (folder.staging for folder in here.disk.folders)
+    idle = tuple(name for name in names if name not in held and name.rpartition(".")[0] not in held)
+    return Done(idle, here.memory, here.disk)
+
+
+def _remove_staging(effect: fx.RemoveStaging, here: Here) -> Done:
+    return Done(None, _let_go(here.memory, effect.staging), here.disk.without_folder(effect.staging))
+
+
+def _list_parts(effect: fx.ListParts, here: Here) -> Done:
+    del effect
+    return Done(tuple(name for name, _ in here.disk.parts), here.memory, here.disk)
+
+
+def _find_part(effect: fx.FindPart, here: Here) -> Done:
+    return Done(here.disk.content(effect.part), here.memory, here.disk)
+
+
+def _remove_part(effect: fx.RemovePart, here: Here) -> Done:
+    return Done(None, here.memory, here.disk.without_parts(effect.part))
+
+
+# --- the memory -----------------------------------------------------------------------------------------------------------
+
+
+def _remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
+    return Done(outcome, memory, here.disk)
+
+
+def _reveal(effect: fx.Reveal, here: Here) -> Done:
+    memory = here.memory.revealing(effect.parts, effect.gone)
+    shown = {part.name for part in memory.held}
+    return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
+
+
+def _current_epoch(effect: fx.CurrentEpoch, here: Here) -> Done:
+    del effect
+    return _remember(here, here.memory, here.memory.epoch)
+
+
+def _adopt_epoch(effect: fx.AdoptEpoch, here: Here) -> Done:
+    return _remember(here, here.memory.adopting(effect.epoch))
+
+
+def _appear(effect: Appear, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, state=State.STARTING))
+
+
+def _await_trouble(effect: AwaitTrouble, here: Here) -> Done | None:
+    del effect
+    return _remember(here, here.memory) if here.memory.trouble and here.memory.is_there else None
+
+
+def _await_replica(effect: AwaitReplica, here: Here) -> Done | None:
+    return None if here.tree.exists(effect.is_active) else _remember(here, here.memory)
+
+
+def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None:
+        return None
+    if memory.reload or memory.place is None:
+        return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
+    table, index = here.replica.table, memory.place.pointer.index
+    log = here.tree.get(layout.log(table)) if effect.removed else None
+    if here.tree.exists(layout.log_entry(table, index)) or (log is not None and begins_after(table, log, index)):
+        return _remember(here, memory, PullTurn(memory.epoch, memory.place))
+    return None
+
+
+def _await_work(effect: AwaitWork, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return None
+    lane = [item for item in memory.queue if is_made(item) is effect.makes and item.index not in memory.running]
+    fresh = _batch([item for item in lane if item.index not in memory.waiting])
+    ready = fresh or _batch(
+        [item for item in _by_waiting(lane, memory) if can_execute(item, _view(item, here), here, effect)]
+    )
+    if not ready:
+        return None
+    running = tuple(sorted((*memory.running, *(item.index for item in ready))))
+    return _remember(
+        here,
+        replace(memory, running=running),
+        WorkTurn(memory.epoch, _view(ready[0], here), tuple(ready)),
+    )
+
+
+def _by_waiting(items: list[Queued], memory: Memory) -> list[Queued]:
+    """Return the postponed ones of some entries, those that wait longest first: none may keep the others from their turn."""
+    waiting = [item for item in items if item.index in memory.waiting]
+    return sorted(waiting, key=lambda item: memory.waiting.index(item.index))
+
+
+def _batch(items: list[Queued]) -> list[Queued]:
+    """Return what is executed first: inserts that may go together, or one other entry."""
+    ready: list[Queued] = []
+    for item in items[:EXECUTE_ENTRIES_MAX]:
+        if ready and goes_alone(item):
+            break
+        ready.append(item)
+        if goes_alone(item):
+            break
+    return sorted(ready, key=lambda item: item.index)
+
+
+def is_made(item: Queued) -> bool:
+    """Whether an entry belongs into the lane of merges and mutations."""
+    return isinstance(item.entry, MergeEntry | MutateEntry)
+
+
+def _view(item: Queued, here: Here) -> View:
+    """Return the state by which an entry is executed."""
+    memory = here.memory
+    assert memory.place is not None
+    before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
+    broken = frozenset(parse_part(name) for name, _ in memory.lacking)
+    kept = to_be_kept(memory.queue)
+    detached, opened = to_be_detached(memory.queue), memory.place.open
+    return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
+
+
+def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
+    del effect
+    memory = here.memory
+    return _remember(here, memory, memory.lacking) if memory.state is State.ACTIVE and memory.lacking else None
+
+
+def _lack(effect: Lack, here: Here) -> Done:
+    return _remember(here, here.memory.lacks(effect.parts))
+
+
+def _mended(effect: Mended, here: Here) -> Done:
+    lacking = tuple((name, content) for name, content in here.memory.lacking if name not in effect.parts)
+    return _remember(here, replace(here.memory, lacking=lacking))
+
+
+def _quieten(effect: Quieten, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, trouble=False, missed=None))
+
+
+def _serve(effect: Serve, here: Here) -> Done:
+    del effect
+    memory = here.memory
+    served = replace(memory, state=State.ACTIVE, waiting=()) if memory.is_there and not memory.trouble else memory
+    return _remember(here, served)
+
+
+def _stop(effect: Stop, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, state=State.STOPPED))
+
+
+def _report_trouble(effect: ReportTrouble, here: Here) -> Done:
+    del effect
+    return _remember(here, here.memory.with_trouble())
+
+
+def _ask_reload(effect: AskReload, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, reload=True))
+
+
+def _begin_load(effect: BeginLoad, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, loading=True))
+
+
+def _take_over(effect: TakeOver, here: Here) -> Done:
+    memory = here.memory.loaded(effect.loaded)
+    if memory is None:
+        return _remember(here, here.memory, outcome=None)
+    return _remember(here, memory, tuple(name for name, _ in memory.lacking))
+
+
+def _take_in(effect: TakeIn, here: Here) -> Done:
+    queued = tuple(item for item in effect.entries if not item.change.is_empty)
+    return _remember(here, here.memory.pulled(effect.place, queued))
+
+
+def _give_back(effect: GiveBack, here: Here) -> Done:
+    postponed = tuple(each.index for each in effect.postponed)
+    return _remember(here, here.memory.executed(effect.batch, effect.done, postponed))
+
+
+def _accept(effect: Accept, here: Here) -> Done | None:
+    accepted = _accepted(here, effect.requests[0].id)
+    if accepted is None:
+        return None
+    held = tuple(sorted((*here.memory.staging, accepted.staging)))
+    return _remember(here, replace(here.memory, staging=held), accepted)
+
+
+def _accept_command(effect: AcceptCommand, here: Here) -> Done | None:
+    accepted = _accepted(here, effect.request)
+    return None if accepted is None else _remember(here, here.memory, accepted)
+
+
+def _look_at_parts(effect: LookAtParts, here: Here) -> Done:
+    del effect
+    memory = here.memory
+    found = ((part, here.disk.content(part.name)) for part in memory.held)
+    rows = tuple((part, rows_in(content)) for part, content in found if content is not None)
+    return _remember(here, memory, PartsSeen(None if memory.torn else memory.place, rows))
+
+
+def _accepted(here: Here, request: int) -> Accepted | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None:
+        return None
+    log_from = memory.place.pointer.index if memory.place is not None else fx.LogIndex(0)
+    return Accepted(here.me, memory.epoch, log_from, fx.StagingId(f"{here.me.decode()}-{request}"))
+
+
+def _await_parts(effect: AwaitParts, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return None
+    if here.elects and not memory.leads:
+        return None
+    there = all(parse_part(name) in memory.place.parts for name in effect.names)
+    return _remember(here, memory, LeadTurn(memory.epoch, memory.place.pointer.index)) if there else None
+
+
+def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None:
+        return None
+    found = [item for item in memory.queue if isinstance(item.entry, MutateEntry) and item.entry.id == effect.id]
+    return _remember(here, memory, KillTurn(memory.epoch, found[0])) if found else None
+
+
+def _long(effect: Any, here: Here) -> Done | None:
+    room = next(each for each in (longlife, quorums, standing, upkeep) if isinstance(effect, each.EFFECTS))
+    done = room.perform(effect, here.memory, here.tree, here.replica)
+    return None if done is None else Done(done.outcome, done.memory, here.disk)
+
+
+def _losing(effect: Any, here: Here) -> Done | None:
+    done = losing.perform(effect, here.replica, here.memory, here.tree, here.disks)
+    return None if done is None else Done(done.outcome, done.memory, done.disk)
+
+
+def _release(effect: Release, here: Here) -> Done:
+    held = tuple(each for each in here.memory.staging if each != effect.staging)
+    return _remember(here, replace(here.memory, staging=held))
+
+
+_PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
+    fx.Stage: _stage,
+    fx.Publish: _publish,
+    fx.FetchMany: _fetch_many,
+    fx.Merge: _merge,
+    fx.Mutate: _mutate,
+    fx.Link: _link,
+    fx.MakeEmpty: _make_empty,
+    fx.Detach: _detach,
+    fx.ListStaging: _list_staging,
+    fx.RemoveStaging: _remove_staging,
+    fx.ListParts: _list_parts,
+    fx.FindPart: _find_part,
+    fx.RemovePart: _remove_part,
+    fx.Reveal: _reveal,
+    fx.CurrentEpoch: _current_epoch,
+    fx.AdoptEpoch: _adopt_epoch,
+    Appear: _appear,
+    AwaitTrouble: _await_trouble,
+    AwaitReplica: _await_replica,
+    AwaitPull: _await_pull,
+    AwaitWork: _await_work,
+    AwaitLack: _await_lack,
+    Lack: _lack,
+    Mended: _mended,
+    Quieten: _quieten,
+    Serve: _serve,
+    Stop: _stop,
+    ReportTrouble: _report_trouble,
+    AskReload: _ask_reload,
+    BeginLoad: _begin_load,
+    TakeOver: _take_over,
+    TakeIn: _take_in,
+    GiveBack: _give_back,
+    Accept: _accept,
+    AcceptCommand: _accept_command,
+    LookAtParts: _look_at_parts,
+    AwaitParts: _await_parts,
+    AwaitMutation: _await_mutation,
+    Release: _release,
+    **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
+    **dict.fromkeys(losing.EFFECTS, _losing),
+}

@@ -1,0 +1,262 @@
+"""Rare branches by name: what must have been seen, or a model that finds nothing has looked at nothing.
+
+A probe is told by one turn of a conversation, and by what came before it in the same stage.  Explorer and simulator report the
+same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program.stages import AwaitReplica, AwaitSource, Elected, GiveBack, Missed, Stop, TakeOver
+from replitree_verify.probes.longlife import probes_of_long_life
+from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
+from replitree_verify.process.reading import Shown, ShowRows
+from replitree_verify.world.kernel import Conversation
+from replitree_verify.world.model import TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One turn, with its stage so far."""
+
+    told: Conversation
+    effect: Any
+    outcome: Any
+    fate: str
+    disk_changed: bool
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage."""
+        return self.told.stage.__name__
+
+    def log_commits(self) -> list[Any]:
+        """Return the outcomes of the stage's commits that append to the log."""
+        return [outcome for effect, outcome in self.told.turns if isinstance(effect, fx.Commit) and _appends(effect)]
+
+
+def probes_of(seen: Seen) -> Iterator[str]:
+    """Return the names of the rare branches that a turn belongs to."""
+    if seen.fate in ("stale", "torn"):
+        yield f"{seen.fate} read"
+    if isinstance(seen.outcome, fx.StoreFailed):
+        yield "disk failed"
+    found = _PROBES.get(type(seen.effect))
+    if found is not None:
+        yield from found(seen)
+
+
+def _appends(commit: fx.Commit) -> bool:
+    return any(isinstance(operation, fx.Create) and operation.sequential for operation in commit.operations)
+
+
+def _of_commit(seen: Seen) -> Iterator[str]:
+    if isinstance(seen.outcome, fx.Unknown):
+        yield f"unknown: {seen.fate}"
+    yield from probes_of_long_life(seen.stage, seen.effect, seen.outcome)
+    yield from probes_of_quorums(seen.stage, seen.effect, seen.outcome)
+    fenced = isinstance(seen.outcome, fx.Refused) and isinstance(seen.outcome.operation, fx.Check)
+    moved = isinstance(seen.outcome, fx.Refused | fx.Unknown) and not fenced
+    if isinstance(seen.outcome, fx.Applied):
+        yield from _of_applied(seen)
+    elif isinstance(seen.outcome, fx.Refused) and "/results/" in seen.outcome.operation.path:
+        yield "another published first"
+    match seen.stage:
+        case "forget_next":
+            yield "covered parts forgotten" if isinstance(seen.outcome, fx.Applied) else "forgetting refused"
+        case "lead" if fenced:
+            yield "proposal fenced"
+        case "insert_group" if fenced:
+            yield "insert fenced"
+        case "give_command" if isinstance(seen.outcome, fx.Refused) and "/blocks/" in seen.outcome.operation.path:
+            yield "command known already"
+        case "pull_next" | "catch_up_with_log" if fenced or moved:
+            yield "pull fenced" if fenced else "pointer moved"
+        case "execute_next" | "make_next" if fenced or moved:
+            yield "execution fenced" if fenced else "queue moved"
+        case _ if isinstance(seen.outcome, fx.Refused) and _is_activation(seen.outcome.operation):
+            yield "activation refused"
+
+
+def _of_applied(seen: Seen) -> Iterator[str]:
+    paths = {type(each): each.path for each in seen.effect.operations}
+    if any(isinstance(each, fx.Set) and "/blocks/" in each.path for each in seen.effect.operations):
+        yield "token free again"
+    if "/results/" in paths.get(fx.Create, "") and seen.stage == "kill":
+        yield "mutation killed"
+    parts = [each for each in seen.effect.operations if "/parts/" in each.path]
+    added = [parse_part(each.path.rpartition("/")[2]) for each in parts if isinstance(each, fx.Create)]
+    if seen.stage == "execute_next" and any(part.level or part.mutation for part in added):
+        yield "later form taken"
+    if seen.stage == "execute_next" and not added and parts:
+        yield "parts dropped"
+    if added and any("/drops/" in each.path for each in seen.effect.operations):
+        yield "parts overwritten"
+
+
+def _of_read(seen: Seen) -> Iterator[str]:
+    if isinstance(seen.outcome, Shown):
+        yield f"{seen.effect.level} read"
+    else:
+        yield "read expired"
+
+
+def _of_session(seen: Seen) -> Iterator[str]:
+    before = [outcome for effect, outcome in seen.told.turns if isinstance(effect, fx.CurrentSession)]
+    if before and before[0] != seen.outcome:
+        yield "session changed under a read"
+
+
+def _of_make(seen: Seen) -> Iterator[str]:
+    match seen.outcome:
+        case fx.Made():
+            yield {fx.Merge: "merged", fx.Mutate: "mutated", fx.Link: "let be"}[type(seen.effect)]
+        case fx.Cancelled():
+            yield "making cancelled"
+
+
+def _of_give_back(seen: Seen) -> Iterator[str]:
+    if seen.effect.postponed and not any(isinstance(effect, fx.Commit) for effect, _ in seen.told.turns):
+        yield "made later" if seen.stage == "make_next" else "executed later"
+
+
+def _of_take_over(seen: Seen) -> Iterator[str]:
+    if seen.outcome is None:
+        yield "loaded too early"
+    elif seen.stage == "reload_state":
+        yield "state loaded again"
+
+
+def _is_activation(operation: fx.Operation) -> bool:
+    return operation.path.endswith(("/host", "/is_active")) and not isinstance(operation, fx.Check)
+
+
+def _of_answer(seen: Seen) -> Iterator[str]:
+    yield from probes_of_answers(seen.stage, seen.effect)
+    commits = seen.log_commits()
+    doubted = any(isinstance(outcome, fx.Unknown) for outcome in commits)
+    match seen.effect.answer:
+        case fx.Inserted() if doubted:
+            yield (
+                "doubt settled: in the log" if isinstance(commits[-1], fx.Unknown) else "doubt settled: committed again"
+            )
+        case fx.Duplicate() if seen.stage == "give_command":
+            yield "command of long ago"
+        case fx.Duplicate():
+            yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"
+            if doubted:
+                yield "doubt settled: another had the token"
+        case fx.Failed(reason) if "took over" in reason:
+            yield "insert of a replaced process failed"
+        case fx.OutcomeUnknown():
+            yield "insert in doubt"
+
+
+def _of_fetch(seen: Seen) -> Iterator[str]:
+    tried = any(isinstance(effect, fx.FetchMany) for effect, _ in seen.told.turns)
+    if seen.outcome is None:
+        return
+    if all(isinstance(outcome, fx.Fetched) for outcome in seen.outcome):
+        made = seen.stage == "make_next"
+        yield "result fetched" if made else "fetched elsewhere" if tried else "fetched"
+    else:
+        yield "fetch failed"
+
+
+def _of_publish(seen: Seen) -> Iterator[str]:
+    if seen.stage == "execute_next" and seen.disk_changed:
+        yield "own part published by execute"
+
+
+def _of_elected(seen: Seen) -> Iterator[str]:
+    commits = [outcome for effect, outcome in seen.told.turns if isinstance(effect, fx.Commit)]
+    if seen.effect.leads:
+        yield "leads" if commits else "found itself leading"
+    elif seen.told.arguments[1] is not None:
+        yield "deposed"
+
+
+def _of_find(seen: Seen) -> Iterator[str]:
+    if seen.outcome is not None:
+        yield "result found"
+
+
+def _of_list_parts(seen: Seen) -> Iterator[str]:
+    swept = sum(isinstance(effect, fx.RemoveStaging) for effect, _ in seen.told.turns)
+    if seen.stage == "tidy_up" and len(seen.told.arguments[-1]) > swept:
+        yield "committed staging kept"
+
+
+def _of_detach(seen: Seen) -> Iterator[str]:
+    if seen.outcome is None and seen.disk_changed:
+        yield "parts kept aside"
+
+
+def _of_remove_part(seen: Seen) -> Iterator[str]:
+    yield "other content thrown away" if seen.stage == "make_next" else "unknown part set aside"
+
+
+def _of_get(seen: Seen) -> Iterator[str]:
+    if seen.effect.path.startswith(f"{layout.log(TABLE)}/"):
+        yield "gap looked at again"
+
+
+def _of_epoch(seen: Seen) -> Iterator[str]:
+    if seen.stage == "become_active" and seen.outcome is not None:
+        yield "activated again"
+
+
+def _of_probe(seen: Seen) -> Iterator[str]:
+    if seen.outcome is fx.Owner.DEAD:
+        yield "dead owner replaced"
+
+
+def _named(name: str) -> Callable[[Seen], Iterator[str]]:
+    def named(seen: Seen) -> Iterator[str]:
+        del seen
+        yield name
+
+    return named
+
+
+def _of_stage(seen: Seen) -> Iterator[str]:
+    """Name a group that could not be staged as a whole, when one of its requests is staged alone."""
+    failed = [effect for effect, outcome in seen.told.turns if isinstance(outcome, fx.StoreFailed)]
+    if any(isinstance(each, fx.Stage) and len(each.requests) > len(seen.effect.requests) for each in failed):
+        yield "group split"
+
+
+_PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
+    fx.Commit: _of_commit,
+    fx.Answer: _of_answer,
+    fx.FetchMany: _of_fetch,
+    fx.Publish: _of_publish,
+    GiveBack: _of_give_back,
+    TakeOver: _of_take_over,
+    fx.Merge: _of_make,
+    fx.Mutate: _of_make,
+    fx.Link: _of_make,
+    fx.MakeEmpty: _named("made empty"),
+    fx.ListParts: _of_list_parts,
+    ShowRows: _of_read,
+    fx.CurrentSession: _of_session,
+    fx.FindPart: _of_find,
+    Elected: _of_elected,
+    fx.Detach: _of_detach,
+    fx.Get: _of_get,
+    fx.CurrentEpoch: _of_epoch,
+    fx.Stage: _of_stage,
+    fx.ProbeOwner: _of_probe,
+    fx.RemoveStaging: _named("staging removed"),
+    fx.RemovePart: _of_remove_part,
+    AwaitReplica: _named("replica was busy"),
+    Missed: _named("entry missed"),
+    AwaitSource: _named("waited for a source"),
+    Stop: _named("replaced process stopped"),
+}

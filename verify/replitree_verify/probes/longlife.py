@@ -1,0 +1,108 @@
+"""Rare branches of a long life: cleaning, losing, recovering, joining and leaving.  Names as in `catalog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
+from replitree.protocol.state.registration import is_broken
+
+_MARKS = {LOST: "marked lost", HALF_BUILT: "recovery begun", NOT_LOST: "recovered"}
+
+_UPKEEP = ("forget_ids", "tidy", "forget_results", "roll")
+_FORGOTTEN = {
+    "/blocks/": "id forgotten",
+    "/drops/": "note forgotten",
+    "/results/": "result forgotten",
+    "/open/": "rolled over",
+}
+
+
+_REFUSED = {
+    "clean": "cleaning",
+    "recover_state": "recovery",
+    "forget_ids": "forgetting ids",
+    "tidy": "forgetting ids",
+    "forget_results": "forgetting results",
+    "restore_disk": "restoring",
+}
+"""What is called refused, by the name of the stage."""
+
+
+def probes_of_long_life(stage: str, commit: fx.Commit, outcome: Any) -> Iterator[str]:
+    """Return the rare branches that the outcome of a commit belongs to."""
+    if isinstance(outcome, fx.Refused):
+        yield from _of_refused(stage, outcome.operation)
+    if stage in ("ask_once", "ask_again"):
+        yield "declared lost" if isinstance(outcome, fx.Applied) else "declaration refused"
+        if isinstance(outcome, fx.Applied) and any("/results/" in each.path for each in commit.operations):
+            yield "result forgotten"
+    if stage == "watch_part" and isinstance(outcome, fx.Applied):
+        broken = any(isinstance(each, fx.Set) and is_broken(each.value) for each in commit.operations)
+        yield "noted broken" if broken else "noted whole"
+    if isinstance(outcome, fx.Applied) and stage == "restore_disk":
+        yield from _of_restore(commit)
+    elif isinstance(outcome, fx.Applied):
+        yield from _of_applied(stage, commit)
+        yield from _of_upkeep(commit) if stage in _UPKEEP else ()
+
+
+def _of_refused(stage: str, operation: fx.Operation) -> Iterator[str]:
+    if stage in _REFUSED:
+        yield f"{_REFUSED[stage]} refused by {operation.path.rpartition('/')[2]}"
+    elif stage == "roll":
+        yield "rolled over already" if isinstance(operation, fx.Delete) else "rolling over fenced"
+    elif "/open/" in operation.path:
+        yield "log has gone on"
+
+
+def _of_upkeep(commit: fx.Commit) -> Iterator[str]:
+    for each in commit.operations:
+        names = (name for folder, name in _FORGOTTEN.items() if folder in each.path)
+        if isinstance(each, fx.Delete):
+            yield from names
+        elif isinstance(each, fx.Set) and "/blocks/" in each.path:
+            yield "id marked dropped"
+
+
+def _of_applied(stage: str, commit: fx.Commit) -> Iterator[str]:
+    for each in commit.operations:
+        match each:
+            case fx.Set(path, value) if path.endswith("/is_lost"):
+                yield _mark(stage, value)
+            case fx.Set(path, value) if path.endswith("/host") and value == DROPPED_HOST:
+                yield "drop of a replica begun"
+            case fx.Set(path) if path.endswith("/log"):
+                yield "log cleaned"
+            case fx.Set(path) if path.endswith("/replicas"):
+                yield "replica added"
+            case fx.Delete(path) if path.endswith("/host"):
+                yield "drop of a replica finished"
+            case fx.Create(path) if stage == "recover_state" and "/queue/" in path:
+                yield "queue taken over"
+            case fx.Delete(path) if stage == "recover_state":
+                yield "old queue emptied" if "/queue/" in path else "part let go"
+
+
+def _of_restore(commit: fx.Commit) -> Iterator[str]:
+    for each in commit.operations:
+        match each:
+            case fx.Create(path) if path.endswith("/restoring"):
+                yield "restoring begun"
+            case fx.Set(path, version=version) if path.endswith("/host") and version > 0:
+                yield "earlier run fenced"
+            case fx.Delete(path):
+                yield "restored" if path.endswith("/restoring") else "registration taken back"
+
+
+def _mark(stage: str, value: bytes) -> str:
+    match stage:
+        case "declare_survivor":
+            return "declared good"
+        case "take_stand":
+            return "found itself lost"
+        case "drop_other":
+            return "lost its place"
+    return _MARKS[value]

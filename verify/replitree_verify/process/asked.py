@@ -1,0 +1,42 @@
+"""What a model's clients and operators ask of one seat: a thread for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from replitree.protocol.core.effects import RequestId
+from replitree_verify.world.model import Model
+
+Asked: TypeAlias = tuple[str, str, tuple[Any, ...]]
+"""The kind of a thread, its number for people, and what it begins with."""
+
+
+def asked_of(model: Model, seat: str) -> Iterator[Asked]:
+    """Return the threads of what a seat is asked for."""
+    for insert in model.inserts:
+        if insert.seat == seat:
+            yield "insert", str(insert.requests[0][0]), (insert.requests, insert.drops, insert.quorum)
+    for ask in model.commands:
+        if ask.seat == seat:
+            yield "command", str(ask.request), (RequestId(ask.request), ask.command)
+    yield from _read(model, seat)
+    yield from _done_once(model, seat)
+
+
+def _read(model: Model, seat: str) -> Iterator[Asked]:
+    return (
+        ("read", str(read.number), (read.number, read.level, read.known)) for read in model.reads if read.seat == seat
+    )
+
+
+def _done_once(model: Model, seat: str) -> Iterator[Asked]:
+    for number, merge in enumerate(model.merges, 1):
+        if merge.seat == seat:
+            yield "leader", str(number), (merge.sources,)
+    for kill in model.kills:
+        if kill.seat == seat:
+            yield "kill", "", (kill.mutation,)
+    for number, duty in enumerate(model.duties, 1):
+        if duty.seat == seat:
+            yield "duty", f"{duty.name}{number}", (duty.name, *duty.arguments)

@@ -1,0 +1,371 @@
+"""Lost parts: files that break, the search for parts that can't be had, and what is declared.
+
+Four duties stand in for fate and for the threads around `protocol.upkeep.lost` (`replica.table.mending`,
+`replica.table.lost_parts`).  What breaks is named by the model: a part of one replica, or all that is staged there; so
+is what turns up again (`heals`). Patience is left out: whoever misses a part may ask at any moment, once; after that he
+asks again when what the others have registered, queued and pulled would let him declare it lost.  So a state in which
+nobody goes on is one in which nobody could.
+
+`LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows,
+whole on its disk and registered, or written for an insert of its own that it has not executed; nor a copy of the part that is
+kept aside on a disk (`keeps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import GetEntry, LostEntry, decode_entry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.program.stages import Lack, Stage, Then
+from replitree.protocol.state.fetch import refetch
+from replitree.protocol.state.registration import broken_value, has_searched, is_broken
+from replitree.protocol.state.registration import content_of as registered_content
+from replitree.protocol.upkeep.lost import Declared, LostOutcome, declare_lost, note_broken, note_whole
+from replitree_verify.process.threads import Mended
+from replitree_verify.world.disk import Disk, content_of, rows_in
+from replitree_verify.world.memory import Memory, State
+
+STAGED = "staging"
+"""What a model names when everything that is staged breaks."""
+
+
+# --- effects ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Wait until a part (or anything staged: `STAGED`) is on the disk; then it is not any more."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """Wait until a part's registration says that it is broken; then its files are on the disk again."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Wait until a part is on the disk; then a copy of it is kept aside, too."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """Give a copy that is kept aside the name of its part."""
+
+    part: str
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitBroken:
+    """Wait, while active, until the files of a registered part are gone.  Outcome: `Damage`."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDamage:
+    """Wait, while active, until a part's registration and its files do not agree.  Outcome: `Damage`."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A registered part: the epoch of the process, the content that it should have, whether only its registration is broken.
+
+    `is_kept`: a copy of it is kept aside on the same disk.
+    """
+
+    epoch: fx.Epoch
+    content_hash: str
+    is_whole: bool = False
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLoss:
+    """Wait, while active, until a part can't be had here.  Outcome: the epoch.
+
+    `certain`: until declaring it (`declares`) would succeed, too.
+    """
+
+    part: str
+    certain: bool
+    declares: Callable[..., fx.Procedure[LostOutcome]] = declare_lost
+
+
+EFFECTS = (Break, Heal, KeepCopy, PutBack, AwaitBroken, AwaitDamage, AwaitLoss)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of an effect."""
+
+    outcome: Any
+    memory: Memory
+    disk: Disk
+
+
+def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]) -> Changed | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    disk = disks[replica.name]
+    match effect:
+        case Break(what):
+            after = _without(disk, what)
+            return None if after == disk else Changed(None, memory, after)
+        case Heal(part):
+            node = tree.get(layout.part(replica, part))
+            if node is None or not is_broken(node.value):
+                return None
+            return Changed(None, memory, disk.with_part(part, registered_content(node.value)))
+        case KeepCopy(part):
+            after = disk.keeping_aside((part,))
+            return None if after == disk else Changed(None, memory, after)
+        case PutBack(part, content):
+            return Changed(None, memory, disk.with_part(part, content) if content in disk.aside else disk)
+        case AwaitBroken(part):
+            damage = _damage(replica, memory, tree, disks, part)
+            is_gone = damage is not None and disk.content(part) is None
+            return Changed(damage, memory, disk) if is_gone else None
+        case AwaitDamage(part):
+            damage = _damage(replica, memory, tree, disks, part)
+            return None if damage is None else Changed(damage, memory, disk)
+        case AwaitLoss():
+            is_due = _is_missed(memory, disk, parse_part(effect.part)) and (
+                not effect.certain or _would_be_declared(effect, replica, memory, tree)
+            )
+            return Changed(memory.epoch, memory, disk) if is_due else None
+    raise AssertionError(effect)
+
+
+def _without(disk: Disk, what: str) -> Disk:
+    return replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
+
+
+def _damage(replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], part: str) -> Damage | None:
+    """Return what is to be mended, or to be noted; None when nothing can be done about a part now."""
+    if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
+        return None
+    node = tree.get(layout.part(replica, part))
+    if node is None:
+        return None
+    content = registered_content(node.value)
+    is_here, is_kept = disks[replica.name].content(part) == content, content in disks[replica.name].aside
+    if is_kept and not is_here:
+        return Damage(memory.epoch, content, is_kept=True)
+    if is_here and is_broken(node.value):
+        return Damage(memory.epoch, content, is_whole=True)
+    if is_here and part not in dict(memory.lacking):
+        return None
+    if not is_here and has_searched(node.value) and part in dict(memory.lacking):
+        others = (name for name, disk in disks.items() if name != replica.name and disk.content(part) == content)
+        nodes = (tree.get(layout.part(Replica(replica.table, name), part)) for name in others)
+        if not any(each is not None and each.value.decode() == content for each in nodes):
+            return None
+    return Damage(memory.epoch, content)
+
+
+def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
+    """Whether a replica has neither the files of a part nor anything that it could get them from; it has tried."""
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return False
+    if disk.content(part.name) is not None or memory.place.parts.covering(part) is None:
+        return False
+    if part in memory.held:
+        return part.name in dict(memory.lacking)
+    waiting = (item for item in memory.queue if item.index in memory.waiting and part in item.change.added)
+    return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
+
+
+def _would_be_declared(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree) -> bool:
+    part = parse_part(awaited.part)
+    assert memory.epoch is not None
+    if _is_declared(tree, replica, part):
+        return False
+    procedure = awaited.declares(replica, memory.epoch, part, empty_of(part), 0)
+    outcome: Any = None
+    try:
+        while True:
+            effect = procedure.send(outcome)
+            if isinstance(effect, fx.Commit):
+                _, outcome = tree.commit(effect.operations, session=memory.session)
+                if not isinstance(outcome, fx.Applied):
+                    return False
+            else:
+                assert isinstance(effect, fx.Get | fx.GetMany | fx.Children | fx.Sync)
+                outcome = answer(tree, effect)
+    except StopIteration as stop:
+        return isinstance(stop.value, Declared)
+
+
+def _is_declared(tree: Tree, replica: Replica, part: Part) -> bool:
+    parent = layout.log(replica.table)
+    for name in tree.children(parent) or ():
+        node = tree.get(f"{parent}/{name}")
+        entry = None if node is None else decode_entry(node.value, name)
+        if isinstance(entry, LostEntry) and entry.part == part.name:
+            return True
+    return False
+
+
+def empty_of(part: Part) -> str:
+    """Return the content of a part without rows."""
+    return content_of(part.partition, ())
+
+
+# --- duties -------------------------------------------------------------------------------------------------------------------
+
+
+def breaks(replica: Replica, what: str) -> Generator[Any, Any, None]:
+    """Let files break, at any moment."""
+    del replica
+    yield Break(what)
+
+
+def heals(replica: Replica, part: str) -> Generator[Any, Any, None]:
+    """Let files that were noted broken be there again, at any moment: an operator has brought them back."""
+    del replica
+    yield Heal(part)
+
+
+def keeps(replica: Replica, part: str) -> Generator[Any, Any, None]:
+    """Keep a copy of a part aside: it was frozen or detached, or is a copy of objects."""
+    del replica
+    yield KeepCopy(part)
+
+
+def notes_unsearched(replica: Replica, part: str) -> Generator[Any, Any, None]:
+    """Note that a part is broken, as an earlier version did: its own disk was not searched for copies."""
+    damage: Damage = yield AwaitBroken(part)
+    path = layout.part(replica, part)
+    node = yield fx.Get(path)
+    if node is not None:
+        broken = fx.Set(path, broken_value(damage.content_hash), node.version)
+        yield fx.Commit(fx.Check(layout.host(replica), damage.epoch), broken)
+
+
+def watch_part(replica: Replica, part: str) -> Stage:
+    """Put a part back whose files are gone, or fetch it; say so when no replica has it, and when it is whole again."""
+    damage: Damage = yield AwaitDamage(part)
+    if damage.is_kept:
+        yield PutBack(part, damage.content_hash)
+        yield Mended((part,))
+        yield from note_whole(replica, damage.epoch, parse_part(part))
+        return Then(watch_part, (replica, part))
+    if damage.is_whole:
+        yield Mended((part,))
+        yield from note_whole(replica, damage.epoch, parse_part(part))
+        return Then(watch_part, (replica, part))
+    yield Lack(((part, damage.content_hash),))
+    still = yield from refetch(replica, ((part, damage.content_hash),))
+    if still:
+        yield from note_broken(replica, damage.epoch, parse_part(part))
+    else:
+        yield Mended((part,))
+        yield from note_whole(replica, damage.epoch, parse_part(part))
+    return Then(watch_part, (replica, part))
+
+
+def ask_once(replica: Replica, part: str) -> Stage:
+    """Try to declare a part lost that can't be had here."""
+    yield from _declare(replica, part, certain=False)
+    return Then(ask_again, (replica, part))
+
+
+def ask_again(replica: Replica, part: str) -> Stage:
+    """Try it once more as soon as it would succeed."""
+    yield from _declare(replica, part, certain=True)
+    return Then(ask_again, (replica, part))
+
+
+def _declare(replica: Replica, part: str, *, certain: bool) -> Generator[Any, Any, None]:
+    epoch: fx.Epoch = yield AwaitLoss(part, certain)
+    yield from declare_lost(replica, epoch, parse_part(part), empty_of(parse_part(part)), 0)
+
+
+DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
+    "break": breaks,
+    "heal": heals,
+    "keep": keeps,
+    "note": notes_unsearched,
+    "watch": watch_part,
+    "lose": ask_once,
+}
+"""What a model can ask for, by name; each with the name of a part."""
+
+STAGES = (watch_part, ask_once, ask_again)
+GOES_ON = ("watch", "lose")
+"""What the next process of a seat does as well."""
+
+
+# --- what a declaration may not do --------------------------------------------------------------------------------------------
+
+
+LOST_ENTRY = b'{"kind":"lost"'
+"""How the value of a `lost` entry begins."""
+
+
+def declared_part(effect: Any) -> str | None:
+    """Return the part that a commit, or a request, declares lost.
+
+    Whoever pulls the entry later creates it in its queue, under its own number, and declares nothing.
+    """
+    for each in getattr(effect, "operations", ()):
+        if isinstance(each, fx.Create) and each.sequential and each.value.startswith(LOST_ENTRY):
+            entry = decode_entry(each.value, each.path)
+            return entry.part if isinstance(entry, LostEntry) else None
+    return None
+
+
+def kept_rows(name: str, replica: Replica, tree: Tree, disks: Mapping[str, Disk]) -> str | None:
+    """LOST: who still has rows of a part that `replica` has just declared lost, in the state before it."""
+    part = parse_part(name)
+    for other in sorted(disks):
+        holder = Replica(replica.table, other)
+        registered = tree.get(layout.part(holder, name))
+        if registered is not None and registered_content(registered.value) in disks[other].aside:
+            return f"LOST: {other} keeps a copy of {name}, and {replica.name} declares it lost"
+        for each in map(parse_part, tree.children(layout.parts(holder)) or ()):
+            node = tree.get(layout.part(holder, each.name))
+            shares = each.partition == part.partition and each.block_min <= part.block_max
+            if node is None or is_broken(node.value) or not shares or part.block_min > each.block_max:
+                continue
+            if rows_in(disks[other].content(each.name) or ""):
+                return f"LOST: {other} has {each.name}, and {replica.name} declares {name} lost"
+        for staging in _to_be_published(holder, tree, part):
+            folder = disks[other].folder(staging)
+            is_staged = folder is not None and not folder.torn and part.partition in dict(folder.parts)
+            if is_staged or rows_in(disks[other].content(name) or ""):
+                return (
+                    f"LOST: {other} has the rows of {name} and will register them, and {replica.name} declares it lost"
+                )
+    return None
+
+
+def _to_be_published(holder: Replica, tree: Tree, part: Part) -> list[fx.StagingId]:
+    """Return the staging ids of the inserts of a part that their writer has still to execute."""
+    pointer = tree.get(layout.log_pointer(holder))
+    if pointer is None:
+        return []
+    found: list[fx.StagingId] = []
+    for index in range(part.block_min, part.block_max + 1):
+        log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)
+        for path in (log,) if index >= layout.pointer_index(pointer.value) else (queued,):
+            node = tree.get(path)
+            entry = None if node is None else decode_entry(node.value, path)
+            if isinstance(entry, GetEntry) and entry.replica == holder.name:
+                found.append(entry.insert)
+    return found

@@ -1,0 +1,235 @@
+"""Reads as requests of a model: clients ask a seat for the rows of the table, at some level, and I8 judges what they see.
+
+The stages are the counterparts of `replica.http.http_reads` and `client.table`: a client knows the highest position that it has
+seen or written (`Begun.floor`), the replica finds the read's position, waits, and shows.  What a replica remembers of the
+entries that it has pulled is taken from the log here: they are the same (I1).
+
+A read is told nothing when parts that it needs have left the disk meanwhile: the running replica keeps them for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, LogIndex
+from replitree.protocol.core.fold import Change, settled
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part
+from replitree.protocol.program.stages import Stage, Then
+from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.read import ReadLevel, end_of_log, is_readable, parts_at, position_of, shown_now
+from replitree_verify.world.disk import Disk, requests_in
+from replitree_verify.world.history import Log
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import Fault, Model
+
+# --- effects ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitAnswers:
+    """Wait until the client has its answers to `known` earlier requests; then the read begins.  Outcome: `Begun`."""
+
+    level: ReadLevel
+    known: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The lowest position that the read may stand at, what must be settled there, and what its client asks for at least."""
+
+    lowest: LogIndex
+    settled: tuple[LogIndex, ...]
+    floor: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPointer:
+    """Wait until the process knows where it stands.  Outcome: its pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitReadable:
+    """Wait until what is below a position is executed, or (`executed` is false) only pulled.  Outcome: `ReadView`."""
+
+    position: LogIndex
+    executed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadView:
+    """What the replica has when it shows: the table at its pointer, what led there since, its queue, what it holds.
+
+    `opened` are the inserts that are open at the position.
+    """
+
+    parts: PartSet
+    later: tuple[Change, ...]
+    queue: tuple[Queued, ...]
+    held: PartSet
+    opened: tuple[LogIndex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRows:
+    """Show parts to the client; the read is over."""
+
+    number: int
+    level: ReadLevel
+    begun: Begun
+    position: LogIndex
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a read showed: everything below `position`, the rows of these requests."""
+
+    position: LogIndex
+    requests: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotShown:
+    """The read ended with an error: it showed nothing."""
+
+    reason: str
+
+
+Told: TypeAlias = ClientAnswer | Shown | NotShown
+"""What a client of a model hears."""
+
+# --- stages -------------------------------------------------------------------------------------------------------------------
+
+
+def begin_read(replica: Replica, number: int, level: ReadLevel, known: tuple[int, ...]) -> Stage:
+    """Ask for a read, some time after the answers to earlier requests."""
+    begun: Begun = yield AwaitAnswers(level, known)
+    return Then(find_position, (replica, number, level, begun))
+
+
+def find_position(replica: Replica, number: int, level: ReadLevel, begun: Begun) -> Stage:
+    """Find out where the read stands."""
+    pointer: LogIndex = yield AwaitPointer()
+    end: LogIndex | None = None
+    if level == "linearizable":
+        end = yield from end_of_log(replica.table.below(layout.parent_of(pointer)))
+        if end is None:
+            return Then(find_position, (replica, number, level, begun))
+    position = position_of(level, begun.floor, pointer, end)
+    return Then(show_rows, (number, level, begun, position))
+
+
+def show_rows(number: int, level: ReadLevel, begun: Begun, position: LogIndex) -> Generator[Any, Any, None]:
+    """Wait until the rows are there, and show them."""
+    view: ReadView = yield AwaitReadable(position)
+    if level == "eventual":
+        parts = shown_now(view.held, view.queue)
+    else:
+        parts = tuple(
+            parts_at(view.parts, view.later, view.queue, position, lambda part: part in view.held, view.opened)
+        )
+    yield ShowRows(number, level, begun, position, parts)
+
+
+# --- what the effects do ------------------------------------------------------------------------------------------------------
+
+
+def begin(effect: AwaitAnswers, answers: Mapping[int, Told | None]) -> Begun | None:
+    """Return what a read must show that begins now; None while its client still waits."""
+    known = [answers[number] for number in effect.known]
+    if any(answer is None for answer in known):
+        return None
+    floor, told = _highest(known), answers.values() if effect.level == "linearizable" else known
+    return Begun(_highest(told), _acknowledged(told), floor)
+
+
+def _acknowledged(answers: Iterable[Any]) -> tuple[LogIndex, ...]:
+    """Return the indexes of the inserts that were acknowledged."""
+    return tuple(sorted({answer.index for answer in answers if isinstance(answer, Inserted)}))
+
+
+def _highest(answers: Iterable[Any]) -> LogIndex:
+    """Return the position above everything that these answers told of."""
+    found = LogIndex(0)
+    for answer in answers:
+        match answer:
+            case Inserted(index, settled) | Duplicate(int(index), settled):
+                found = LogIndex(max(found, (index if settled is None else settled) + 1))
+            case Shown(position):
+                found = max(found, position)
+    return found
+
+
+def pointer_of(memory: Memory) -> LogIndex | None:
+    """Return where a process stands, if it can be read."""
+    serves = memory.state in (State.ACTIVE, State.READ_ONLY)
+    return memory.place.pointer.index if serves and memory.place is not None else None
+
+
+def look(effect: AwaitReadable, memory: Memory, tree: Tree, replica: Replica) -> ReadView | None:
+    """Return what a process has to show at a position; None while it is not there."""
+    pointer = pointer_of(memory)
+    if pointer is None or memory.place is None or memory.torn:
+        return None
+    log = Log(tree, replica.table)
+    opened = log.open_at(effect.position)
+    if not is_readable(pointer, memory.queue if effect.executed else (), effect.position, opened):
+        return None
+    later = tuple(item.change for item in reversed(log.entries) if effect.position <= item.index < pointer)
+    return ReadView(memory.place.parts, later, memory.queue, memory.held, opened)
+
+
+def answer_read(effect: ShowRows, held: PartSet, disk: Disk, tree: Tree, replica: Replica) -> tuple[Told, str | None]:
+    """Return what the client is told, and how that breaks I8.  A part that is on disk and not held has yet to be registered."""
+    contents = [disk.content(part.name) if part in held else None for part in effect.parts]
+    whole = [content for content in contents if content is not None]
+    if len(whole) < len(contents):
+        return NotShown("parts have left meanwhile"), None
+    rows = sorted(int(request) for content in whole for request in requests_in(content))
+    shown = Shown(effect.position, tuple(dict.fromkeys(rows)))
+    if len({*rows}) < len(rows) and len({part.partition for part in effect.parts}) == 1:
+        return shown, f"I8: the {effect.level} read {effect.number} at {replica.name} shows a row twice"
+    return shown, _broken(effect, shown, Log(tree, replica.table), replica)
+
+
+def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str | None:
+    """Check I8 for one read."""
+    who = f"I8: the {effect.level} read {effect.number} at {replica.name}"
+    rows = sorted(shown.requests)
+    if effect.level == "eventual":
+        inserted = {
+            number for _, entry in log.inserts for part in entry.parts for number in requests_in(part.content_hash)
+        }
+        strange = [number for number in rows if number not in inserted]
+        return f"{who} shows the rows of {strange}, which nobody inserted" if strange else None
+    if effect.position < effect.begun.lowest:
+        return f"{who} stands at {effect.position}, and should at {effect.begun.lowest} or above"
+    opened = log.open_at(effect.position)
+    early = [index for index in effect.begun.settled if index in opened]
+    if early:
+        return f"{who} stands at {effect.position}, where {early} is open, which was acknowledged before it began"
+    parts = settled(log.parts_at(effect.position), opened)
+    there = sorted({number for part in parts for number in _requests(log, part)})
+    return None if rows == there else f"{who} shows the rows of {rows}, the log below {effect.position} has {there}"
+
+
+def _requests(log: Log, part: Part) -> tuple[int, ...]:
+    """Return the requests whose rows a part has to hold."""
+    return tuple(int(row.partition("~")[0]) for row in log.lineage[part].rows)
+
+
+def unanswered(model: Model, answers: Mapping[int, Told | None], memories: Mapping[str, Memory]) -> str | None:
+    """Return which read was never answered although its replica works, and its process has never changed."""
+    for read in model.reads:
+        memory = memories[read.seat]
+        calm = memory.state is State.ACTIVE and memory.incarnation == 0 and model.works_to_the_end(read.seat)
+        asked = Fault.CLOSED not in model.faults and all(answers[number] is not None for number in read.known)
+        if calm and asked and answers[read.number] is None:
+            return f"the {read.level} read {read.number} is never answered"
+    return None

@@ -1,0 +1,233 @@
+"""Threads of a replica that its driver does not run as stages yet: menders, keepers, candidates, and those of requests.
+
+Life thread, puller and executors are the replica's own (`replitree.protocol.program`).  What is here corresponds to
+`replica.table.mending`, `replica.table.maintenance`, `replica.table.leader`, `replica.insert.inserts`,
+`replica.insert.quorums` and `replica.parts.commands`, which string the same procedures together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import Command, MergeEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.insert.insert import Inserter, Request, insert
+from replitree.protocol.insert.quorum import Awaited, answer_all, answer_awaited, find_end, give_up
+from replitree.protocol.program import life
+from replitree.protocol.program.stages import (
+    Stage,
+    Then,
+)
+from replitree.protocol.propose import propose as proposals
+from replitree.protocol.propose.propose import propose, propose_merges
+from replitree.protocol.state.fetch import refetch
+from replitree.protocol.state.pull import Queued
+from replitree_verify.process.quorums import AwaitDecided, QuorumTurn
+from replitree_verify.world import scoping
+
+# --- effects on the memory of the process -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appear:
+    """A process starts where there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLack:
+    """Wait, while active, for parts that must be fetched again.  Outcome: (name, content hash) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """These parts are whole again; others may have broken meanwhile."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Wait until the process is active, then take a group of requests.  Outcome: `Accepted`."""
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a group's insert works with."""
+
+    me: bytes
+    epoch: fx.Epoch
+    log_from: fx.LogIndex
+    staging: fx.StagingId
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptCommand:
+    """Wait until the process is active, then take a user's command.  Outcome: `Accepted`."""
+
+    request: fx.RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitParts:
+    """Wait, while active (and leading, where there are elections), until the table has these parts at the pointer.
+
+    Outcome: `LeadTurn`.
+    """
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTurn:
+    """What a leader works with: `pointer` is the next entry that it will pull."""
+
+    epoch: fx.Epoch
+    pointer: fx.LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMutation:
+    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
+
+    id: fx.EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class KillTurn:
+    """What a kill works with."""
+
+    epoch: fx.Epoch
+    item: Queued
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The group's staging folders are not held any more."""
+
+    staging: fx.StagingId
+
+
+def following(replica: Replica, pointer: fx.LogIndex) -> Replica:
+    """Return the place of a replica that appends below the parent that it has pulled up to."""
+    return Replica(replica.table.below(layout.parent_of(pointer)), replica.name)
+
+
+# --- the life thread ------------------------------------------------------------------------------------------------------
+
+
+def appear(replica: Replica, me: bytes) -> Stage:
+    """Start, some time."""
+    yield Appear()
+    return Then(life.become_active, (replica, me))
+
+
+# --- the puller -------------------------------------------------------------------------------------------------------------
+
+
+# --- the executors ----------------------------------------------------------------------------------------------------------
+
+
+# --- the mender -------------------------------------------------------------------------------------------------------------
+
+
+def mend_next(replica: Replica) -> Stage:
+    """Fetch again what is registered and not whole on disk."""
+    wanted: tuple[tuple[str, str], ...] = yield AwaitLack()
+    still = yield from refetch(replica, wanted)
+    yield Mended(tuple(name for name, _ in wanted if name not in still))
+    return Then(mend_next, (replica,))
+
+
+# --- the keeper ---------------------------------------------------------------------------------------------------------------
+
+
+# --- the leader's thread ------------------------------------------------------------------------------------------------------
+
+
+# --- an insert --------------------------------------------------------------------------------------------------------------
+
+
+def accept_insert(
+    replica: Replica, tokens: tuple[tuple[int, str], ...], drops: tuple[str, ...] = (), quorum: int = 0
+) -> Stage:
+    """Take a group of requests, given as (request, token), once the process is active."""
+    requests = tuple(Request(fx.RequestId(request), fx.BlockId(token)) for request, token in tokens)
+    accepted: Accepted = yield Accept(requests)
+    place = following(replica, accepted.log_from)
+    inserter = Inserter(place, accepted.me, accepted.log_from, drops=drops, quorum=quorum)
+    return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
+
+
+def insert_group(inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, requests: tuple[Request, ...]) -> Stage:
+    """Insert a group and let go of its staging folders."""
+    awaited = yield from insert(inserter, epoch, staging, requests)
+    yield Release(staging)
+    return Then(await_quorum, (inserter.replica, awaited, staging, requests)) if awaited else None
+
+
+def await_quorum(
+    replica: Replica, awaited: tuple[Awaited, ...], staging: fx.StagingId, requests: tuple[Request, ...]
+) -> Stage:
+    """Answer when it is known what became of the first insert that is waited for; give up an own one that takes too long.
+
+    The puller tells what it has read before it has pulled it: so the log may be looked at in any moment.
+    """
+    first, left = awaited[0], awaited[1:]
+    turn: QuorumTurn = yield AwaitDecided(first.index, patience=True)
+    read = None if turn.is_decided else (yield from find_end(replica.table, first.index))
+    gives_up = not turn.is_decided and read is None and not first.is_duplicate
+    if gives_up and turn.epoch is not None and (yield from give_up(replica, turn.epoch, first.index, first.entry)):
+        turn = yield AwaitDecided(first.index, patience=False)
+    if turn.is_decided or read is not None:
+        yield from answer_awaited(replica.table, first, read)
+    else:
+        yield from answer_all(first, fx.OutcomeUnknown())
+    return Then(await_quorum, (replica, left, staging, requests)) if left else None
+
+
+# --- commands, merges, kills --------------------------------------------------------------------------------------------------
+
+
+def accept_command(replica: Replica, request: fx.RequestId, command: Command) -> Stage:
+    """Take a user's command once the process is active."""
+    accepted: Accepted = yield AcceptCommand(request)
+    proposer = proposals.Proposer(following(replica, accepted.log_from), accepted.me, accepted.log_from)
+    if isinstance(command, MutateEntry) and "@" in command.command:  # others have no condition: they change every part
+        command = yield from scoping.find_scope(command)
+    return Then(give_command, (proposer, accepted.epoch, request, command))
+
+
+def give_command(proposer: proposals.Proposer, epoch: fx.Epoch, request: fx.RequestId, command: Command) -> Stage:
+    """Put a user's command into the log and answer."""
+    answer: fx.ClientAnswer
+    match (yield from propose(proposer, epoch, command)):
+        case proposals.Proposed(index):
+            answer = fx.Inserted(index)
+        case proposals.Forgotten():
+            answer = fx.Duplicate(None)
+        case proposals.NotProposed(reason):
+            answer = fx.Failed(reason)
+        case fx.InDoubt():
+            answer = fx.OutcomeUnknown()
+    yield fx.Answer(request, answer)
+    return None
+
+
+def lead(replica: Replica, sources: tuple[str, ...]) -> Stage:
+    """Propose one merge once its sources are there.  Every replica may think that it leads, with or without an election."""
+    turn: LeadTurn = yield AwaitParts(sources)
+    proposer = following(replica, turn.pointer)
+    yield from propose_merges(proposer, turn.epoch, (MergeEntry(replica.name, sources),))
+    return None
+
+
+def kill(replica: Replica, mutation: fx.EntryId) -> Stage:
+    """Kill a mutation that was pulled."""
+    turn: KillTurn = yield AwaitMutation(mutation)
+    yield from kill_mutation(replica, turn.epoch, turn.item)
+    return None

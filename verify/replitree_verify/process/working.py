@@ -1,0 +1,119 @@
+"""The threads of a seat: which there are, what each begins with, and what the next process of the seat has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from replitree.protocol.program import candidate, executor, keeper, life, puller
+from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
+from replitree_verify.process.asked import asked_of
+from replitree_verify.process.longlife import AwaitTurn
+from replitree_verify.process.threads import Accept, AcceptCommand, AwaitMutation, AwaitParts
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.model import Model, me_of
+
+Beginning: TypeAlias = tuple[Stage, tuple[Any, ...]]
+"""A stage and its arguments."""
+
+TITLES = {
+    "life": "life",
+    "puller": "pull",
+    "executor": "work",
+    "maker": "make",
+    "keeper": "keep",
+    "candidate": "elect",
+    "insert": "ins ",
+    "command": "ask ",
+    "leader": "lead",
+    "kill": "kill",
+    "read": "read",
+    "duty": "",
+}
+"""What threads are called in traces."""
+
+_ASKED: dict[str, Stage] = {
+    "insert": threads.accept_insert,
+    "command": threads.accept_command,
+    "leader": threads.lead,
+    "kill": threads.kill,
+    "read": reading.begin_read,
+}
+_WORKING: dict[str, Callable[..., Any]] = {
+    "executor": executor.execute_next,
+    "maker": executor.make_next,
+    "keeper": keeper.forget_next,
+}
+_DUTIES = longlife.DUTIES | losing.DUTIES | quorums.DUTIES | upkeep.DUTIES | restoring.DUTIES
+_GOES_ON = (*losing.GOES_ON, *restoring.DUTIES)
+"""Duties that the next process of a seat does as well."""
+
+UNTAKEN = (
+    Accept,
+    AcceptCommand,
+    AwaitParts,
+    AwaitMutation,
+    AwaitTurn,
+    losing.Break,
+    losing.Heal,
+    losing.KeepCopy,
+    reading.AwaitAnswers,
+    quorums.AwaitOpen,
+    *upkeep.EFFECTS,
+    restoring.LockDisk,
+)
+"""Where a request stands that its process has not taken yet."""
+
+
+def work_of(model: Model, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Return the threads of a seat: kind, number for people, arguments."""
+    works = seat in model.workers
+    for kind, is_there in (
+        ("life", seat not in model.operators),
+        ("puller", works),
+        ("executor", works),
+        ("maker", works and model.has_makers),
+        ("keeper", seat in model.keepers),
+        ("candidate", seat in model.candidates),
+    ):
+        if is_there:
+            yield kind, "", ()
+    yield from asked_of(model, seat)
+
+
+def begins_again(kind: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether the next process of a seat has this thread too."""
+    return kind not in _ASKED and (kind != "duty" or arguments[0] in _GOES_ON)
+
+
+def beginning(
+    model: Model, seat: int, kind: str, arguments: tuple[Any, ...], incarnation: int, *, is_there: bool
+) -> Beginning:
+    """Return what a thread begins with in the n-th process of its seat.
+
+    Parameters
+    ----------
+    model, seat
+        The model, and the number of the seat.
+    kind, arguments
+        The thread.
+    incarnation, is_there
+        Which process it is; whether it starts at once.
+    """
+    name, replica_name = model.seats[seat]
+    replica, me = model.replica(replica_name), me_of(name, incarnation)
+    match kind:
+        case "life" if is_there and (incarnation or name in model.started):
+            return life.become_active, (replica, me)
+        case "life":
+            return (restoring.open_table if model.is_restoring else threads.appear), (replica, me)
+        case "puller":
+            return puller.pull_next, (replica, model.pull_count)
+        case "candidate":
+            return candidate.stand_next, (replica, None)
+        case "duty":
+            duty, *rest = arguments
+            return _DUTIES[duty], (replica, *rest)
+    if kind in _WORKING:
+        return _WORKING[kind], (replica,)
+    return _ASKED[kind], (replica, *arguments)

@@ -1,0 +1,524 @@
+"""What must hold in every state, numbered as in design 3.3.
+
+Each invariant is a named function from a `Look` at a state to what is wrong, or None; `READS` and `SEAT_READS` say which parts
+of the state it looks at, so that its verdict is worked out once for each value of those parts.  `I9` is not a property of a
+state but of a step:  `branches` checks it where a commit takes place.  `CONVERGES` holds in quiet states only, where no thread
+can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Duplicate, Failed, Inserted, LogIndex
+from replitree.protocol.core.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
+from replitree.protocol.core.fold import apply, maximal, open_after, restore
+from replitree.protocol.core.log import log_start, next_index
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, overlapping, parse_part
+from replitree.protocol.membership.table import NOT_LOST
+from replitree.protocol.propose.propose import command_block
+from replitree.protocol.state.registration import content_of, is_broken
+from replitree_verify.process.reading import Told, unanswered
+from replitree_verify.rules.lost import (
+    has_lost_rows_at_most,
+    is_fragile,
+    is_lost_with,
+    lost_parts_are_empty,
+    nothing_is_made_of_lost_rows,
+    tokens_go_with_lost_parts,
+)
+from replitree_verify.rules.quorum import (
+    acknowledged_inserts_are_settled,
+    everybody_counts,
+    failed_at,
+    failed_between,
+    failed_inserts_free_their_ids,
+    quorums_end_once,
+    settled_rows_are_on_enough_disks,
+)
+from replitree_verify.rules.restored import may_come_again, restored_table_is_what_a_disk_had
+from replitree_verify.rules.scope import covered_rows_are_mutated
+from replitree_verify.world.disk import Disk, requests_in, rows_in
+from replitree_verify.world.history import Log
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import INCARNATIONS, Model
+from replitree_verify.world.past import declared
+from replitree_verify.world.windows import forgotten_between
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The parts of a state that invariants look at."""
+
+    model: Model
+    log: Log
+    answers: Mapping[int, Told | None]
+    disks: dict[str, Disk]
+    memories: dict[str, Memory]
+
+
+def log_and_queue_give_the_table(look: Look) -> str | None:
+    """I1: registered parts with the queue applied are the fold at the pointer; with the rest of the log, the whole fold."""
+    log = look.log
+    for name in good_replicas(look):
+        replica = look.model.replica(name)
+        pointer, queue = log.pointer(replica), log.queue(replica)
+        if pointer < log.first and name in look.model.forgiven:
+            continue
+        if pointer > log.end:
+            return f"I1: {name} has pulled up to {pointer}, the log ends at {log.end}"
+        if any(index >= pointer for index, _ in queue):
+            return f"I1: {name} has queue entries that are not below its pointer {pointer}"
+        registered = tuple(map(parse_part, log.registered(replica)))
+        derived, _ = restore(registered, tuple((LogIndex(index), entry) for index, entry in queue))
+        wanted = log.parts_at(pointer)
+        if derived != wanted and look.model.is_still:  # otherwise it may have recovered, and be ahead: `AHEAD`
+            return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
+        opened = log.open_at(pointer) if look.model.has_quorums else ()
+        if opened != log.opened(replica):
+            return f"I1: {name} has written that {log.opened(replica)} are open at {pointer}, the log says {opened}"
+        for index, entry in log.since(pointer):
+            derived, _ = apply(derived, LogIndex(index), entry, opened=opened)
+            opened = open_after(opened, LogIndex(index), entry)
+        if derived != log.parts:
+            return f"I1: {name} will never agree with the rest of the log about {_difference(derived, log.parts)}"
+    return None
+
+
+def good_replicas(look: Look) -> tuple[str, ...]:
+    """Return the replicas that belong to the table and are not lost."""
+    return tuple(name for name in look.model.replicas if look.log.is_good(look.model.replica(name)))
+
+
+def nobody_serves_ahead(look: Look) -> str | None:
+    """AHEAD: who serves is not lost, and has exactly the table at its pointer, also after it has recovered."""
+    for seat, name in () if look.model.is_still else look.model.seats:
+        replica = look.model.replica(name)
+        memory = look.memories[seat]
+        if memory.state is not State.ACTIVE or memory.trouble:
+            continue
+        if look.log.mark(replica) not in (None, NOT_LOST):
+            return f"AHEAD: {name} serves, and is lost"
+        if look.log.is_good(replica):
+            registered = tuple(map(parse_part, look.log.registered(replica)))
+            queue = tuple((LogIndex(index), entry) for index, entry in look.log.queue(replica))
+            derived, wanted = restore(registered, queue)[0], look.log.parts_at(look.log.pointer(replica))
+            if derived != wanted:
+                return (
+                    f"AHEAD: {name} serves, and differs from the table at its pointer in {_difference(derived, wanted)}"
+                )
+    return None
+
+
+def pointers_are_valid(look: Look) -> str | None:
+    """I4: of every replica that is not lost the entry at its pointer is in the log or is yet to be written."""
+    for name in good_replicas(look):
+        pointer = look.log.pointer(look.model.replica(name))
+        if pointer < look.log.first and name not in look.model.forgiven:
+            return f"I4: {name} is not lost and has to pull entry {pointer}, which is gone"
+    return None
+
+
+def somebody_is_good(look: Look) -> str | None:
+    """I5: at least one replica is never lost."""
+    return None if good_replicas(look) or look.model.is_hopeless else "I5: every replica is lost"
+
+
+def log_is_dense(look: Look) -> str | None:
+    """DENSE: the log has every entry from the first on, and its parent says which one that is."""
+    log, comes, since = look.log, 0, declared(look.log.tree)
+    present = {index for index, _ in log.present}
+    for index, entry in log.raw:
+        if since is not None and since.restored and index == since.at:
+            comes = index
+        if index != comes or (index > log.first and index not in present):
+            return f"DENSE: the log has a hole: {comes} should come, or be there, before {index}"
+        comes = next_index(LogIndex(index), entry)
+    node = log.tree.get(layout.log(log.table))
+    if node is None:
+        return None if look.model.is_restoring else "DENSE: there is no log"
+    first = log_start(log.table, node).first
+    return None if first == log.first else f"DENSE: the log says that it begins at {first}, it begins at {log.first}"
+
+
+def _difference(one: PartSet, other: PartSet) -> str:
+    """Return the names of the parts that are in one of two sets only."""
+    return ", ".join(sorted(part.name for part in {*one} ^ {*other}))
+
+
+def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
+    """I2, first half: what was acknowledged (an insert, a command) is in the log, where its client was told."""
+    entries = dict(look.log.raw)
+    for request, answer in sorted(look.answers.items()):
+        match answer:
+            case Inserted(index):
+                found = _carries(entries.get(index), request, look)
+            case Duplicate(index=None) if request in look.model.tokens:
+                index = None
+                gone = (entry for at, entry in look.log.inserts if at < look.log.first)
+                found = any(look.model.tokens[request] in entry.blocks for entry in gone)
+            case Duplicate(index=None):
+                index = None
+                found = any(_carries(entry, request, look) for _, entry in look.log.raw)
+            case Duplicate(index):
+                entry = None if index is None else entries.get(index)
+                found = isinstance(entry, GetEntry) and look.model.tokens[request] in entry.blocks
+            case _:
+                continue
+        if not found:
+            return f"I2: request {request} was acknowledged at {index}, where the log does not have it"
+    return None
+
+
+def _carries(entry: object, request: int, look: Look) -> bool:
+    """Whether an entry is what a request asked for."""
+    if isinstance(entry, GetEntry):
+        return all(request in requests_in(part.content_hash) for part in entry.parts)
+    if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+        return look.model.ids.get(request) == entry.id
+    return False
+
+
+def inserted_rows_are_there(look: Look) -> str | None:
+    """I2, second half: of every part of the table some disk has the rows: in it, in its sources, or staged at its writer."""
+    for part in look.log.parts:
+        if not _can_be_had(part, look):
+            return f"I2: nobody has the rows of {part.name}, which the log has"
+    return None
+
+
+def _can_be_had(part: Part, look: Look) -> bool:
+    if is_fragile(part, look):
+        return True
+    origin = look.log.lineage[part]
+    contents = (disk.content(part.name) for disk in look.disks.values())
+    if any(content is not None and rows_in(content) == origin.rows for content in contents):
+        return True
+    if origin.sources:
+        return all(_can_be_had(source, look) for source in origin.sources)
+    entry = origin.item.entry
+    assert isinstance(entry, GetEntry)
+    folder = look.disks[entry.replica].folder(entry.insert)
+    staged = dict(folder.parts) if folder is not None and not folder.torn else {}
+    return rows_in(staged.get(part.partition, "")) == origin.rows
+
+
+def detached_rows_are_kept(look: Look) -> str | None:
+    """KEPT: the rows that a detach removes are on some disk: kept aside in any form, or still to be.
+
+    But for rows whose writer was lost: it sweeps what it had staged and its source's queue does not name.
+    """
+    detaches = [item for item in look.log.entries if isinstance(item.entry, DropEntry) and item.entry.detach]
+    if not detaches:
+        return None
+    there = {request for disk in look.disks.values() for content in _contents(disk) for request in requests_in(content)}
+    for item in detaches:
+        for part in item.change.removed:
+            rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
+            gone = sorted(str(row) for row in rows if row not in there and not _was_lost(_writer(row, look), look))
+            if gone:
+                return f"KEPT: nobody has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
+    return None
+
+
+def _writer(request: int, look: Look) -> str | None:
+    """Return the replica that inserted the rows of a request."""
+    for _, entry in look.log.inserts:
+        if any(request in requests_in(part.content_hash) for part in entry.parts):
+            return entry.replica
+    return None
+
+
+def _was_lost(name: str | None, look: Look) -> bool:
+    """Whether a replica was ever marked lost, or has left the table."""
+    mark = None if name is None else look.log.tree.get(layout.is_lost(look.model.replica(name)))
+    return mark is None or mark.version > 0
+
+
+def _contents(disk: Disk) -> tuple[str, ...]:
+    """Return everything that a disk has of the table, in whatever form."""
+    staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
+    return (*disk.aside, *(content for _, content in disk.parts), *staged)
+
+
+def inserts_are_applied_once(look: Look) -> str | None:
+    """I3: a token is in the log once, or again after all its rows were dropped; with its rows exactly where it is named."""
+    tokens, seen = look.model.tokens, dict[str, tuple[int, GetEntry]]()
+    for index, entry in look.log.inserts:
+        for part in entry.parts:
+            rows = [tokens[request] for request in requests_in(part.content_hash)]
+            if sorted(rows) != sorted(entry.blocks):
+                return f"I3: entry {index} names {', '.join(entry.blocks)} and has the rows of {', '.join(rows)}"
+        for token in entry.blocks:
+            first, earlier = seen.get(token, (index, None))
+            if earlier is not None and not all(
+                look.log.dropped_between(part.partition, first, index)
+                or is_lost_with(first, index, part.partition, look.log)
+                or failed_between(first, index, look.log)
+                or may_come_again(token, earlier, entry, first, index, look)
+                for part in earlier.parts
+            ):
+                return f"I3: {token} is in the log twice, the second time at {index}"
+            seen[token] = (index, entry)
+    return None
+
+
+def commands_are_given_once(look: Look) -> str | None:
+    """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
+    first: dict[str, tuple[int, str]] = {}
+    for index, entry in look.log.raw:
+        if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+            earlier, by = first.setdefault(entry.id, (index, entry.replica))
+            forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
+            if earlier != index and (by == entry.replica or not forgotten):
+                return f"I3: command {entry.id} is in the log twice, at {earlier} and at {index}"
+    return None
+
+
+def parts_have_their_rows(look: Look) -> str | None:
+    """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
+    lineage, agreed = look.log.lineage, look.log.forgotten_results
+    for name in look.model.replicas:
+        for part, value in look.log.registered(look.model.replica(name)).items():
+            origin, content = lineage.get(parse_part(part)), content_of(value.encode())
+            if origin is not None and has_lost_rows_at_most(origin.rows, content, look.log):
+                continue  # `lost_parts_are_empty`: in the end all agree
+            if origin is not None and rows_in(content) != origin.rows:
+                rows = " and ".join(origin.rows) or "no rows"
+                return (
+                    f"ROWS: {part} of {name} has {' and '.join(rows_in(content)) or 'no rows'}, it should have {rows}"
+                )
+            first = agreed.setdefault(part, content)
+            if first != content and part not in look.log.lost:
+                return f"ROWS: {name} registered {part} with another content than others have"
+    return None
+
+
+def failed_inserts_are_not_there(look: Look) -> str | None:
+    """Failed means not inserted: nobody is told "failed" of rows, or of a command, that his replica put into the log."""
+    asked = {ask.request: ask.command.replica for ask in look.model.commands}
+    given_up = failed_at(look.log) if look.model.has_quorums else {}
+    for request, answer in sorted(look.answers.items()):
+        if isinstance(answer, Failed):
+            for index, entry in look.log.raw:
+                if index in given_up:
+                    continue
+                if asked.get(request, entry.replica) == entry.replica and _carries(entry, request, look):
+                    return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
+    return None
+
+
+def parts_never_overlap(look: Look) -> str | None:
+    """I7: the parts of the table share no block, nor do those of a replica, but for parts that another one covers."""
+    for name in good_replicas(look):
+        registered = sorted(map(parse_part, look.log.registered(look.model.replica(name))))
+        for number, one in enumerate(registered):
+            for other in registered[number + 1 :]:
+                if one.intersects(other) and not one.covers(other) and not other.covers(one):
+                    return f"I7: {one.name} and {other.name} of {name} overlap"
+    pair = overlapping(look.log.parts)
+    return None if pair is None else f"I7: {pair[0].name} and {pair[1].name} of the log overlap"
+
+
+def registered_parts_are_on_disk(look: Look) -> str | None:
+    """File before node: a registered part is on the replica's disk, with that content, unless a visible one covers it."""
+    for name in look.model.replicas:
+        registered = look.log.registered(look.model.replica(name))
+        parts = tuple(map(parse_part, registered))
+        for part, content in registered.items():
+            if is_broken(content.encode()) or is_fragile(part, look):
+                continue
+            if look.disks[name].content(part) != content and not _is_covered(parse_part(part), parts):
+                return f"FILES: {name} registered {part}, and its disk does not have it"
+    return None
+
+
+def _is_covered(part: Part, parts: tuple[Part, ...]) -> bool:
+    return any(other != part and other.covers(part) for other in parts)
+
+
+def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...] = ()) -> str | None:
+    """Node before sight: reads show what is registered or was until its successor was; whole, and never a row twice.
+
+    `seats`: the seats that are looked at; by default all.
+    """
+    for seat, name in seats or look.model.seats:
+        memory = look.memories[seat]
+        if memory.state not in (State.ACTIVE, State.READ_ONLY):
+            continue
+        replica = look.model.replica(name)
+        if look.log.mark(replica) is None:
+            continue
+        registered, pointer = look.log.registered(replica), look.log.pointer(replica)
+        new = [part for part in memory.visible if part.name not in registered and look.log.is_good(replica)]
+        still = _still_to_come(look, name) if new else ()
+        early = [part.name for part in new if part in still or part.block_max >= pointer]
+        if early:
+            return f"SIGHT: {seat} shows {', '.join(early)}, which it has not registered"
+        pair = overlapping(memory.held)
+        if pair is not None:
+            return f"SIGHT: {seat} shows {pair[0].name} and {pair[1].name}, which overlap"
+        shown = (part for part in memory.visible if not is_fragile(part, look))
+        lost = [part.name for part in shown if look.disks[name].content(part.name) is None]
+        if lost and memory.state is State.ACTIVE and not look.model.has_rivals:
+            return f"SIGHT: {seat} shows {', '.join(lost)}, which its disk does not have"
+    return None
+
+
+def _still_to_come(look: Look, name: str) -> frozenset[Part]:
+    """Return the parts that a replica has still to register."""
+    log, replica = look.log, look.model.replica(name)
+    registered = tuple(map(parse_part, log.registered(replica)))
+    _, changes = restore(registered, tuple((LogIndex(index), entry) for index, entry in log.queue(replica)))
+    return frozenset(part for change in changes for part in change.added)
+
+
+def nobody_gives_up(look: Look) -> str | None:
+    """No process believes that entries are gone, or that it was replaced, when that is not so."""
+    for seat, _ in look.model.seats:
+        memory = look.memories[seat]
+        if memory.missed is not None and memory.missed >= look.log.first:
+            return f"GAP: {seat} believes that entry {memory.missed} is gone"
+        may_stop = look.model.has_rivals or look.model.is_dropping or look.model.is_restoring
+        if memory.state is State.STOPPED and not may_stop:
+            return f"STOP: {seat} stopped although nobody replaced it"
+    return None
+
+
+def quiet_states_agree(look: Look) -> str | None:
+    """CONVERGES: when nothing is left to do, every active replica has and shows exactly the table."""
+    log = look.log
+    left = _left_to_do(look)
+    if left is not None:
+        return f"CONVERGES: {left}"
+    for seat, name in look.model.seats:
+        memory, replica = look.memories[seat], look.model.replica(name)
+        if memory.state is not State.ACTIVE:
+            waits = look.model.is_hopeless and not good_replicas(look)
+            if memory.is_there and not look.model.has_rivals and seat not in look.model.operators and not waits:
+                return f"CONVERGES: {seat} waits and is not active"
+            continue
+        if log.tree.owner(layout.is_active(replica)) != memory.session:
+            return f"CONVERGES: {seat} is active, and its session does not hold is_active"
+        if look.model.works_to_the_end(seat):
+            if log.queue(replica) or log.pointer(replica) != log.end:
+                return f"CONVERGES: {seat} waits with entries left to pull or to execute"
+            if memory.visible != tuple(log.parts):
+                shown = ", ".join(part.name for part in memory.visible) or "nothing"
+                return f"CONVERGES: {seat} shows {shown}, the table is {', '.join(part.name for part in log.parts)}"
+        wrong = _wrong_leader(look, seat, name) if seat in look.model.candidates else None
+        if wrong is not None:
+            return f"CONVERGES: {wrong}"
+        strays = set(log.registered(replica)) - {
+            part.name for part in maximal(map(parse_part, log.registered(replica)))
+        }
+        if strays and seat in look.model.keepers:
+            return f"CONVERGES: {name} has registered {', '.join(sorted(strays))}, which other parts cover"
+        garbage = _garbage(look, seat, name, memory)
+        if garbage:
+            return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
+    return everybody_counts(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
+
+
+def _left_to_do(look: Look) -> str | None:
+    """Return what somebody should have done to the table."""
+    first, cleaned_to = look.log.first, look.model.cleaned_to
+    if first < cleaned_to:
+        return f"the log still begins at {first}, it should begin at {cleaned_to}"
+    if look.model.is_restoring and not good_replicas(look) and not any(m.is_there for m in _servers(look)):
+        return "the table is not restored, and nobody goes on with it"
+    return unanswered(look.model, look.answers, look.memories)
+
+
+def _servers(look: Look) -> tuple[Memory, ...]:
+    """Return the memories of the processes of replicas, without those of operators."""
+    return tuple(memory for seat, memory in look.memories.items() if seat not in look.model.operators)
+
+
+def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
+    """Return what is wrong with the election for an active replica that stands for leader."""
+    tree, parent = look.log.tree, layout.leader_election(look.log.table)
+    nodes = [tree.get(f"{parent}/{node}") for node in tree.children(parent) or ()]
+    standing = [node.value.decode() for node in nodes if node is not None]
+    if standing.count(name) != 1:
+        return f"{name} stands for leader {standing.count(name)} times"
+    if look.memories[seat].leads is not (standing[0] == name):
+        return f"{name} believes {'' if look.memories[seat].leads else 'not '}to lead, the first is {standing[0]}"
+    return None
+
+
+def _garbage(look: Look, seat: str, name: str, memory: Memory) -> list[str]:
+    """Return the staging folders of earlier processes that the sweep of the present one should have removed."""
+    if look.model.has_rivals:
+        return []
+    queue = look.log.queue(look.model.replica(name))
+    wanted = {entry.insert for _, entry in queue if isinstance(entry, GetEntry)}
+    earlier = tuple(f"{seat}{letter}-" for letter in INCARNATIONS[: memory.incarnation])
+    folders = look.disks[name].folders
+    return [each.staging for each in folders if each.staging.startswith(earlier) and each.staging not in wanted]
+
+
+Invariant = Callable[[Look], str | None]
+
+READS: dict[Invariant, tuple[str, ...]] = {
+    log_and_queue_give_the_table: (),
+    pointers_are_valid: (),
+    somebody_is_good: (),
+    log_is_dense: (),
+    inserts_are_applied_once: (),
+    commands_are_given_once: (),
+    restored_table_is_what_a_disk_had: (),
+    tokens_go_with_lost_parts: (),
+    nothing_is_made_of_lost_rows: (),
+    parts_never_overlap: (),
+    parts_have_their_rows: (),
+    covered_rows_are_mutated: (),
+    registered_parts_are_on_disk: ("disks",),
+    nobody_gives_up: ("memories",),
+    nobody_serves_ahead: ("memories",),
+    failed_inserts_are_not_there: ("answers",),
+    acknowledged_inserts_are_in_the_log: ("answers",),
+    inserted_rows_are_there: ("disks",),
+    detached_rows_are_kept: ("disks",),
+    quorums_end_once: (),
+    failed_inserts_free_their_ids: (),
+    acknowledged_inserts_are_settled: ("answers",),
+    settled_rows_are_on_enough_disks: ("disks",),
+}
+"""The invariants of states, and what each looks at besides the tree."""
+
+SEAT_READS = (revealed_parts_are_registered,)
+"""Invariants that look at coordination, and at memory and disk of one seat after the other."""
+
+NAMES: dict[str, str] = {
+    "I1": "registered parts, queue and rest of the log give the fold of the log",
+    "I2": "an acknowledged insert is in the log, and somebody has its rows",
+    "AHEAD": "who serves has exactly the table at its pointer",
+    "I4": "of a replica that is not lost the entry at the pointer is there, or is yet to be written",
+    "I5": "at least one replica is not lost",
+    "DROPPED": "nobody is dropped while it is active",
+    "I6": "nobody takes over the state of a lost or half-built replica",
+    "DENSE": "the log has every entry from its first one on",
+    "I3": "an insert and a command are applied once",
+    "I7": "active parts never overlap",
+    "ROWS": "a part has the rows that the log gives it, each once, and the same content on every replica",
+    "MUTATED": "a mutation changes every earlier row that its condition covers, and no other",
+    "WINDOW": "a deduplication id is forgotten only when it is not among the newest, or old",
+    "NOTES": "the note of a drop stays as long as it frees an id",
+    "KEPT": "what a detach removes is kept by somebody",
+    "I8": "a read shows exactly the log below one position, and everything that it was promised to show",
+    "I9": "a replaced process changes nothing",
+    "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
+    "LOST": "what is declared lost nobody has, it is empty everywhere, and its token is free",
+    "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
+    "FILES": "a registered part is on disk",
+    "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
+    "FAILED": 'nobody is told "failed" of an insert that is in the log',
+    "GAP": "nobody believes that entries are gone which are there",
+    "STOP": "nobody stops unless it was replaced",
+    "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no garbage",
+}
+"""Every invariant by the name with which a violation begins."""

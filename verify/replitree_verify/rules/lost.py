@@ -1,0 +1,106 @@
+"""What must hold of lost parts in every state, and at the end: `LOST`, and what the other invariants allow because of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import decode_block
+from replitree.protocol.core.parts import Part, inserted_part, parse_part
+from replitree.protocol.state.registration import is_broken
+from replitree_verify.process.losing import STAGED
+from replitree_verify.world.disk import requests_in, rows_in
+from replitree_verify.world.history import Log
+
+if TYPE_CHECKING:
+    from replitree_verify.rules.invariants import Look
+
+
+def lost_requests(log: Log, partition: str) -> frozenset[int]:
+    """Return the requests whose rows were in parts of a partition that were declared lost."""
+    parts = (part for part in map(parse_part, log.lost) if part.partition == partition)
+    rows = (row for part in parts for row in log.lineage[part].rows)
+    return frozenset(int(row.partition("~")[0]) for row in rows)
+
+
+def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool:
+    """Whether a content is that of some rows without those that were lost."""
+    lost = lost_requests(log, content.partition(":")[0])
+    left = tuple(row for row in rows if int(row.partition("~")[0]) not in lost)
+    return bool(lost) and rows_in(content) == left
+
+
+def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
+    """Whether the part of the insert at `first` in one partition was declared lost before `last`."""
+    return first < log.lost.get(inserted_part(partition, LogIndex(first)).name, -1) < last
+
+
+def tokens_go_with_lost_parts(look: Look) -> str | None:
+    """LOST: the token of an insert is free from the moment that its only part is lost, not before, and no other token is."""
+    log, lost = look.log, look.log.lost
+    if not lost:
+        return None
+    for index, entry in log.inserts:
+        names = [inserted_part(part.partition, LogIndex(index)).name for part in entry.parts]
+        gone = [name for name in names if name in lost]
+        for token in entry.blocks:
+            path = layout.block(log.table, token)
+            node = log.tree.get(path)
+            is_taken = node is not None and decode_block(node.value, path).insert == entry.insert
+            if is_taken and len(gone) == len(names) == 1:
+                return f"LOST: {names[0]} is lost, and its token {token} is still taken"
+            if not is_taken and len(gone) < len(names) and look.model.window is None:  # otherwise `WINDOW` tells
+                what = f"only {', '.join(gone)}" if gone else "nothing"
+                return f"LOST: {what} of entry {index} is lost, and its token {token} is free"
+    return None
+
+
+def nothing_is_made_of_lost_rows(look: Look) -> str | None:
+    """LOST: no part that is whole and reaches over a lost one has rows of it."""
+    log = look.log
+    for lost in map(parse_part, log.lost):
+        requests = lost_requests(log, lost.partition)
+        for name in look.model.replicas:
+            for part, content in log.registered(look.model.replica(name)).items():
+                each = parse_part(part)
+                has_rows = each != lost and each.covers(lost) and requests & {*requests_in(content)}
+                if has_rows and not is_broken(content.encode()):
+                    return f"LOST: {part} of {name} was made of rows of {lost.name}, which is lost"
+    return None
+
+
+def lost_parts_are_empty(look: Look) -> str | None:
+    """LOST, when nothing is left to do: nobody shows lost rows, and all that is registered is equal and whole."""
+    agreed: dict[str, str] = {}
+    for name in _that_know(look):
+        for part, content in look.log.registered(look.model.replica(name)).items():
+            lost = lost_requests(look.log, parse_part(part).partition)
+            still = [request for request in requests_in(content) if request in lost]
+            if still:
+                return f"LOST: {part} of {name} still has the rows of request {still[0]}"
+            if agreed.setdefault(part, content) != content:
+                return f"LOST: {part} of {name} is {content}, others have {agreed[part]}"
+            if look.disks[name].content(part) != content and lost:
+                return f"LOST: {part} of {name} is registered as {content}, its disk has other content"
+    return None
+
+
+def _that_know(look: Look) -> list[str]:
+    """Return the replicas that have pulled and executed everything up to the last loss."""
+    log, last = look.log, max(look.log.lost.values(), default=-1)
+    replicas = [(name, look.model.replica(name)) for name in look.model.replicas]
+    return [name for name, each in replicas if log.pointer(each) > last and not log.queue(each)]
+
+
+def is_fragile(part: Part | str, look: Look) -> bool:
+    """Whether a model lets the files of a part break, or of something that it is made of."""
+    each = parse_part(part) if isinstance(part, str) else part
+    if not look.model.fragile:
+        return False
+    near = [parse_part(name) for name in look.model.fragile if name != STAGED]
+    return any(each.partition == one.partition and _shares(each, one) for one in near)
+
+
+def _shares(one: Part, other: Part) -> bool:
+    return one.block_min <= other.block_max and other.block_min <= one.block_max

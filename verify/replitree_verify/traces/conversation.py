@@ -1,0 +1,356 @@
+"""Conversations: what the procedures say and hear in one given order of events, as text.
+
+A conversation is written as blocks: what shall happen, a line of dashes, and then what the procedures did.  The upper half is
+written by people, the lower half by `perform`, and reviewed as a diff.  Lines that begin with ``#`` say what it is about.
+
+What can happen::
+
+    replicas r1 r2                       the table is there, these replicas are active
+    rival x1 of r1                       a second process of r1, not started yet
+    insert r1 a,b [fault=F] [until=V] [quorum=N]
+                                         a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
+                                         V: stop after the first effect of that kind (stage, commit, publish), or after
+                                         the third (commit:3)
+    go-on r1                             what was stopped goes on; who waits for a quorum in vain loses patience
+    merge r1 p,q                         the leader of r1 proposes to merge these parts
+    mutate r1 x, drop r1 all             a command
+    pull r1, execute r1 [until=V]        until there is nothing more to do (execute: but for merges and mutations), or V
+    make r1 [until=V]                    merges and mutations, until there is nothing more to do, or V (merge, publish)
+    kill r1                              the process dies
+    start r1 [until=V]                   a process starts, or activates again; V: fetchmany, detach, ...
+    stop r1                              the process dies, and its session ends
+    new r3                               a replica that has not joined the table; its process is not started yet
+    clean r1 keep=A,B [until=V]          r1 cleans the log: A entries stay, who is inactive may be B behind
+    drop-replica r1 [until=V]            an operator takes a replica out of the table, or does what is left of it
+    roll r1                              r1 lets the log go on below a fresh parent
+    forget-ids r1 count=N [until=V]      r1 forgets deduplication ids: the newest N stay
+    wipe                                 every process dies, and coordination loses everything
+    restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
+    lose r1                              somebody writes that a replica is lost
+    survive r1                           an operator declares a replica's state the table's
+    end-session r1                       coordination gives the session of r1's process up
+    late                                 requests in flight are applied, as far as coordination takes them
+    state                                the log, the replicas, the clients
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.errors import BadInput
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import LOST
+from replitree.protocol.program import executor, life, puller
+from replitree.protocol.program.stages import Then
+from replitree_verify.engine.initial import table_tree
+from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
+from replitree_verify.outcomes.local import Here
+from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process import longlife, restoring, threads, upkeep
+from replitree_verify.process.quorums import AwaitDecided
+from replitree_verify.process.reading import Told
+from replitree_verify.process.restoring import wiped
+from replitree_verify.rules.invariants import Look
+from replitree_verify.traces.trace import line_of, state_of
+from replitree_verify.world.disk import Disk
+from replitree_verify.world.history import Log
+from replitree_verify.world.kernel import Stage
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
+
+DASHES = "----"
+OPERATOR = "op"
+
+_FATES = {"answer-lost": "applied, answer lost", "in-flight": "no answer"}
+
+
+@dataclass(slots=True)
+class _Stopped:
+    """A procedure that stands still, and the outcome that it will hear next; or the effect that it waits for."""
+
+    procedure: fx.Procedure[Any]
+    outcome: Any
+    effect: Any = None
+
+
+class Conversation:
+    """A cluster in which exactly what is said happens."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._tree = Tree()
+        self._disks: dict[str, Disk] = {}
+        self._memories: dict[str, Memory] = {}
+        self._replica_of: dict[str, str] = {}
+        self._flight: list[Request] = []
+        self._answers: dict[int, Told | None] = {}
+        self._tokens: dict[int, str] = {}
+        self._commands: dict[int, Command] = {}
+        self._stopped: dict[str, _Stopped] = {}
+        self._fault: str | None = None
+
+    # --- what can happen ------------------------------------------------------------------------------------------------
+
+    def do(self, command: str) -> None:
+        """Let one line of a conversation happen.
+
+        Raises
+        ------
+        BadInput
+            Nobody knows what it means.
+        """
+        verb, *words = command.split()
+        told = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
+        known: dict[str, Callable[..., None]] = {
+            "replicas": self._replicas, "rival": self._rival, "insert": self._insert, "go-on": self._go_on,
+            "pull": self._pull, "execute": self._execute, "kill": self._kill, "start": self._start,
+            "merge": self._merge, "mutate": self._mutate, "drop": self._drop, "make": self._make,
+            "end-session": self._end_session, "late": self._late, "state": self._state, "stop": self._stop,
+            "new": self._new, "clean": self._clean, "drop-replica": self._drop_replica, "lose": self._lose,
+            "survive": self._survive, "roll": self._roll, "forget-ids": self._forget_ids, "wipe": self._wipe,
+            "restore": self._restore,
+        }  # fmt: skip
+        if verb not in known:
+            raise BadInput(f"{command!r}: use one of {', '.join(known)}")
+        known[verb](*names, **told)
+
+    def _replicas(self, *names: str) -> None:
+        self._tree = table_tree(names)
+        for name in names:
+            self._seat(name, name)
+            self._disks[name] = Disk()
+            self._run(name, life.become_active, shown=False)
+            self.lines.append(f"{name:<3} active, epoch {self._memories[name].epoch}")
+
+    def _rival(self, seat: str, _of: str, replica: str) -> None:
+        self._seat(seat, replica)
+
+    def _seat(self, seat: str, replica: str) -> None:
+        self._replica_of[seat] = replica
+        self._memories[seat] = Memory(0, first_session(len(self._memories)))
+
+    def _insert(
+        self, seat: str, tokens: str, fault: str | None = None, until: str | None = None, quorum: str = "0"
+    ) -> None:
+        first = len(self._tokens) + len(self._commands) + 1
+        requests = tuple(enumerate(tokens.split(","), first))
+        self._tokens.update(requests)
+        self._fault = None if fault is None else _FATES[fault]
+        self._run(seat, threads.accept_insert, requests, (), int(quorum), until=until)
+
+    def _go_on(self, seat: str) -> None:
+        stopped = self._stopped.pop(seat)
+        outcome = stopped.outcome if stopped.effect is None else self._perform(seat, stopped.effect)
+        self._drive(seat, stopped.procedure, outcome, until=None, shown=True)
+
+    def _pull(self, seat: str) -> None:
+        self._run(seat, puller.pull_next, 1)
+
+    def _execute(self, seat: str, until: str | None = None) -> None:
+        self._run(seat, executor.execute_next, until=until)
+
+    def _make(self, seat: str, until: str | None = None) -> None:
+        self._run(seat, executor.make_next, until=until)
+
+    def _merge(self, seat: str, sources: str) -> None:
+        self._run(seat, threads.lead, tuple(sources.split(",")))
+
+    def _mutate(self, seat: str, command: str) -> None:
+        self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, command))
+
+    def _drop(self, seat: str, partition: str) -> None:
+        self._ask(seat, DropEntry(seat, self._new_id(), partition))
+
+    def _new_id(self) -> fx.EntryId:
+        return fx.EntryId(f"e{len(self._tokens) + len(self._commands) + 1}")
+
+    def _ask(self, seat: str, command: Command) -> None:
+        request = int(command.id[1:])
+        self._commands[request] = command
+        self._run(seat, threads.accept_command, fx.RequestId(request), command)
+
+    def _kill(self, seat: str) -> None:
+        old = self._memories[seat]
+        self._memories[seat] = Memory(old.incarnation + 1, old.session + 1)
+        self._stopped.pop(seat, None)
+
+    def _start(self, seat: str, until: str | None = None) -> None:
+        if self._memories[seat].state is State.OFF:
+            self._memories[seat] = replace(self._memories[seat], state=State.STARTING)
+        self._run(seat, life.become_active, until=until)
+
+    def _stop(self, seat: str) -> None:
+        session = self._memories[seat].session
+        self._kill(seat)
+        self._tree = self._tree.expire(session)
+
+    def _new(self, seat: str) -> None:
+        self._seat(seat, seat)
+        self._disks[seat] = Disk()
+
+    def _clean(self, seat: str, keep: str, until: str | None = None) -> None:
+        at_least, at_most = map(int, keep.split(","))
+        self._run(seat, longlife.clean, at_least, at_most, until=until)
+
+    def _drop_replica(self, name: str, until: str | None = None) -> None:
+        self._run(self._operator(), longlife.drop_other, name, until=until)
+
+    def _survive(self, name: str) -> None:
+        self._run(self._operator(), longlife.declare_survivor, name)
+
+    def _roll(self, seat: str) -> None:
+        self._run(seat, upkeep.roll, 0)
+
+    def _forget_ids(self, seat: str, count: str, until: str | None = None) -> None:
+        self._run(seat, upkeep.forget_ids, int(count), 0, until=until)
+
+    def _wipe(self) -> None:
+        self._tree = wiped(self._tree, self._disks)
+        self._flight = []
+        for seat, old in self._memories.items():
+            self._memories[seat] = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
+
+    def _restore(self, name: str, until: str | None = None) -> None:
+        self._run(self._operator(), restoring.restore_disk, name, until=until)
+
+    def _lose(self, name: str) -> None:
+        path = layout.is_lost(Replica(TABLE, name))
+        self._tree, _ = self._tree.commit((fx.Set(path, LOST, fx.ANY_VERSION),), session=1)
+
+    def _operator(self) -> str:
+        if OPERATOR not in self._memories:
+            self._new(OPERATOR)
+        return OPERATOR
+
+    def _end_session(self, seat: str) -> None:
+        memory = self._memories[seat]
+        self._tree = self._tree.expire(memory.session)
+        self._flight = [request for request in self._flight if request.session != memory.session]
+        self._memories[seat] = replace(memory, session=memory.session + 1).with_trouble()
+
+    def _late(self) -> None:
+        flight, self._flight = self._flight, []
+        for request in flight:
+            self._tree, outcome, breach = deliver(request, self._tree)
+            assert breach is None, breach
+            self._write(request.me.decode()[:-1], Turn(request, outcome))
+
+    def _state(self) -> None:
+        inserts = tuple(Insert("", ((request, token),)) for request, token in self._tokens.items())
+        commands = tuple(Ask("", request, command) for request, command in self._commands.items())
+        seats = tuple((seat, name) for seat, name in self._replica_of.items() if seat != OPERATOR)
+        model = Model("", "", seats, inserts, {}, commands=commands)
+        self.lines += state_of(Look(model, Log(self._tree), self._answers, self._disks, self._memories))
+
+    # --- procedures -----------------------------------------------------------------------------------------------------
+
+    def _run(self, seat: str, stage: Stage, *arguments: Any, until: str | None = None, shown: bool = True) -> None:
+        """Run a thread from a stage on, as long as it does not wait."""
+        replica, me = self._place(seat)
+        first = (replica, me) if stage is life.become_active else (replica,)
+        self._drive(seat, stage(*first, *arguments), None, until=until, shown=shown)
+
+    def _drive(self, seat: str, procedure: fx.Procedure[Any], outcome: Any, *, until: str | None, shown: bool) -> None:
+        kind, _, count = (until or "").partition(":")
+        left = int(count or 1)
+        while True:
+            try:
+                effect = procedure.send(outcome)
+            except StopIteration as stop:
+                if not isinstance(stop.value, Then):
+                    return
+                procedure, outcome = stop.value.stage(*stop.value.arguments), None
+                continue
+            branch = self._choose(effect, self._scene(seat))
+            if isinstance(effect, AwaitDecided) and (branch is None or not branch.outcome.is_decided):
+                self._stopped[seat] = _Stopped(procedure, None, effect)
+                return
+            if branch is None:
+                return
+            self._take(seat, branch)
+            outcome = branch.outcome
+            if shown:
+                self._write(seat, Turn(effect, outcome, branch.fate))
+            left -= kind == type(effect).__name__.lower()
+            if not left:
+                self._stopped[seat] = _Stopped(procedure, outcome)
+                return
+
+    def _perform(self, seat: str, effect: Any) -> Any:
+        """Perform the effect that a procedure waited for; return its outcome."""
+        branch = self._choose(effect, self._scene(seat))
+        assert branch is not None
+        self._take(seat, branch)
+        self._write(seat, Turn(effect, branch.outcome, branch.fate))
+        return branch.outcome
+
+    def _choose(self, effect: Any, scene: Scene) -> Branch | None:
+        """Return how an effect ends: without a fault, or with the one that was asked for; None while it waits."""
+        ways = list(branches(effect, scene))
+        if self._fault is not None and _appends(effect):
+            fate, self._fault = self._fault, None
+            return next(way for way in ways if way.fate == fate)
+        return ways[0] if ways else None
+
+    def _take(self, seat: str, branch: Branch) -> None:
+        assert branch.breach is None, branch.breach
+        self._tree = branch.here.tree
+        self._memories[seat] = branch.here.memory
+        self._disks[self._replica_of[seat]] = branch.here.disk
+        for request, answer in branch.answers:
+            self._answers.setdefault(request, answer)
+        if branch.sent is not None:
+            self._flight.append(branch.sent)
+
+    def _scene(self, seat: str) -> Scene:
+        replica, me = self._place(seat)
+        memory, disk = self._memories[seat], self._disks[replica.name]
+        here = Here(replica, me, memory, disk, self._tree, self._disks, ("all",))
+        return Scene(here, None, self._memories, frozenset({Fault.UNKNOWN}))
+
+    def _place(self, seat: str) -> tuple[Replica, bytes]:
+        return Replica(TABLE, self._replica_of[seat]), me_of(seat, self._memories[seat].incarnation)
+
+    def _write(self, seat: str, turn: Turn) -> None:
+        line = line_of(seat, self._replica_of[seat], turn)
+        if line is not None:
+            self.lines.append(line)
+
+
+def _appends(effect: Any) -> bool:
+    return isinstance(effect, fx.Commit) and any(
+        isinstance(each, fx.Create) and each.sequential for each in effect.operations
+    )
+
+
+def perform(text: str) -> str:
+    """Return a conversation with its lower halves written anew.
+
+    Parameters
+    ----------
+    text
+        A conversation; what is below the dashes may be missing or wrong.
+
+    Raises
+    ------
+    BadInput
+        A line says something that nobody understands.
+    """
+    conversation = Conversation()
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        asked = block.split(f"\n{DASHES}")[0].splitlines()
+        conversation.lines = []
+        commands = [line for line in asked if not line.startswith("#")]
+        for command in commands:
+            conversation.do(command)
+        said = [line.rstrip() for line in conversation.lines]
+        blocks.append("\n".join([*asked, *([DASHES, *said] if commands else [])]))
+    return "\n\n".join(blocks) + "\n"

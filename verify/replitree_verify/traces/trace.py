@@ -1,0 +1,463 @@
+"""Traces that a person can read: one line for each effect, who, what, and how it ended; the state at the end.
+
+The same words are used for counterexamples, simulated runs and golden conversations.  A line is::
+
+    r1 commit    check host@1, create blocks/a, create log/log-        -> applied as log-0, answer lost
+
+Paths are below the table, or below the replica's own node when they are in it.  Effects on the memory of a process are left out
+where the lines around them tell the same (`HIDDEN`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import UNSET
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    LostEntry,
+    MergeEntry,
+    MutateEntry,
+    RollEntry,
+    SettleEntry,
+    StorageEntry,
+    decode_block,
+    decode_entry,
+    dropped_partitions,
+    quorum_of,
+)
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import HALF_BUILT, LOST
+from replitree.protocol.program.stages import (
+    AskReload,
+    AwaitElection,
+    AwaitIdle,
+    AwaitPull,
+    AwaitReplica,
+    AwaitSource,
+    AwaitStrays,
+    AwaitTrouble,
+    AwaitWork,
+    BeginLoad,
+    Elected,
+    Forget,
+    GiveBack,
+    Lack,
+    Missed,
+    Quieten,
+    ReportTrouble,
+    Serve,
+    Stop,
+    TakeIn,
+    TakeOver,
+)
+from replitree.protocol.state.counted import decode_quorum
+from replitree_verify.engine.moves import Found, Move
+from replitree_verify.engine.space import Space
+from replitree_verify.outcomes.branches import Request
+from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process.longlife import AwaitTurn
+from replitree_verify.process.losing import AwaitBroken, AwaitDamage, AwaitLoss, Break, Heal, KeepCopy, PutBack
+from replitree_verify.process.quorums import AwaitDecided, AwaitOpen
+from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
+from replitree_verify.process.restoring import Found as FoundParts
+from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
+from replitree_verify.process.threads import (
+    Accept,
+    AcceptCommand,
+    Appear,
+    AwaitLack,
+    AwaitMutation,
+    AwaitParts,
+    Mended,
+    Release,
+)
+from replitree_verify.process.upkeep import AwaitPlace
+from replitree_verify.rules.invariants import Look
+from replitree_verify.world.history import Log
+from replitree_verify.world.memory import State
+from replitree_verify.world.model import TABLE
+from replitree_verify.world.scoping import LookAtParts
+
+HIDDEN = (
+    fx.AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad,
+    fx.CurrentEpoch, Forget, GiveBack, Lack, Mended, Quieten, Release, TakeIn, TakeOver,
+)  # fmt: skip
+"""Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
+
+_NUMBER = re.compile(r"-0{0,9}(\d+)$")
+
+
+def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str | None:
+    """Return the line of one effect; None when it is not worth one and `hidden` ones are not wanted."""
+    effect = turn.effect
+    if not hidden and (
+        isinstance(effect, HIDDEN) or (isinstance(effect, fx.Reveal) and not effect.parts and not effect.gone)
+    ):
+        return None
+    verb, what = _VERBS.get(type(effect), _by_its_name)(effect, replica)
+    ended = _ended(turn, replica)
+    text = f"{who:<3} {verb:<9} {what}"
+    return f"{text:<72} -> {ended}" if ended else text.rstrip()
+
+
+def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
+    """Return the lines of a way through a space: numbered steps, each with the effects that were joined to it."""
+    lines = []
+    for number, found in enumerate(way, 1):
+        first = f"{number:>3} "
+        for text in _lines_of_step(space, found):
+            lines.append(f"{first}{text}")
+            first = "    "
+    return lines
+
+
+def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
+    _, move, lags = found
+    seats = space.model.seats
+    match move.kind:
+        case "crash":
+            yield f"{move.who:<8} dies; the next process starts"
+        case "expiry":
+            yield f"{move.who:<8} loses its session" if move.seat >= 0 else "the session of a dead process ends"
+        case _:
+            yield from _lines_of_turns(move, seats[move.seat][1])
+            if move.dies:
+                yield f"{move.who:<8} dies meanwhile; the next process starts"
+    if lags >= 0:
+        yield f"{seats[lags][0]:<8} still sees coordination as it was before"
+
+
+def _lines_of_turns(move: Move, replica: str) -> Iterator[str]:
+    """Return the lines of what a thread did; everything when nothing of it is worth a line."""
+    who = f"{move.who:<8}"
+    shown = [line for turn in move.turns if (line := line_of(who, replica, turn)) is not None]
+    yield from shown or (line for turn in move.turns if (line := line_of(who, replica, turn, hidden=True)) is not None)
+
+
+# --- effects ------------------------------------------------------------------------------------------------------------
+
+
+def _path(path: str, replica: str) -> str:
+    """Shorten a path: below the replica's own node, or below the table; numbers without zeros.
+
+    >>> _path("/t/replicas/r1/queue/queue-0000000007", "r1"), _path("/t/log/log-0000000000", "r1")
+    ('queue/queue-7', 'log/log-0')
+    """
+    short = path.removeprefix(f"{TABLE.path}/").removeprefix(f"replicas/{replica}/")
+    return _NUMBER.sub(r"-\1", short)
+
+
+def _paths(paths: tuple[str, ...], replica: str) -> str:
+    short = [_path(path, replica) for path in paths]
+    return ", ".join(short) if len(short) <= 3 else f"{short[0]} … {short[-1]}"
+
+
+def _operation(operation: fx.Operation, replica: str) -> str:
+    path = _path(operation.path, replica)
+    match operation:
+        case fx.Check(version=version):
+            return f"check {path}@{version}"
+        case fx.Create(ephemeral=ephemeral):
+            return f"create {path}{' (ephemeral)' if ephemeral else ''}"
+        case fx.Set(value=value, version=version):
+            return f"set {path}@{version} to {value.decode()}"
+        case fx.Delete():
+            return f"delete {path}"
+
+
+def _commit(operations: tuple[fx.Operation, ...], replica: str) -> str:
+    return ", ".join(_operation(operation, replica) for operation in operations)
+
+
+def _revealed(effect: fx.Reveal) -> str:
+    gone = f"instead of {', '.join(effect.gone)}" if effect.gone else ""
+    return " ".join(each for each in (", ".join(effect.parts) or "nothing", gone) if each)
+
+
+def _indexes(entries: tuple[Any, ...]) -> str:
+    return ", ".join(str(item.index) for item in entries) or "-"
+
+
+def _requests(requests: tuple[Any, ...]) -> str:
+    return ", ".join(f"{request.id} (token {request.block})" for request in requests)
+
+
+def _by_its_name(effect: Any, replica: str) -> tuple[str, str]:
+    """Tell an effect that has no words of its own: those of tables on an object store."""
+    del replica
+    name, _, rest = repr(effect).partition("(")
+    return name, rest.removesuffix(")")
+
+
+_VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
+    fx.Get: lambda e, r: ("get", _path(e.path, r)),
+    fx.GetMany: lambda e, r: ("get", _paths(e.paths, r)),
+    fx.Exists: lambda e, r: ("watch" if e.watch else "exists", _path(e.path, r)),
+    fx.Children: lambda e, r: ("list", _path(e.path, r)),
+    fx.Sync: lambda _e, _r: ("sync", ""),
+    fx.Commit: lambda e, r: ("commit", _commit(e.operations, r)),
+    Request: lambda e, r: ("late", _commit(e.operations, r)),
+    fx.Stage: lambda e, _r: ("stage", f"{e.staging}: rows of {', '.join(map(str, e.requests))}"),
+    fx.Publish: lambda e, _r: ("publish", f"{e.staging} as {', '.join(name for _, name in e.names)}"),
+    fx.FetchMany: lambda e, _r: (
+        "fetch",
+        "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches),
+    ),
+    fx.Reveal: lambda e, _r: ("reveal", _revealed(e)),
+    fx.Merge: lambda e, _r: ("merge", f"{', '.join(e.sources)} into {e.result}"),
+    fx.Mutate: lambda e, _r: ("mutate", f"{e.source} by {e.command} into {e.result}"),
+    fx.Link: lambda e, _r: ("link", f"{e.source} as {e.result}"),
+    fx.Detach: lambda e, _r: ("detach", ", ".join(e.parts)),
+    fx.ListStaging: lambda _e, _r: ("list", "staging on disk"),
+    fx.RemoveStaging: lambda e, _r: ("sweep", e.staging),
+    fx.ListParts: lambda _e, _r: ("list", "parts on disk"),
+    fx.FindPart: lambda e, _r: ("find", e.part),
+    fx.RemovePart: lambda e, _r: ("set aside", e.part),
+    fx.CurrentEpoch: lambda _e, _r: ("remember", "the epoch"),
+    fx.AdoptEpoch: lambda e, _r: ("remember", f"epoch {e.epoch}"),
+    AwaitTrouble: lambda _e, _r: ("wakes", "must activate again"),
+    AwaitPull: lambda _e, _r: ("wakes", "something to pull"),
+    AwaitWork: lambda e, _r: ("wakes", "something to make" if e.makes else "something to execute"),
+    AwaitParts: lambda e, _r: ("leads", f"{', '.join(e.names)} can be merged"),
+    AwaitMutation: lambda e, _r: ("wakes", f"{e.id} is in the queue"),
+    BeginLoad: lambda _e, _r: ("load", "the state"),
+    AwaitLack: lambda _e, _r: ("wakes", "something to fetch again"),
+    AwaitStrays: lambda _e, _r: ("wakes", "a registered part is covered"),
+    AwaitElection: lambda _e, _r: ("wakes", "the election"),
+    Elected: lambda e, _r: ("remember", f"{'leads' if e.leads else 'does not lead'}"),
+    Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
+    Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
+    Quieten: lambda _e, _r: ("forget", "the trouble"),
+    Release: lambda e, _r: ("release", e.staging),
+    TakeIn: lambda e, _r: ("remember", f"pointer {e.place.pointer.index}, more in the queue: {_indexes(e.entries)}"),
+    TakeOver: lambda e, _r: ("remember", f"pointer {e.loaded.place.pointer.index}, queue {_indexes(e.loaded.queue)}"),
+    GiveBack: lambda e, _r: ("remember", f"executed {list(e.done)}, postponed {[each.index for each in e.postponed]}"),
+    AskReload: lambda _e, _r: ("remember", "to load the queue again"),
+    fx.ProbeOwner: lambda e, _r: ("probe", f"owner {e.value.decode()}"),
+    fx.Answer: lambda e, _r: ("answer", f"request {e.request}: {answer_text(e.answer)}"),
+    Appear: lambda _e, _r: ("starts", ""),
+    AwaitDecided: lambda e, _r: ("waits", f"for the quorum of {e.index}"),
+    AwaitOpen: lambda _e, _r: ("wakes", "an insert is open"),
+    AwaitReplica: lambda _e, _r: ("wakes", "nobody holds the replica"),
+    Serve: lambda _e, _r: ("serve", ""),
+    Stop: lambda _e, _r: ("stops", "another process has the replica"),
+    Missed: lambda e, _r: ("missed", f"log entry {e.index}: must activate again"),
+    Forget: lambda _e, _r: ("forget", "everything: the replica is not in the table"),
+    AwaitIdle: lambda _e, _r: ("wakes", "nothing runs"),
+    AwaitSource: lambda _e, _r: ("wakes", "there is a good replica"),
+    AwaitTurn: lambda _e, _r: ("wakes", "it is its turn"),
+    LockDisk: lambda e, _r: ("lock", f"the data folder of {e.replica}"),
+    UnlockDisk: lambda _e, _r: ("unlock", "the data folder"),
+    OpenTable: lambda _e, _r: ("starts", "coordination has the table"),
+    AwaitPlace: lambda _e, _r: ("wakes", "it is its turn"),
+    fx.MakeEmpty: lambda e, _r: ("make", f"{e.result} without rows"),
+    Break: lambda e, _r: ("breaks", e.what),
+    Heal: lambda e, _r: ("heals", e.part),
+    KeepCopy: lambda e, _r: ("keeps", f"a copy of {e.part}"),
+    PutBack: lambda e, _r: ("puts back", f"the copy of {e.part}"),
+    AwaitBroken: lambda e, _r: ("wakes", f"the files of {e.part} are gone"),
+    AwaitDamage: lambda e, _r: ("wakes", f"{e.part} is not as it is registered"),
+    AwaitLoss: lambda e, _r: ("wakes", f"{e.part} can't be had here"),
+    ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
+    Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
+    AcceptCommand: lambda e, _r: ("accept", f"request {e.request}"),
+    LookAtParts: lambda e, _r: ("look", f"for rows that {e.command} covers"),
+    fx.NextNumber: lambda e, r: ("count", _path(e.path, r)),
+    fx.CurrentSession: lambda _e, _r: ("remember", "the session"),
+    AwaitAnswers: lambda e, _r: ("begins", f"a {e.level} read"),
+    AwaitPointer: lambda _e, _r: ("remember", "the pointer"),
+    AwaitReadable: lambda e, _r: (
+        "wakes",
+        f"all below {e.position} is {'executed' if e.executed else 'pulled'}",
+    ),
+    ShowRows: lambda e, _r: ("shows", ", ".join(part.name for part in e.parts) or "nothing"),
+}
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------------
+
+
+def answer_text(answer: Told) -> str:
+    """Return what a client hears."""
+    match answer:
+        case fx.Inserted(index, settled):
+            return f"inserted at {index}{_settled(settled)}"
+        case fx.Duplicate(index, settled):
+            return f"duplicate of {'an insert that is gone' if index is None else index}{_settled(settled)}"
+        case fx.Failed(reason):
+            return f"failed: {reason}"
+        case fx.OutcomeUnknown():
+            return "outcome unknown"
+        case Shown(position, requests):
+            return f"the rows of {list(requests)}, everything below {position}"
+        case NotShown(reason):
+            return f"nothing: {reason}"
+
+
+def _settled(index: fx.LogIndex | None) -> str:
+    return "" if index is None else f", settled at {index}"
+
+
+def _ended(turn: Turn, replica: str) -> str:
+    """Return how an effect ended."""
+    text = _outcome(turn, replica)
+    if isinstance(turn.outcome, fx.Unknown):
+        return turn.fate
+    return ", ".join(each for each in (text, turn.fate) if each)
+
+
+def _outcome(turn: Turn, replica: str) -> str:
+    effect, outcome = turn.effect, turn.outcome
+    match outcome:
+        case fx.Applied(created=created):
+            numbered = [short for path in created if "/log-" in (short := _path(path, replica))]
+            return f"applied as {numbered[0].removeprefix('log/')}" if numbered else "applied"
+        case fx.Refused(operation, reason):
+            return f"refused: {_path(operation.path, replica)}, {reason.value}"
+        case fx.Node():
+            return _node(outcome)
+        case fx.Many(nodes):
+            found = [
+                f"{_path(p, replica)}={_node(n)}" for p, n in zip(effect.paths, nodes, strict=True) if n is not None
+            ]
+            return ", ".join(found) or "nothing"
+        case fx.Staged() | fx.Fetched():
+            return ""
+        case fx.Published(missing):
+            return f"missing: {', '.join(missing)}" if missing else ""
+        case FoundParts(parts=parts):
+            return ", ".join(part for part, _ in parts) or "nothing"
+        case fx.Made(content_hash):
+            return content_hash
+        case fx.StoreFailed(reason) | fx.NotFetched(_, reason) | fx.Cancelled(reason):
+            return reason
+        case fx.Owner():
+            return outcome.value
+    return _plain(effect, outcome, replica)
+
+
+def _plain(effect: Any, outcome: Any, replica: str) -> str:
+    match effect:
+        case fx.FetchMany() if outcome is not None:
+            return ", ".join(each.reason if isinstance(each, fx.NotFetched) else "fetched" for each in outcome)
+        case fx.Children() | fx.ListStaging() | fx.ListParts() if outcome is not None:
+            return ", ".join(_path(name, replica) for name in outcome) or "nothing"
+        case fx.Exists():
+            return "there" if outcome else "not there"
+        case fx.CurrentEpoch() | fx.NextNumber() | fx.CurrentSession() | AwaitPointer():
+            return str(outcome)
+        case AwaitDecided():
+            return "it is known" if outcome.is_decided else "no longer"
+        case AwaitAnswers():
+            return f"must show all below {outcome.lowest}"
+        case ShowRows():
+            return answer_text(outcome)
+        case fx.FindPart():
+            return outcome or "nothing"
+        case fx.Get():
+            return "nothing"
+        case TakeOver() if outcome is None:
+            return "too old"
+        case Accept() | AcceptCommand() if outcome is not None:
+            return f"epoch {outcome.epoch}"
+    return ""
+
+
+def _node(node: fx.Node) -> str:
+    value = node.value
+    if value.startswith(b'{"kind"'):
+        return entry_text(decode_entry(value, ""))
+    if value.startswith(b'{"insert"'):
+        return decode_block(value, "").insert
+    if value.startswith(b'{"quorum"'):
+        quorum = decode_quorum(value, "")
+        return f"{','.join(quorum.replicas)} of {quorum.quorum}@{node.version}"
+    return f"{value.decode()}@{node.version}"
+
+
+def _scope(entry: MutateEntry) -> str:
+    if entry.partitions is UNSET:
+        return entry.partition
+    return f"{', '.join(entry.partitions) or 'nothing'} and all since {entry.since}"
+
+
+def entry_text(entry: Entry) -> str:
+    """Return a log entry in words."""
+    match entry:
+        case GetEntry():
+            rows = ", ".join(part.content_hash for part in entry.parts)
+            drops = f" instead of {', '.join(dropped_partitions(entry))}" if dropped_partitions(entry) else ""
+            quorum = f" quorum {quorum_of(entry)}" if quorum_of(entry) else ""
+            return f"get {rows}{drops}{quorum} ({entry.insert}, tokens {', '.join(entry.blocks)})"
+        case MergeEntry(sources=sources):
+            return f"merge {', '.join(sources)}"
+        case MutateEntry(command=command):
+            return f"mutate {_scope(entry)} by {command}"
+        case DropEntry(partition=partition, block_min=None):
+            return f"drop {partition}"
+        case DropEntry(partition=partition, block_min=first, block_max=last):
+            return f"drop {partition} from {first} to {last}"
+        case AlterEntry(command=command):
+            return f"alter {command}"
+        case StorageEntry(storage=storage):
+            return f"storage {storage}"
+        case RollEntry():
+            return "roll over"
+        case LostEntry(part=part):
+            return f"lost {part}"
+        case SettleEntry(index=index, holders=holders):
+            return f"settle {index} ({', '.join(holders)})"
+        case FailEntry(index=index):
+            return f"fail {index}"
+
+
+# --- states ---------------------------------------------------------------------------------------------------------------
+
+
+def _mark(log: Log, replica: Replica) -> str:
+    """Return what is to be said of a replica that is not good."""
+    if log.is_good(replica):
+        return ""
+    return {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}[log.mark(replica)]
+
+
+def _gone(index: int, log: Log) -> str:
+    return "  (removed)" if index < log.first else ""
+
+
+def state_of(look: Look) -> list[str]:
+    """Return the lines that tell a state: the log, each replica, what clients heard."""
+    log, model = look.log, look.model
+    lines = [f"log {index}: {entry_text(entry)}{_gone(index, log)}" for index, entry in log.raw] or ["log is empty"]
+    for name in model.replicas:
+        replica, disk = model.replica(name), look.disks[name]
+        if log.tree.get(layout.log_pointer(replica)) is None:
+            lines.append(f"{name} does not belong to the table")
+            continue
+        queue = ", ".join(str(index) for index, _ in log.queue(replica))
+        parts = ", ".join(log.registered(replica))
+        lines.append(
+            f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}{_mark(log, replica)}"
+        )
+        published = ", ".join(f"{part} ({content})" for part, content in disk.parts)
+        staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
+        lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")
+    for seat, _ in model.seats:
+        memory = look.memories[seat]
+        if memory.state is not State.OFF:
+            shown = ", ".join(part.name for part in memory.visible)
+            lines.append(
+                f"{seat} process {memory.incarnation}: {memory.state.value}, epoch {memory.epoch}, shows {shown or '-'}"
+            )
+    lines += [f"client {request}: {answer_text(answer)}" for request, answer in sorted(look.answers.items()) if answer]
+    return lines

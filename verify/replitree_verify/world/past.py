@@ -1,0 +1,164 @@
+"""What the checker remembers of a cleaned log: the entries that are gone, and the state that was declared the table's.
+
+Invariants speak of the whole log.  So whoever delivers a commit keeps what it removes from the log below `PAST`, beside the
+table: no procedure reads it, and since it follows from the history of the tree it makes no two states out of one.  The same
+with results that are forgotten.  What is remembered of deduplication ids is in `windows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from replitree.coordination.tree import Tree
+from replitree.decoding import json_decoder
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import decode_entry
+from replitree.protocol.core.fold import restore
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
+from replitree_verify.world import windows
+from replitree_verify.world.windows import PAST
+
+SURVIVOR = f"{PAST}/survivor"
+"""Which parts the table has from which index on, since a replica's state was declared the table's."""
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """From index `at` on the table is what follows from `parts`; earlier entries count no more.
+
+    `restored`: coordination had lost the table; earlier ids count no more either.
+    """
+
+    at: int
+    parts: tuple[str, ...]
+    restored: str = ""
+
+
+def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, table: Table) -> Tree:
+    """Return the tree after a commit, with what it has removed from the log kept beside it."""
+    gone = [each.path for each in operations if isinstance(each, fx.Delete) and is_entry(each.path, table)]
+    kept: list[fx.Operation] = []
+    for path in gone:
+        node = before.get(path)
+        assert node is not None
+        kept.append(fx.Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
+    kept += _results(operations, before, table)
+    kept += windows.remembered(operations, before, table)
+    survivor = _survivor(operations, table)
+    if survivor is not None:
+        restored = "" if before.get(layout.restoring(table)) is None else survivor.name
+        kept.append(fx.Create(SURVIVOR, _declared(survivor, after, restored)))
+    if not kept:
+        return after
+    remembered, outcome = after.commit([*(() if after.exists(PAST) else (fx.Create(PAST),)), *kept], session=1)
+    assert isinstance(outcome, fx.Applied), outcome
+    return remembered
+
+
+def _results(operations: Sequence[fx.Operation], before: Tree, table: Table) -> list[fx.Operation]:
+    """Return what keeps the results that a commit forgets; of one part the first that was forgotten counts."""
+    kept: list[fx.Operation] = []
+    for each in operations:
+        name = each.path.rpartition("/")[2]
+        node = (
+            before.get(each.path) if isinstance(each, fx.Delete) and each.path == layout.result(table, name) else None
+        )
+        if node is not None and not before.exists(past_result(name)):
+            kept.append(fx.Create(past_result(name), node.value))
+    return kept
+
+
+def past_result(part: str) -> str:
+    """Return where a forgotten result is kept."""
+    return f"{PAST}/result-{part}"
+
+
+def past_disk(replica: str) -> str:
+    """Return where it is kept which parts a replica's disk had when coordination lost everything."""
+    return f"{PAST}/disk-{replica}"
+
+
+def is_entry(path: str, table: Table) -> bool:
+    """Whether a path is that of a log entry, below any parent."""
+    return path.startswith(f"{table.path}/log") and "/log-" in path
+
+
+def _survivor(operations: Sequence[fx.Operation], table: Table) -> Replica | None:
+    """Return the replica whose state a commit makes the table's.
+
+    It declares it good while it moves its pointer, which nothing but `recover.survive` does, or it ends a restore.
+    """
+    written = {each.path: each.value for each in operations if isinstance(each, fx.Set)}
+    restored = any(isinstance(each, fx.Delete) and each.path == layout.restoring(table) for each in operations)
+    for path, value in written.items():
+        replica = Replica(table, path.split("/")[-2])
+        if (
+            path == layout.is_lost(replica)
+            and value == NOT_LOST
+            and (restored or layout.log_pointer(replica) in written)
+        ):
+            return replica
+    return None
+
+
+def _declared(replica: Replica, tree: Tree, restored: str) -> bytes:
+    """Return the state of a replica: what it has registered, with its queue applied."""
+    pointer = tree.get(layout.log_pointer(replica))
+    assert pointer is not None
+    queue = []
+    for name in tree.children(layout.queue(replica)) or ():
+        path = f"{layout.queue(replica)}/{name}"
+        node = tree.get(path)
+        assert node is not None
+        queue.append((fx.LogIndex(layout.queue_index(name)), decode_entry(node.value, path)))
+    registered = map(parse_part, tree.children(layout.parts(replica)) or ())
+    parts, _ = restore(registered, queue)
+    return msgspec.json.encode(
+        Declared(layout.pointer_index(pointer.value), tuple(part.name for part in parts), restored)
+    )
+
+
+def declared(tree: Tree) -> Declared | None:
+    """Return the state that was declared the table's; None when none was."""
+    node = tree.get(SURVIVOR)
+    return None if node is None else json_decoder(Declared).decode(node.value)
+
+
+def recovers(tree: Tree, replica: Replica) -> bool:
+    """Whether a replica is lost, so that its queue may be replaced."""
+    node = tree.get(layout.is_lost(replica))
+    return node is not None and node.value != NOT_LOST
+
+
+def half_way(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+    """Check I6, DROPPED and WINDOW for a commit that took place."""
+    return (
+        half_built_source(operations, before, table)
+        or _active_dropped(operations, before, table)
+        or windows.forgotten_too_early(operations, before, table)
+    )
+
+
+def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+    deleted = [each.path for each in operations if isinstance(each, fx.Delete)]
+    for each in operations:
+        if isinstance(each, fx.Set) and each.value == DROPPED_HOST and each.path.endswith("/host"):
+            replica = Replica(table, each.path.split("/")[-2])
+            active = layout.is_active(replica)
+            if before.exists(active) and active not in deleted:
+                return f"DROPPED: {replica.name} is dropped while it is active"
+    return None
+
+
+def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+    """Check I6 for a commit that took place: whoever takes over another one's pointer takes that of a good replica."""
+    for each in operations:
+        if isinstance(each, fx.Check) and each.path.endswith("/log_pointer"):
+            source = Replica(table, each.path.split("/")[-2])
+            if recovers(before, source):
+                return f"I6: a replica took over the state of {source.name}, which is lost"
+    return None
