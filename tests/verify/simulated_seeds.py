@@ -8,7 +8,7 @@ from typing import Any
 
 from replitree_verify import registry
 from replitree_verify.simulate import simulate
-from replitree_verify.simulation.store_options import draw_store
+from replitree_verify.simulation.store.store_options import draw_store
 
 
 def on_a_store(seed_from: int, seed_to: int) -> list[int]:

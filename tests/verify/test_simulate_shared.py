@@ -9,8 +9,8 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.simulate import simulate_seed
-from replitree_verify.simulation.shared_mutants import SHARED_MUTANTS
-from replitree_verify.simulation.store_options import draw_store
+from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
+from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
 FEW_SEEDS = (6, 19, 69, 106, 121, 165)

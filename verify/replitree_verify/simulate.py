@@ -27,13 +27,13 @@ from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.reading import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
-from replitree_verify.simulation.moving_options import draw_moving
 from replitree_verify.simulation.observer import Observer, Violated
 from replitree_verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree_verify.simulation.process import Process
-from replitree_verify.simulation.shared_disk import SharedDisk
-from replitree_verify.simulation.shared_table import SharedTable
-from replitree_verify.simulation.store_options import StoreOptions, draw_store, patient
+from replitree_verify.simulation.store.moving_options import draw_moving
+from replitree_verify.simulation.store.shared_disk import SharedDisk
+from replitree_verify.simulation.store.shared_table import SharedTable
+from replitree_verify.simulation.store.store_options import StoreOptions, draw_store, patient
 from replitree_verify.simulation.waits import Read
 from replitree_verify.traces.trace import line_of
 from replitree_verify.world.disk import Disk

@@ -13,9 +13,9 @@ from replitree.protocol.shares import owning
 from replitree.protocol.shares.share import DeleteObjects
 from replitree_verify.engine.small_search import Mutant
 from replitree_verify.shared_tables import mutants as of_models
-from replitree_verify.simulation import shared_disk, shared_process
-from replitree_verify.simulation.shared_disk import SharedDisk
-from replitree_verify.simulation.shared_life import ListDetached
+from replitree_verify.simulation.store import shared_disk, shared_process
+from replitree_verify.simulation.store.shared_disk import SharedDisk
+from replitree_verify.simulation.store.shared_life import ListDetached
 
 _OF_MODELS = (
     "put-before-noted",

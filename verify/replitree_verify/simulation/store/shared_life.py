@@ -28,7 +28,7 @@ from replitree.protocol.state.work_mark import give_up_left
 from replitree_verify.process import threads
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.threads import AwaitLack, Mended
-from replitree_verify.simulation.shared_disk import Left
+from replitree_verify.simulation.store.shared_disk import Left
 
 STORE_ID = "the store"
 

@@ -36,11 +36,11 @@ from replitree.protocol.rescue.fsck_look import (
 )
 from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId
-from replitree_verify.simulation.moving_checks import left_to_move, moved_twice, without_rows
-from replitree_verify.simulation.moving_options import Place
-from replitree_verify.simulation.object_store import PIECES, Change, ObjectStore
 from replitree_verify.simulation.observer import Violated
-from replitree_verify.simulation.shared_disk import SharedDisk
+from replitree_verify.simulation.store.moving_checks import left_to_move, moved_twice, without_rows
+from replitree_verify.simulation.store.moving_options import Place
+from replitree_verify.simulation.store.object_store import PIECES, Change, ObjectStore
+from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE

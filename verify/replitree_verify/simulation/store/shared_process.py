@@ -32,12 +32,20 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.outcomes.local import MAKING, is_made
-from replitree_verify.simulation import moves, shared_disk, shared_life
-from replitree_verify.simulation.object_store import Change, ObjectStore, deleting, putting
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
-from replitree_verify.simulation.shared_disk import SharedDisk
-from replitree_verify.simulation.shared_life import AsHeld, EndMaking, ForAll, HasLeft, ListDetached, ListLeft, Rest
+from replitree_verify.simulation.store import moves, shared_disk, shared_life
+from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
+from replitree_verify.simulation.store.shared_disk import SharedDisk
+from replitree_verify.simulation.store.shared_life import (
+    AsHeld,
+    EndMaking,
+    ForAll,
+    HasLeft,
+    ListDetached,
+    ListLeft,
+    Rest,
+)
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory

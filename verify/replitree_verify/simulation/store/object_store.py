@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.simulation.cluster import Cluster
-from replitree_verify.simulation.store_options import StoreOptions
+from replitree_verify.simulation.store.store_options import StoreOptions
 
 PIECES = 2
 """Objects of a share."""

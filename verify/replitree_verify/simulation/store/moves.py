@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.simulation.shared_disk import Left, SharedDisk
+from replitree_verify.simulation.store.shared_disk import Left, SharedDisk
 
 
 class Moves:

@@ -8,9 +8,9 @@ from replitree.protocol.core.effects import ANY_VERSION, Commit, Delete, Get
 from replitree.protocol.shares import moving
 from replitree_verify.engine.small_search import Mutant
 from replitree_verify.moving import mutants as of_models
-from replitree_verify.simulation import moves
-from replitree_verify.simulation.moves import Moves
-from replitree_verify.simulation.shared_disk import Left, SharedDisk
+from replitree_verify.simulation.store import moves
+from replitree_verify.simulation.store.moves import Moves
+from replitree_verify.simulation.store.shared_disk import Left, SharedDisk
 
 _OF_MODELS = (
     "swapped-before-marked",

@@ -13,7 +13,7 @@ from replitree.protocol.shares.moving import Moved, MoveOutcome
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import Sharer
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.simulation.shared_life import Rest
+from replitree_verify.simulation.store.shared_life import Rest
 
 Mover: TypeAlias = Generator[Any, Any, Then]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from replitree_verify.simulation.moving_options import MovingOptions
 from replitree_verify.simulation.options import MS, SECOND, Options
+from replitree_verify.simulation.store.moving_options import MovingOptions
 
 SHARE_OF_SEEDS = 0.25
 """Share of the seeds whose table lies in an object store."""

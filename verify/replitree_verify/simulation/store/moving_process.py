@@ -27,14 +27,14 @@ from replitree.protocol.shares.moving import (
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree_verify.moving.tasks import LoseRows
-from replitree_verify.simulation import shared_process
-from replitree_verify.simulation.moving_life import Misplaced, MoveEnded, NextMove, move_next
-from replitree_verify.simulation.moving_options import MovingOptions, Place
-from replitree_verify.simulation.object_store import putting
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Thread
-from replitree_verify.simulation.shared_disk import SharedDisk
-from replitree_verify.simulation.shared_process import SharedProcess
+from replitree_verify.simulation.store import shared_process
+from replitree_verify.simulation.store.moving_life import Misplaced, MoveEnded, NextMove, move_next
+from replitree_verify.simulation.store.moving_options import MovingOptions, Place
+from replitree_verify.simulation.store.object_store import putting
+from replitree_verify.simulation.store.shared_disk import SharedDisk
+from replitree_verify.simulation.store.shared_process import SharedProcess
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory

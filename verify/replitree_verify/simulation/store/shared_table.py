@@ -7,15 +7,15 @@ from random import Random
 
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.simulation.cluster import Cluster
-from replitree_verify.simulation.moving_checks import EARLY_ENDS
-from replitree_verify.simulation.moving_process import MovingProcess
-from replitree_verify.simulation.object_store import Change, ObjectStore
 from replitree_verify.simulation.observer import Observer
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process
-from replitree_verify.simulation.shared_checks import SharedChecks
-from replitree_verify.simulation.shared_process import SharedProcess
-from replitree_verify.simulation.store_options import StoreOptions
+from replitree_verify.simulation.store.moving_checks import EARLY_ENDS
+from replitree_verify.simulation.store.moving_process import MovingProcess
+from replitree_verify.simulation.store.object_store import Change, ObjectStore
+from replitree_verify.simulation.store.shared_checks import SharedChecks
+from replitree_verify.simulation.store.shared_process import SharedProcess
+from replitree_verify.simulation.store.store_options import StoreOptions
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory
