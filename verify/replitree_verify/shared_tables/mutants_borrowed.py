@@ -13,7 +13,7 @@ from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree_verify.engine.small_search import Mutant
 
-_OWN, _OWN_REGISTERED, _LOOK, _MARKS = owning.own, owning._own_registered, owning._look, restore_shared.marks  # noqa: SLF001
+_OWN, _OWN_REGISTERED, _LOOK, _MARKS = owning.own, owning.own_registered, owning._look, restore_shared.marks  # noqa: SLF001
 _LET_GO_OF_ALL = letting_go.let_go_of_all
 
 Parts = tuple[SharedPart, ...]
@@ -79,7 +79,7 @@ BORROWED_MUTANTS = (
         "a part that borrows is fetched again, and owns its own share only",
         "shared_borrowed_lost",
         "MARKED",
-        {(owning, "_own_registered"): _owns_its_own_again},
+        {(module, "own_registered"): _owns_its_own_again for module in (owning, sharing)},
     ),
     Mutant(
         "restored-in-part",

@@ -51,18 +51,28 @@ ANY_VERSION = Version(-1)
 """Matches every version of a node that exists."""
 
 
+class Effect:
+    """Base of everything that a procedure may yield.
+
+    The effects of this module are those that every interpreter performs.  A room that asks for more, such as that of shares,
+    derives its own from this class; an interpreter that runs its procedures performs them, too.
+    """
+
+    __slots__ = ()
+
+
 # --- coordination: reads ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
+class Get(Effect):
     """Read one node.  Outcome: `Node`, or None when there is no such node."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class GetMany:
+class GetMany(Effect):
     """Read several nodes in one round trip.  Outcome: `Many`.
 
     With `watch`, also ask whether that node exists and be woken when this changes; `Many.watched` answers.
@@ -73,7 +83,7 @@ class GetMany:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(Effect):
     """Outcome: bool.  With `watch`, be woken when the answer changes."""
 
     path: str
@@ -81,7 +91,7 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class Children(Effect):
     """Outcome: the names of the node's children in ascending order, or None when there is no such node.
 
     With `watch`, be woken when a child is created or deleted.
@@ -92,21 +102,21 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildrenMany:
+class ChildrenMany(Effect):
     """List the children of several nodes in one round trip.  Outcome: `Lists`."""
 
     paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class NextNumber:
+class NextNumber(Effect):
     """Outcome: the number that the next sequential child of the node gets, or None when there is no such node."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(Effect):
     """Later reads of this session are at least as new as this moment.  Outcome: None."""
 
     path: str
@@ -179,7 +189,7 @@ Operation: TypeAlias = Check | Create | Set | Delete
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Commit:
+class Commit(Effect):
     """All of these operations in this order, or none.  Outcome: `Applied`, `Refused` or `Unknown`."""
 
     operations: tuple[Operation, ...]
@@ -250,7 +260,7 @@ class StagedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Effect):
     """Write the rows of `requests` as part files under a fresh staging id and sync them.
 
     Outcome: `Staged`, or `StoreFailed` when the disk is full or failing.
@@ -279,7 +289,7 @@ class StoreFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Effect):
     """Rename the staged parts to their names and sync the folder.  Idempotent.  Outcome: `Published`, `StoreFailed`.
 
     `names` gives the part of each staged partition.  Without `synced` a power failure may undo the renaming (it never loses
@@ -302,7 +312,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPart:
+class FetchPart(Effect):
     """Copy a part from one of `sources`, the first that has it, verify every checksum, sync it and rename it into place.
 
     Outcome: `Fetched`, `NotFetched`, or `StoreFailed`.  Idempotent: a whole part with this content that is here already is
@@ -330,14 +340,14 @@ class NotFetched:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchMany:
+class FetchMany(Effect):
     """Several `FetchPart` at once; outcome: their outcomes, in order.  How many run in parallel is the performer's limit."""
 
     fetches: tuple[FetchPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Effect):
     """Merge published parts into one staged part and sync it.  Outcome: `Made`, `StoreFailed`, `Cancelled`.
 
     `sources` are in the order of their blocks.  A result that is staged under this id already is replaced.
@@ -355,7 +365,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Mutate:
+class Mutate(Effect):
     """Stage what a published part is after a mutation, and sync it.  Outcome: `Made`, `StoreFailed`, `Cancelled`.
 
     `command` is what the log says.  A part that it does not touch is linked, not written.  `for_all`: as of `Merge`.
@@ -370,7 +380,7 @@ class Mutate:
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched:
+class Untouched(Effect):
     """Does a mutation certainly leave a published part as it is?  Told from its manifest alone.  Outcome: bool.
 
     `command` is what the log says.
@@ -382,7 +392,7 @@ class Untouched:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(Effect):
     """Stage a published part as it is, to get another name.  Outcome: `Made`, `StoreFailed`.  `for_all`: as of `Merge`."""
 
     staging: StagingId
@@ -392,12 +402,12 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultsInWork:
+class ResultsInWork(Effect):
     """Outcome: the names of the results that this process makes now, or is about to, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class MakeEmpty:
+class MakeEmpty(Effect):
     """Stage a part without rows.  Outcome: `Made`, `StoreFailed`."""
 
     staging: StagingId
@@ -420,7 +430,7 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Detach:
+class Detach(Effect):
     """Keep copies of published parts aside, for people, and sync them.  Idempotent.  Outcome: None, or `StoreFailed`.
 
     A part that is not whole here is left out: it is broken, and the other replicas keep it too.
@@ -430,7 +440,7 @@ class Detach:
 
 
 @dataclass(frozen=True, slots=True)
-class Reveal:
+class Reveal(Effect):
     """From now on local reads show `parts`, and no longer those that are `gone`, at once.  Outcome: None.
 
     The files of a part that is gone stay while readers may need them.
@@ -441,38 +451,38 @@ class Reveal:
 
 
 @dataclass(frozen=True, slots=True)
-class ListStaging:
+class ListStaging(Effect):
     """Outcome: the staging ids on disk that no running insert of this process holds, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveStaging:
+class RemoveStaging(Effect):
     """Delete a staging folder and whatever it holds.  Idempotent.  Outcome: None."""
 
     staging: StagingId
 
 
 @dataclass(frozen=True, slots=True)
-class ListParts:
+class ListParts(Effect):
     """Outcome: the names of the published parts on disk, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class FindPart:
+class FindPart(Effect):
     """Is a part of this name published on disk, whole?  Every checksum is verified.  Outcome: its content hash, or None."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(Effect):
     """Take back that a part was published, which certainly is not registered; nothing is kept aside.  Outcome: None."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemovePart:
+class RemovePart(Effect):
     """Move a published part out of the table's folder (it is kept aside, not deleted).  Idempotent.  Outcome: None."""
 
     part: str
@@ -482,12 +492,12 @@ class RemovePart:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentEpoch:
+class CurrentEpoch(Effect):
     """Outcome: the epoch under which this process is active as far as it knows, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentSession:
+class CurrentSession(Effect):
     """Outcome: the number of this process's present session with coordination.
 
     A new session may begin behind what the one before it has seen, also behind its last `Sync`.
@@ -495,14 +505,14 @@ class CurrentSession:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptEpoch:
+class AdoptEpoch(Effect):
     """From now on this process acts under `epoch` (if it knows a higher one already, nothing changes).  Outcome: None."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeOwner:
+class ProbeOwner(Effect):
     """Is the process that wrote this `is_active` value still there?  Outcome: `Owner`."""
 
     value: bytes
@@ -517,7 +527,7 @@ class Owner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Effect):
     """Tell the client of `request`.  The first answer counts.  Outcome: None."""
 
     request: RequestId
@@ -602,7 +612,6 @@ StoreEffect: TypeAlias = (
     | RemovePart
 )
 ProcessEffect: TypeAlias = CurrentEpoch | CurrentSession | AdoptEpoch | ProbeOwner | Answer
-Effect: TypeAlias = CoordinationEffect | StoreEffect | ProcessEffect
 
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Effect, Any, T]

@@ -17,8 +17,6 @@ Absent on purpose: when something has left the disk (`replitree.storage.disk.sha
 
 from __future__ import annotations
 
-from typing import cast
-
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
@@ -54,7 +52,7 @@ def let_go_of_all(sharer: Sharer, epoch: fx.Epoch, part: str, shares: tuple[Shar
     Whether nothing of them is left in coordination; if not, all of it is to be tried again.
     """
     is_several = bool(part) and len(shares) > 1  # what was only staged has no marks
-    if is_several and (yield from cast("fx.Procedure[bool]", _let_go_together(sharer, epoch, part, shares))):
+    if is_several and (yield from _let_go_together(sharer, epoch, part, shares)):
         return True
     for share in shares:
         if not (yield from let_go_of(sharer, epoch, part, share)):
@@ -87,10 +85,6 @@ def let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> fx.
     -------
     Whether nothing of it is left in coordination; if not it is to be tried again, such as when the part is registered.
     """
-    return cast("fx.Procedure[bool]", _let_go_of(sharer, epoch, part, share))
-
-
-def _let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> LocalSharing[bool]:
     proof = fx.Check(layout.host(sharer.replica), epoch)
     if not part:
         return (yield from _has_given_up(proof, sharer, share))
@@ -163,10 +157,6 @@ def give_up_published(sharer: Sharer, epoch: fx.Epoch, part: str) -> fx.Procedur
     -------
     False: it is registered, or may be; or it has no share that this replica has written.
     """
-    return cast("fx.Procedure[bool]", _give_up_published(sharer, epoch, part))
-
-
-def _give_up_published(sharer: Sharer, epoch: fx.Epoch, part: str) -> LocalSharing[bool]:
     proof = fx.Check(layout.host(sharer.replica), epoch)
     for shared in (yield SharesOf((part,))):
         if (yield from give_up(proof, sharer, shared.share)):
@@ -180,10 +170,6 @@ def give_up_attempts(sharer: Sharer, epoch: fx.Epoch) -> fx.Procedure[int]:
 
     For an activation: what an earlier process had on its way is refused by then.
     """
-    return cast("fx.Procedure[int]", _give_up_attempts(sharer, epoch))
-
-
-def _give_up_attempts(sharer: Sharer, epoch: fx.Epoch) -> LocalSharing[int]:
     table = sharer.replica.table
     yield fx.Sync(layout.all_writing(table))
     names: tuple[str, ...] = (yield fx.Children(layout.all_writing(table))) or ()

@@ -51,7 +51,7 @@ LEFT = "it has just left the disk, or the disk takes no more"
 
 
 @dataclass(frozen=True, slots=True)
-class FindShare:
+class FindShare(fx.Effect):
     """Look whether another replica has the part's rows in a share, in just the files that are here, that can be read from here.
 
     Outcome: `FoundShare`; None: no active replica has one; or `ShareInDoubt`.
@@ -76,14 +76,14 @@ class ShareInDoubt:
 
 
 @dataclass(frozen=True, slots=True)
-class NameMove:
+class NameMove(fx.Effect):
     """Give a part of this disk a share.  Outcome: its name, which this process writes from now on."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoteMove:
+class NoteMove(fx.Effect):
     """Note durably that the part may own the share; until `SharesSettled` nobody works the note off.
 
     Outcome: False if that can't be noted: the part has just left the disk, or the disk takes no more.
@@ -94,7 +94,7 @@ class NoteMove:
 
 
 @dataclass(frozen=True, slots=True)
-class PutPart:
+class PutPart(fx.Effect):
     """Put the part's files, verified, as the objects of the share, durably.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
 
     part: str
@@ -102,7 +102,7 @@ class PutPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ToShare:
+class ToShare(fx.Effect):
     """Let the part's manifest name the share, durably.  Outcome: False if that can't be: its rows are not here any more."""
 
     part: str
@@ -110,7 +110,7 @@ class ToShare:
 
 
 @dataclass(frozen=True, slots=True)
-class BringRows:
+class BringRows(fx.Effect):
     """Bring a share's files here, verify and sync them all.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
 
     part: str
@@ -118,7 +118,7 @@ class BringRows:
 
 
 @dataclass(frozen=True, slots=True)
-class ToDisk:
+class ToDisk(fx.Effect):
     """Let the part's manifest say that its files are here, durably.  Outcome: False if that can't be: it has no such share."""
 
     part: str

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
-from typing import cast
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -58,10 +57,6 @@ def own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> fx.Procedur
     -------
     Whether they are owned; if not, what is on the disk is gone, and has to be fetched again.
     """
-    return cast("fx.Procedure[bool]", _own_registered(sharer, parts))
-
-
-def _own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> LocalSharing[bool]:
     epoch: fx.Epoch | None = yield fx.CurrentEpoch()
     if epoch is None or not parts:
         return not parts
@@ -80,10 +75,6 @@ def own_held(sharer: Sharer, parts: tuple[str, ...]) -> fx.Procedure[tuple[str, 
     -------
     The parts whose objects are gone: they have to be fetched again.
     """
-    return cast("fx.Procedure[tuple[str, ...]]", _own_held(sharer, parts))
-
-
-def _own_held(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str, ...]]:
     left: list[str] = []
     for first in range(0, len(parts), LOOK_BATCH):
         shared: tuple[SharedPart, ...] = yield SharesOf(parts[first : first + LOOK_BATCH])
@@ -97,7 +88,7 @@ def _own_each(sharer: Sharer, shared: tuple[SharedPart, ...]) -> LocalSharing[tu
     """Own what registered parts have, part by part; return the parts whose objects are gone."""
     left: tuple[str, ...] = ()
     for part in dict.fromkeys(each.part for each in shared):
-        is_owned = yield from _own_registered(sharer, tuple(each for each in shared if each.part == part))
+        is_owned = yield from own_registered(sharer, tuple(each for each in shared if each.part == part))
         left += () if is_owned else (part,)
     return left
 
@@ -111,10 +102,6 @@ def own_again(sharer: Sharer, parts: tuple[str, ...]) -> fx.Procedure[tuple[str,
     -------
     The parts whose objects are gone: they have to be fetched again.
     """
-    return cast("fx.Procedure[tuple[str, ...]]", _own_again(sharer, parts))
-
-
-def _own_again(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str, ...]]:
     return (yield from _own_each(sharer, (yield SharesOf(parts))))
 
 

@@ -53,21 +53,21 @@ GARBAGE_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class PutObjects:
+class PutObjects(fx.Effect):
     """Put the objects of a share into the store, durably.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
 
     share: ShareId
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtObjects:
+class LookAtObjects(fx.Effect):
     """Look whether the objects of shares can be read here.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
 
     shares: tuple[ShareId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteObjects:
+class DeleteObjects(fx.Effect):
     """Delete whatever a share has in the store.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
 
     share: ShareId

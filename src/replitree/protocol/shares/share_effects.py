@@ -16,14 +16,14 @@ from replitree.protocol.shares.share import ShareId, ShareOwner
 
 
 @dataclass(frozen=True, slots=True)
-class NameShares:
+class NameShares(Effect):
     """Give each staged part that is to go into the store a share.  Outcome: their names; none where nothing is to be put."""
 
     staging: StagingId
 
 
 @dataclass(frozen=True, slots=True)
-class PutShares:
+class PutShares(Effect):
     """Put the objects of the named shares, durably, and note in the staged parts where they are.
 
     Outcome: `ObjectsThere`, or `ObjectsInDoubt`: some may be there, or come to be there.
@@ -33,7 +33,7 @@ class PutShares:
 
 
 @dataclass(frozen=True, slots=True)
-class SharesOf:
+class SharesOf(Effect):
     """Outcome: a `SharedPart` for each of these published parts whose data files are in a share."""
 
     parts: tuple[str, ...]
@@ -49,33 +49,33 @@ class SharedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class SharesSettled:
+class SharesSettled(Effect):
     """Note that this process writes these shares no more: they are owned, or were never begun.  Outcome: None."""
 
     shares: tuple[ShareId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetParts:
+class ForgetParts(Effect):
     """Put published parts out of the way whose shares are gone; they were not registered.  Outcome: None."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SharesHere:
+class SharesHere(Effect):
     """Outcome: the names of all shares that something on this disk has, or that this process is writing, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class HasPart:
+class HasPart(Effect):
     """Outcome: whether a part of this name is published here, wherever its rows are."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class SharesInDoubt:
+class SharesInDoubt(Effect):
     """An answer about these shares was lost: nobody works off what is noted of them before this replica has a newer epoch.
 
     Outcome: None; the replica activates again.

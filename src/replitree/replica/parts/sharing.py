@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
@@ -394,7 +394,7 @@ class Sharing:
 
     def _work_off(self) -> None:
         host = self._host  # which performs more effects than the type says
-        host.performer.run_plain(cast("Procedure[tuple[ShareId, ...]]", work_off(host.replica.table)))
+        host.performer.run_plain(work_off(host.replica.table))
 
     def leave(self) -> None:
         """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""

@@ -69,7 +69,7 @@ class Performer:
     coordination
         Performs what touches znodes.
     store
-        Performs what touches parts.
+        Performs every other effect: what touches parts, and what `wrap` adds, such as that of shares.
     answer
         Called with every answer to a client.
     wrap
@@ -83,7 +83,7 @@ class Performer:
     def __init__(
         self,
         coordination: Callable[[], Coordination],
-        store: Callable[[fx.StoreEffect], object],
+        store: Callable[[Any], object],
         answer: Callable[[fx.RequestId, fx.ClientAnswer], None],
         wrap: Wrap = _as_it_is,
         committing: Callable[[], AbstractContextManager[Callable[[fx.Commit], None]]] = _unheard,

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol, cast
+from typing import Protocol
 
 from replitree.errors import CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Epoch, Procedure
+from replitree.protocol.core.effects import Children, Epoch
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.shares.moving import Moved, MoveOutcome, Moving, NotMoved, move_to_disk, move_to_store
 from replitree.protocol.shares.share import ShareId
@@ -273,7 +273,7 @@ class Mover:
             else move_to_disk(sharing.sharer, placed.part, ShareId(share))
         )
         try:  # whoever performs it performs more effects than the type says
-            return host.performer.run_plain(cast("Procedure[MoveOutcome]", moving))
+            return host.performer.run_plain(moving)
         except (ReplitreeError, OSError) as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other parts go on

@@ -27,13 +27,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, CorruptPart, ReadOnly, StoreError, Unavailable
-from replitree.protocol.core.effects import Epoch, Procedure
+from replitree.protocol.core.effects import Epoch
 from replitree.protocol.shares.letting_go import let_go_of
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
@@ -266,7 +266,7 @@ class StoredUploads:
     def _take(self, shares: tuple[ShareId, ...]) -> None:
         host = self._host  # which performs more effects than the type says
         taking = take_attempts(self._sharer(), shares)
-        match host.performer.run_plain(cast("Procedure[ObjectsThere | ObjectsInDoubt | AttemptLost]", taking)):
+        match host.performer.run_plain(taking):
             case AttemptLost.GIVEN_UP:
                 raise BadInput("the objects of the upload were given up; run the job again")
             case ObjectsInDoubt(problem):
