@@ -7,16 +7,18 @@ import inspect
 import re
 from pathlib import Path
 
-from replitree.protocol.program import executor, life, puller
+from replitree.protocol.program import executor, life, puller, quorum_waiter
+from replitree.replica.insert import quorums as shipped_quorums
 from replitree.replica.table import activation, workers
-from replitree_verify.process import working
+from replitree_verify.process import quorums as explored_quorums
+from replitree_verify.process import threads, working
 from replitree_verify.simulation import process
 from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
     "insert/inserts.py": 3,
-    "insert/quorums.py": 4,
+    "insert/quorums.py": 1,
     "parts/bare_files.py": 1,
     "parts/commands.py": 3,
     "parts/merges.py": 1,
@@ -39,10 +41,10 @@ RUN_BESIDE = {
 
 
 def begun_in(module: object) -> set[object]:
-    """The stages that a module begins: what it names as ``life.x``, ``puller.x`` or ``executor.x``."""
+    """The stages that a module begins: what it names as ``life.x``, ``puller.x``, ``executor.x`` or ``quorum_waiter.x``."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
-    names = {"life": life, "puller": puller, "executor": executor}
-    found = re.findall(r"\b(life|puller|executor)\.([a-z_]+)\b", source)
+    names = {"life": life, "puller": puller, "executor": executor, "quorum_waiter": quorum_waiter}
+    found = re.findall(r"\b(life|puller|executor|quorum_waiter)\.([a-z_]+)\b", source)
     return {getattr(names[room], name) for room, name in found if hasattr(names[room], name)}
 
 
@@ -52,6 +54,12 @@ def test_the_replica_begins_with_the_stages_that_the_checker_begins_with() -> No
     for checker in (working, process, conversation):
         assert threads <= begun_in(checker), checker
     assert threads <= shipped
+
+
+def test_the_replica_waits_for_quorums_as_the_checker_does() -> None:
+    stages = {quorum_waiter.await_quorum, quorum_waiter.give_up_abandoned}
+    assert begun_in(shipped_quorums) == stages
+    assert begun_in(threads) | begun_in(explored_quorums) >= stages
 
 
 def test_a_stage_goes_on_with_stages_of_the_program_only() -> None:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 PINNED = {
-    "quorum_two": (21791, 75962, 49, 5),
-    "quorum_three": (88942, 394268, 44, 6),
-    "quorum_all": (103806, 419652, 45, 6),
-    "quorum_crash": (82364, 296678, 49, 35),
-    "quorum_doubt": (115461, 369374, 78, 9),
-    "quorum_commit_doubt": (4676, 10365, 39, 38),
-    "quorum_expiry": (144259, 481417, 124, 23),
-    "quorum_stale": (4586, 13302, 28, 17),
-    "quorum_retry": (143715, 527705, 69, 14),
-    "quorum_merge": (34180, 111548, 50, 9),
-    "quorum_drop": (1077, 2451, 29, 4),
-    "quorum_mutate": (9398, 31683, 37, 3),
+    "quorum_two": (20541, 71762, 49, 5),
+    "quorum_three": (81022, 361952, 44, 6),
+    "quorum_all": (67086, 278448, 42, 6),
+    "quorum_crash": (95336, 349289, 52, 39),
+    "quorum_doubt": (106125, 342830, 78, 9),
+    "quorum_commit_doubt": (4429, 10372, 41, 15),
+    "quorum_expiry": (129997, 436173, 124, 23),
+    "quorum_stale": (4280, 12525, 28, 17),
+    "quorum_retry": (126675, 469681, 69, 14),
+    "quorum_merge": (28898, 95722, 48, 9),
+    "quorum_drop": (1004, 2331, 29, 3),
+    "quorum_mutate": (8762, 29679, 37, 3),
     "quorum_alone": (617, 1548, 21, 3),
     "quorum_all_alone": (16434, 61597, 34, 8),
-    "quorum_recover": (1006, 1978, 46, 3),
+    "quorum_recover": (976, 1924, 46, 3),
     "quorum_clean": (174466, 760825, 45, 24),
-    "quorum_dropped": (39650, 112275, 68, 4),
+    "quorum_dropped": (38572, 109958, 68, 4),
     "quorum_lost": (157006, 504183, 155, 10),
 }
 """States, transitions, depth, quiet states."""
 
 NIGHTLY = {
-    "quorum_drop_again": (1182889, 4548946, 81, 24),
+    "quorum_drop_again": (826357, 3262720, 81, 24),
 }
 
 STEPS = {

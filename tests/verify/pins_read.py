@@ -12,7 +12,7 @@ PINNED = {
     "read_eventual": (921, 2312, 27, 4),
     "read_merge": (17358, 53694, 36, 12),
     "read_drop": (8683, 21485, 30, 74),
-    "read_quorum": (45381, 168983, 45, 6),
+    "read_quorum": (43575, 162983, 45, 6),
 }
 """States, transitions, depth, quiet states."""
 

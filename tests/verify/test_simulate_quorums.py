@@ -39,7 +39,7 @@ def test_a_seed_draws_the_rest_whatever_it_draws_of_quorums_and_reads() -> None:
         ("impatient-means-failed", 12),
         ("block-id-kept-after-fail", 12),
         ("retry-answers-before-quorum", 14),
-        ("merge-of-open-parts", 55),
+        ("merge-of-open-parts", 17),
         ("read-without-sync", 306),
         ("end-of-log-before-commit", 306),
         ("read-at-own-pointer", 3),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from replitree.protocol.program import quorum_waiter
 from replitree_verify.engine.explore import explore
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.mutants.quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
 from replitree_verify.mutations.stages import with_both
-from replitree_verify.process import threads
 from replitree_verify.world.kernel import Stage
 from tests.verify.test_models import NIGHTLY
 
@@ -105,8 +105,8 @@ def test_stale_read_is_caught_where_an_insert_is_acknowledged_meanwhile(name: st
 
 
 def _waiting_for_ever(*arguments: Any) -> Generator[Any, Any, None]:
-    """Wait for the quorum, as `life.await_quorum` does first; and never go on."""
-    yield next(threads.await_quorum(*arguments))
+    """Wait for the quorum, as `quorum_waiter.await_quorum` does first; and never go on."""
+    yield next(quorum_waiter.await_quorum(*arguments))
     raise AssertionError("somebody went on who was waiting for a quorum")
 
 

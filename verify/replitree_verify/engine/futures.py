@@ -20,10 +20,9 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.stages import AwaitPull, AwaitWork
+from replitree.protocol.program.stages import AwaitDecided, AwaitPull, AwaitWork
 from replitree_verify.engine.resources import ALL, Footprint, Resources
 from replitree_verify.engine.space import Space
-from replitree_verify.process.quorums import AwaitDecided
 from replitree_verify.process.reading import AwaitReadable
 from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import END, Interner

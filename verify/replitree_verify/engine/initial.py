@@ -9,10 +9,10 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
+from replitree.protocol.program.stages import AwaitDecided
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
-from replitree_verify.process.quorums import AwaitDecided
 from replitree_verify.process.restoring import SPOILT, wiped
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import END

@@ -20,7 +20,9 @@ from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import (
     AskReload,
+    AwaitDecided,
     AwaitIdle,
+    AwaitOpen,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
@@ -38,7 +40,6 @@ from replitree.protocol.program.stages import (
 )
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import STAGED, AwaitDamage, AwaitLoss, Break, Heal
-from replitree_verify.process.quorums import AwaitDecided, AwaitOpen
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 from replitree_verify.process.threads import (
     Accept,

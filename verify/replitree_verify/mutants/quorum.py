@@ -14,11 +14,10 @@ from replitree.protocol.core.parts import Part
 from replitree.protocol.execute import drop, execute
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.insert import quorum
-from replitree.protocol.insert.insert import Request
 from replitree.protocol.insert.quorum import Awaited, QuorumEnded
 from replitree.protocol.membership import table
-from replitree.protocol.program import life, puller
-from replitree.protocol.program.stages import AwaitPull, Stage, TakeIn, Then
+from replitree.protocol.program import life, puller, quorum_waiter
+from replitree.protocol.program.stages import AwaitDecided, AwaitPull, QuorumTurn, Stage, TakeIn, Then
 from replitree.protocol.state import counted
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View
@@ -27,8 +26,6 @@ from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.mutations.changes import Asked, Change
 from replitree_verify.mutations.stages import leaving_out, with_change, with_others
 from replitree_verify.mutations.table import Patches
-from replitree_verify.process import threads
-from replitree_verify.process.quorums import AwaitDecided, QuorumTurn
 
 _FOLDING = ("pull_next", "catch_up_with_log", "reload_state", "tidy_up")
 _COUNTING = ("execute_next", "tidy_up", "reload_state")
@@ -96,24 +93,20 @@ def _settled_at_any_rate(table: Table, awaited: Awaited, known: QuorumEnded | No
     yield from quorum.answer_all(awaited, fx.Inserted(awaited.index))
 
 
-def _answering_retry_at_once(
-    replica: Replica, awaited: tuple[Awaited, ...], staging: fx.StagingId, requests: tuple[Request, ...]
-) -> Stage:
+def _answering_retry_at_once(replica: Replica, awaited: tuple[Awaited, ...], *given_up: bool) -> Stage:
     """Answer a retry by the insert that it repeats, whatever becomes of that."""
     first, left = awaited[0], awaited[1:]
     if not first.is_duplicate:
-        return (yield from threads.await_quorum(replica, awaited, staging, requests))
+        return (yield from quorum_waiter.await_quorum(replica, awaited, *given_up))
     for request in first.requests:
         yield fx.Answer(request, fx.Duplicate(first.index))
-    return Then(threads.await_quorum, (replica, left, staging, requests)) if left else None
+    return Then(quorum_waiter.await_quorum, (replica, left)) if left else None
 
 
-def _failing_impatiently(
-    replica: Replica, awaited: tuple[Awaited, ...], staging: fx.StagingId, requests: tuple[Request, ...]
-) -> Stage:
+def _failing_impatiently(replica: Replica, awaited: tuple[Awaited, ...]) -> Stage:
     """Tell those who wait that it has failed, without giving it up."""
-    del replica, staging, requests
-    turn: QuorumTurn = yield AwaitDecided(awaited[0].index, patience=True)
+    del replica
+    turn: QuorumTurn = yield AwaitDecided(awaited[0].index, is_given_up=False)
     if not turn.is_decided:
         yield from quorum.answer_all(awaited[0], fx.Failed("nobody has come in time"))
     return None
@@ -184,7 +177,7 @@ ONCE: Patches = {(drop, "must_wait"): _fails_at_once}
 IDS_KEPT: Patches = {(quorum, "free_blocks"): _no_ids}
 NOT_AGAIN: Patches = {(life, "rejoin"): _not_again, (puller, "rejoin"): _not_again}
 FIRST_OR_NEVER: Patches = {(execute, "join_all"): _not_again}
-VACUOUS: Patches = {(threads, "answer_awaited"): _settled_at_any_rate}
+VACUOUS: Patches = {(quorum_waiter, "answer_awaited"): _settled_at_any_rate}
 LOST_THOUGH_OPEN: Patches = {(lost, "quorum_of"): _open_no_more}
 CLEANED: Patches = {(clean_log, "plan"): _plan_without_open}
 NOT_TAKEN_BACK: Patches = {(table, "count_no_more"): not_taken_back}

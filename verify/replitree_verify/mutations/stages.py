@@ -6,14 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 from replitree.protocol.core.effects import Commit, Operation
-from replitree.protocol.program import candidate, executor, keeper, life, puller
+from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter
 from replitree_verify.mutations.changes import Asked, Change, changed
 from replitree_verify.mutations.table import Patches
 from replitree_verify.mutations.table import _with_patches as with_patches
 from replitree_verify.process import longlife, losing, quorums, restoring, threads, upkeep
 from replitree_verify.world.kernel import Stage as StageFunction
 
-_ROOMS = (life, puller, executor, keeper, candidate, threads, longlife, upkeep, losing, quorums, restoring)
+_ROOMS = (
+    life,
+    puller,
+    executor,
+    keeper,
+    candidate,
+    quorum_waiter,
+    threads,
+    longlife,
+    upkeep,
+    losing,
+    quorums,
+    restoring,
+)
 
 
 def stage(name: str) -> StageFunction:

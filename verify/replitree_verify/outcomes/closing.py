@@ -11,7 +11,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import ClientAnswer, OutcomeUnknown, RequestId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import candidate, executor, keeper, life, puller
+from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter
 from replitree.protocol.program.stages import Then, WorkTurn
 from replitree_verify.outcomes.local import MAKING
 from replitree_verify.world.kernel import Conversation
@@ -59,6 +59,9 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             return Closed(None, memory)
         case "command":
             return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))
+    if told.stage is quorum_waiter.await_quorum:
+        waiting = (request for each in told.arguments[1] for request in each.requests)
+        return Closed(None, memory, tuple((request, OutcomeUnknown()) for request in waiting))
     staging, requests = told.arguments[-2:]
     held = tuple(each for each in memory.staging if each != staging)
     answers = tuple((request.id, OutcomeUnknown()) for request in requests)

@@ -1,76 +1,45 @@
-"""Quorums: what the threads around `protocol.insert.quorum` wait for, and who gives up the inserts of others.
+"""Quorums: how the checker performs what the quorum waiter waits for, and when inserts of others are given up.
 
-Patience is left out: whoever waits for a quorum may lose it at any moment, and so may the leader with an insert whose writer
-seems gone.  So every order of joining and giving up is explored, whatever the clocks say.  The counterpart is
-`replica.insert.quorums`.
+Patience is left out: a client that waits for a quorum may lose it at any moment, and so may the leader with an insert whose
+writer seems gone.  So every order of joining and giving up is explored, whatever the clocks say.  Of an insert that was given
+up the entry is waited for; the running replica answers "outcome unknown" when it does not come in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from replitree.coordination.tree import Tree
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Epoch, Get, LogIndex
-from replitree.protocol.core.entries import GetEntry, decode_entry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.insert.quorum import give_up
+from replitree.protocol.program import quorum_waiter
+from replitree.protocol.program.stages import AwaitDecided, AwaitOpen, OpenTurn, QuorumTurn
 from replitree_verify.process.longlife import Duty, Remembered
 from replitree_verify.world.memory import Memory, State
 
-# --- effects ------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitDecided:
-    """Wait until this replica has pulled what became of the insert at `index`.  Outcome: `QuorumTurn`.
-
-    `patience`: or until nobody waits any longer, which may be at any moment.
-    """
-
-    index: LogIndex
-    patience: bool
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumTurn:
-    """Whether it is known; and the epoch under which the process could give up, None while it is not active."""
-
-    is_decided: bool
-    epoch: Epoch | None
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitOpen:
-    """Wait, while active, until an insert is open at the pointer.  Outcome: `OpenTurn`."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTurn:
-    """What a leader works with: the first insert that is open."""
-
-    epoch: Epoch
-    index: LogIndex
-
+ANY_AGE_MS = -1
+"""Every insert that is open is older."""
 
 EFFECTS = (AwaitDecided, AwaitOpen)
 
 
 def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    """Perform one of `EFFECTS`; None while what it waits for is not there.
+
+    What the puller has read and not pulled the process does not know: the waiter, whose patience may be over at any moment,
+    looks for it in the log.
+    """
     del tree, replica
     place, is_active = memory.place, memory.state is State.ACTIVE
     epoch = memory.epoch if is_active else None
     match effect:
-        case AwaitDecided(index, patience):
+        case AwaitDecided(index, is_given_up):
             decided = place is not None and index < place.pointer.index and index not in place.open
-            return Remembered(memory, QuorumTurn(decided, epoch)) if decided or patience else None
+            return Remembered(memory, QuorumTurn(decided, epoch)) if decided or not is_given_up else None
         case AwaitOpen():
             if epoch is None or place is None or not place.open:
                 return None
-            return Remembered(memory, OpenTurn(epoch, place.open[0]))
+            return Remembered(memory, OpenTurn(epoch, place.open))
     raise AssertionError(effect)
 
 
@@ -78,13 +47,8 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
 
 
 def give_up_open(replica: Replica) -> Duty:
-    """Give up the first insert that is open, at any moment, once."""
-    turn: OpenTurn = yield AwaitOpen()
-    path = layout.log_entry(replica.table, turn.index)
-    node = yield Get(path)
-    entry = None if node is None else decode_entry(node.value, path)
-    if isinstance(entry, GetEntry):
-        yield from give_up(replica, turn.epoch, turn.index, entry)
+    """Give up the inserts that are open, at any moment, once."""
+    yield from quorum_waiter.give_up_abandoned(replica, ANY_AGE_MS)
 
 
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {"give-up": give_up_open}

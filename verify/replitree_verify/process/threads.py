@@ -1,8 +1,8 @@
 """Threads of a replica that its driver does not run as stages yet: menders, keepers, candidates, and those of requests.
 
-Life thread, puller and executors are the replica's own (`replitree.protocol.program`).  What is here corresponds to
-`replica.table.mending`, `replica.table.maintenance`, `replica.table.leader`, `replica.insert.inserts`,
-`replica.insert.quorums` and `replica.parts.commands`, which string the same procedures together.
+Life thread, puller, executors and quorum waiter are the replica's own (`replitree.protocol.program`).  What is here
+corresponds to `replica.table.mending`, `replica.table.maintenance`, `replica.table.leader`, `replica.insert.inserts` and
+`replica.parts.commands`, which string the same procedures together.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from replitree.protocol.core.entries import Command, MergeEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.insert.insert import Inserter, Request, insert
-from replitree.protocol.insert.quorum import Awaited, answer_all, answer_awaited, find_end, give_up
-from replitree.protocol.program import life
+from replitree.protocol.program import life, quorum_waiter
 from replitree.protocol.program.stages import (
     Stage,
     Then,
@@ -25,7 +24,6 @@ from replitree.protocol.propose import propose as proposals
 from replitree.protocol.propose.propose import propose, propose_merges
 from replitree.protocol.state.fetch import refetch
 from replitree.protocol.state.pull import Queued
-from replitree_verify.process.quorums import AwaitDecided, QuorumTurn
 from replitree_verify.world import scoping
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------
@@ -167,27 +165,7 @@ def insert_group(inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, req
     """Insert a group and let go of its staging folders."""
     awaited = yield from insert(inserter, epoch, staging, requests)
     yield Release(staging)
-    return Then(await_quorum, (inserter.replica, awaited, staging, requests)) if awaited else None
-
-
-def await_quorum(
-    replica: Replica, awaited: tuple[Awaited, ...], staging: fx.StagingId, requests: tuple[Request, ...]
-) -> Stage:
-    """Answer when it is known what became of the first insert that is waited for; give up an own one that takes too long.
-
-    The puller tells what it has read before it has pulled it: so the log may be looked at in any moment.
-    """
-    first, left = awaited[0], awaited[1:]
-    turn: QuorumTurn = yield AwaitDecided(first.index, patience=True)
-    read = None if turn.is_decided else (yield from find_end(replica.table, first.index))
-    gives_up = not turn.is_decided and read is None and not first.is_duplicate
-    if gives_up and turn.epoch is not None and (yield from give_up(replica, turn.epoch, first.index, first.entry)):
-        turn = yield AwaitDecided(first.index, patience=False)
-    if turn.is_decided or read is not None:
-        yield from answer_awaited(replica.table, first, read)
-    else:
-        yield from answer_all(first, fx.OutcomeUnknown())
-    return Then(await_quorum, (replica, left, staging, requests)) if left else None
+    return Then(quorum_waiter.await_quorum, (inserter.replica, awaited)) if awaited else None
 
 
 # --- commands, merges, kills --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, executor, keeper, life, puller
+from replitree.protocol.program.stages import AwaitOpen
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.process.asked import asked_of
 from replitree_verify.process.longlife import AwaitTurn
@@ -58,7 +59,7 @@ UNTAKEN = (
     losing.Heal,
     losing.KeepCopy,
     reading.AwaitAnswers,
-    quorums.AwaitOpen,
+    AwaitOpen,
     *upkeep.EFFECTS,
     restoring.LockDisk,
 )

@@ -16,15 +16,14 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import executor, life, puller
-from replitree.protocol.program.stages import Then
+from replitree.protocol.program import executor, life, puller, quorum_waiter
+from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.closing import after_close
 from replitree_verify.outcomes.local import Here, cancelled, perform_local
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.probes.catalog import Seen, probes_of
 from replitree_verify.process import longlife, quorums, threads
-from replitree_verify.process.quorums import AwaitDecided
 from replitree_verify.process.reading import ShowRows
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
@@ -226,7 +225,7 @@ class Process:
     def _continue(self, thread: Thread, then: Then) -> None:
         thread.stage, thread.arguments = then.stage, then.arguments
         thread.generator, thread.turns, thread.effect = self._generator(then.stage, then.arguments), [], None
-        if then.stage is threads.await_quorum and thread.kind == "insert":
+        if then.stage is quorum_waiter.await_quorum and thread.kind == "insert":
             thread.kind = "waiter"
             self._end_group()
 
@@ -287,7 +286,7 @@ class Process:
         if isinstance(effect, ShowRows):
             return self._show(thread, effect)
         done = self._locally(thread, effect)
-        if done is None and isinstance(effect, AwaitDecided) and effect.patience:
+        if done is None and isinstance(effect, AwaitDecided) and not effect.is_given_up:
             patience = self.cluster.spread(self.cluster.options.patience)
             self.cluster.after(patience, lambda: self._lose_patience(thread, effect))
         return done

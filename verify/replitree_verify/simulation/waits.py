@@ -13,8 +13,8 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.program.stages import AwaitDecided, QuorumTurn
 from replitree_verify.process import reading
-from replitree_verify.process.quorums import AwaitDecided, QuorumTurn
 from replitree_verify.process.quorums import perform as perform_quorum
 from replitree_verify.process.reading import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
 from replitree_verify.world.disk import Disk
@@ -40,7 +40,7 @@ def perform(effect: Any, now: Now) -> tuple[Any] | None:
         case CurrentSession():
             return (now.session,)
         case AwaitDecided():
-            done = perform_quorum(replace(effect, patience=False), now.memory, now.tree, now.replica)
+            done = perform_quorum(replace(effect, is_given_up=True), now.memory, now.tree, now.replica)
             return None if done is None else (done.outcome,)
         case AwaitPointer():
             pointer = reading.pointer_of(now.memory)

@@ -47,13 +47,12 @@ from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry,
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST
 from replitree.protocol.program import executor, life, puller
-from replitree.protocol.program.stages import Then
+from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process import longlife, restoring, threads, upkeep
-from replitree_verify.process.quorums import AwaitDecided
 from replitree_verify.process.reading import Told
 from replitree_verify.process.restoring import wiped
 from replitree_verify.rules.invariants import Look

@@ -39,8 +39,10 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
 from replitree.protocol.program.stages import (
     AskReload,
+    AwaitDecided,
     AwaitElection,
     AwaitIdle,
+    AwaitOpen,
     AwaitPull,
     AwaitReplica,
     AwaitSource,
@@ -67,7 +69,6 @@ from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import AwaitBroken, AwaitDamage, AwaitLoss, Break, Heal, KeepCopy, PutBack
-from replitree_verify.process.quorums import AwaitDecided, AwaitOpen
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk

@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
+from replitree.protocol.insert.quorum import QuorumEnded
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree.protocol.state.registration import Postponed, View
 
@@ -262,6 +263,52 @@ class Elected:
     leads: bool
 
 
+# --- the quorum waiter ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDecided:
+    """Wait for the end of the insert at `index`, but not longer than its client has patience.  Outcome: `QuorumTurn`.
+
+    `is_given_up`: the replica has given it up, and waits for no more than the entry that says what became of it.
+    """
+
+    index: LogIndex
+    is_given_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTurn:
+    """What the quorum waiter works with.
+
+    Attributes
+    ----------
+    is_decided
+        The insert is not open any more where the replica stands in the log.
+    epoch
+        The epoch under which the replica could give it up; None while it is not active.
+    ended
+        What became of it, if the process has read that entry and knows it still, pulled or not.
+    """
+
+    is_decided: bool
+    epoch: Epoch | None
+    ended: QuorumEnded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitOpen:
+    """Wait, while active, until inserts are open where the replica stands in the log.  Outcome: `OpenTurn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """What the leader works with: the inserts that are open."""
+
+    epoch: Epoch
+    opened: tuple[LogIndex, ...]
+
+
 MemoryEffect: TypeAlias = (
     Quieten
     | AwaitReplica
@@ -286,13 +333,17 @@ MemoryEffect: TypeAlias = (
     | AwaitStrays
     | AwaitElection
     | Elected
+    | AwaitDecided
+    | AwaitOpen
 )
 """What a stage asks of the memory of its process."""
 
 __all__ = [
     "AskReload",
+    "AwaitDecided",
     "AwaitElection",
     "AwaitIdle",
+    "AwaitOpen",
     "AwaitPull",
     "AwaitReplica",
     "AwaitSource",
@@ -308,9 +359,11 @@ __all__ = [
     "Lack",
     "MemoryEffect",
     "Missed",
+    "OpenTurn",
     "Opened",
     "PullTurn",
     "Quieten",
+    "QuorumTurn",
     "ReportTrouble",
     "Serve",
     "Stage",

@@ -6,9 +6,8 @@ entry as soon as it has read it (`replica.perform.look_ahead`).  Any number may 
 coordination does not answer, or the replica is not active, clients hear "outcome unknown": the same insert with the same token
 settles it.
 
-The leader gives up inserts whose writers are gone (`ABANDONED_S`).
-
-The counterpart in the checker: `replitree_verify.process.threads`, `replitree_verify.process.quorums`.
+What is answered and when an insert is given up is said by the stages of `replitree.protocol.program.quorum_waiter`: each
+insert that waits is at one of them.  The leader gives up inserts whose writers are gone (`ABANDONED_S`).
 """
 
 from __future__ import annotations
@@ -23,15 +22,9 @@ from typing import Protocol
 from replitree.errors import BadInput, ReplitreeError, TooFewReplicas
 from replitree.protocol.core.effects import ClientAnswer, Epoch, LogIndex, OutcomeUnknown, RequestId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.insert.quorum import (
-    Awaited,
-    QuorumEnded,
-    Replicas,
-    answer_awaited,
-    count_replicas,
-    give_up,
-    give_up_overdue,
-)
+from replitree.protocol.insert.quorum import Awaited, QuorumEnded, Replicas, count_replicas
+from replitree.protocol.program import quorum_waiter
+from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
 from replitree.replica.kit.live_replicas import LiveReplicas
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
@@ -140,11 +133,11 @@ class Host(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An insert that is waited for: until when (monotonic seconds), whether it was given up since, when it is tried again."""
+    """An insert that is waited for: its next stage, until when (monotonic seconds), and when that is tried again."""
 
     awaited: Awaited
+    then: Then
     until: float
-    given_up: bool = False
     again_at: float = 0.0
 
 
@@ -155,14 +148,21 @@ class Quorums:
     ----------
     answer
         Gives a request its answer.
+    run_stage
+        Runs a stage to its end, with the outcome of what it waits for; returns what follows.
     """
 
     def __init__(
-        self, host: Host, stopping: Callable[[], bool], answer: Callable[[RequestId, ClientAnswer], None]
+        self,
+        host: Host,
+        stopping: Callable[[], bool],
+        answer: Callable[[RequestId, ClientAnswer], None],
+        run_stage: Callable[[Then, QuorumTurn | OpenTurn], Then | None],
     ) -> None:
         self._host = host
         self._stopping = stopping
         self._answer = answer
+        self._run_stage = run_stage
         self.replicas = LiveReplicas(lambda: host.performer.run(count_replicas(host.replica.table)))
         self._waiting: list[_Waiting] = []
         self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
@@ -218,7 +218,10 @@ class Quorums:
             return
         until = time.monotonic() + patience_s
         with self._lock:
-            self._waiting += [_Waiting(each, until) for each in awaited]
+            self._waiting += [
+                _Waiting(each, Then(quorum_waiter.await_quorum, (self._host.replica, (each,))), until)
+                for each in awaited
+            ]
         if any(each.is_duplicate for each in awaited):  # of what this replica has appended the puller knows
             self._host.pull_now()
         self._wake.set()
@@ -258,21 +261,16 @@ class Quorums:
             self._answer_unknown(each)
 
     def _settle(self, waiting: _Waiting) -> bool:
-        """Answer if it is known what to say, give up if it is time to; True when nobody waits any more."""
-        host, awaited = self._host, waiting.awaited
-        ended = self._ended.get(awaited.index)
-        if ended is not None or self._is_decided(awaited.index):
-            host.performer.run(answer_awaited(host.replica.table, awaited, ended))
-            return True
-        if time.monotonic() < waiting.until:
+        """Run the stage of one that waits, if what it waits for is there; True when its requests have their answers."""
+        host, index = self._host, waiting.awaited.index
+        ended, is_decided = self._ended.get(index), self._is_decided(index)
+        if ended is None and not is_decided and time.monotonic() < waiting.until:
             return False
-        epoch = host.active_epoch()
-        if waiting.given_up or awaited.is_duplicate or epoch is None:
-            return self._answer_unknown(waiting)
-        waiting.until = time.monotonic() + GRACE_S
-        if not host.performer.run(give_up(host.replica, epoch, awaited.index, awaited.entry)):
-            return self._answer_unknown(waiting)
-        waiting.given_up = True
+        turn = QuorumTurn(is_decided, host.active_epoch(), ended)
+        following = self._run_stage(waiting.then, turn)
+        if following is None:
+            return True
+        waiting.then, waiting.until = following, time.monotonic() + GRACE_S
         host.pull_now()
         return False
 
@@ -281,8 +279,9 @@ class Quorums:
         return place is not None and index < place.pointer.index and index not in place.open
 
     def _is_too_late(self, waiting: _Waiting) -> bool:
-        """Whether so much time has passed that no answer will be found; then the clients have heard so."""
-        if time.monotonic() > waiting.until + GRACE_S:
+        """Whether no answer will be found in time; then the clients have heard so."""
+        late_s = time.monotonic() - waiting.until
+        if late_s > GRACE_S or (late_s > 0 and self._host.active_epoch() is None):
             return self._answer_unknown(waiting)
         waiting.again_at = time.monotonic() + RETRY_S
         return False
@@ -293,12 +292,18 @@ class Quorums:
         return True
 
     def give_up_abandoned(self, epoch: Epoch) -> int:
-        """Let inserts fail whose writers are gone; return how many.  For the leader, which may ask as often as it likes."""
+        """Give up inserts whose writers are gone; return how many.  For the leader, which may ask as often as it likes."""
         host, place = self._host, self._host.progress.place
         if place is None or not place.open or time.monotonic() - self._looked_at < LOOK_S:
             return 0
         self._looked_at = time.monotonic()
-        given_up = host.performer.run(give_up_overdue(host.replica, epoch, place.open, int(ABANDONED_S * 1000)))
+        turn = OpenTurn(epoch, place.open)
+        following = self._run_stage(
+            Then(quorum_waiter.give_up_abandoned, (host.replica, int(ABANDONED_S * 1000))), turn
+        )
+        assert following is not None, "the leader goes on"
+        assert isinstance(following.outcome, int)
+        given_up = following.outcome
         if given_up:
             host.log.warning("inserts were given up whose writers are gone", inserts=given_up)
         return given_up

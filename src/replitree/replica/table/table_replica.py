@@ -28,6 +28,7 @@ from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import leave_table
+from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.pull import Queued
@@ -56,6 +57,7 @@ from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
+from replitree.replica.table.driver import Driver
 from replitree.replica.table.end_of_log import EndOfLog
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts
@@ -154,7 +156,7 @@ class TableReplica:
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
-        self.quorums = Quorums(self, self.is_stopping, self._answer)
+        self.quorums = Quorums(self, self.is_stopping, self._answer, self._run_waiter)
         self.look_ahead = LookAhead(replica.name, self.exchange.begin, self.quorums.heard)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
@@ -538,6 +540,10 @@ class TableReplica:
     def _answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
         self.on_answer(answer)
         self.inserts.answer(request, answer)
+
+    def _run_waiter(self, then: Then, turn: QuorumTurn | OpenTurn) -> Then | None:
+        """Run a stage of the quorum waiter, or of the leader for it; `turn` is the outcome of what the stage waits for."""
+        return Driver(self.performer, lambda _: turn).run(then)
 
     # --- maintenance ---
 
