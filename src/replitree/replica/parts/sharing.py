@@ -393,8 +393,7 @@ class Sharing:
         return time.time() - self._host.store.left_at(left.name) < self._host.config.old_parts_lifetime_s
 
     def _work_off(self) -> None:
-        host = self._host  # which performs more effects than the type says
-        host.performer.run_plain(work_off(host.replica.table))
+        self._host.performer.run_plain(work_off(self._host.replica.table))
 
     def leave(self) -> None:
         """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""

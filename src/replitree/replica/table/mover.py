@@ -272,7 +272,7 @@ class Mover:
             if share is None
             else move_to_disk(sharing.sharer, placed.part, ShareId(share))
         )
-        try:  # whoever performs it performs more effects than the type says
+        try:
             return host.performer.run_plain(moving)
         except (ReplitreeError, OSError) as error:
             reason = str(error)

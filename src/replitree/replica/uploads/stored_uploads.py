@@ -264,7 +264,7 @@ class StoredUploads:
                 )
 
     def _take(self, shares: tuple[ShareId, ...]) -> None:
-        host = self._host  # which performs more effects than the type says
+        host = self._host
         taking = take_attempts(self._sharer(), shares)
         match host.performer.run_plain(taking):
             case AttemptLost.GIVEN_UP:
