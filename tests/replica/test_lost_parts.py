@@ -196,6 +196,55 @@ def test_a_part_that_was_noted_broken_and_brought_back_by_hand_is_said_to_be_who
     impatient.close()
 
 
+def test_a_note_that_a_part_is_broken_is_taken_back_although_its_answer_was_lost(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = impatient.nodes
+    index = first.insert(rows(0))[1]["index"]
+    impatient.wait_equal(list(range(10)))
+    part = inserted_part("all", index).name
+    whole, perform, late = registered(second, part), second.coordination.perform, list[fx.Commit]()
+    node = layout.part(second.table().replica, part)
+
+    def lose_note(effect: fx.CoordinationEffect) -> object:
+        is_note = isinstance(effect, fx.Commit) and any(
+            isinstance(each, fx.Set) and each.path == node and is_broken(each.value) for each in effect.operations
+        )
+        if not is_note or late:
+            return perform(effect)
+        assert isinstance(effect, fx.Commit)
+        late.append(effect)
+        monkeypatch.undo()  # the first sends the part again: the second has it before the note takes place
+        second.table().mending.mend()
+        assert second.table().store.has_part(part)
+        assert isinstance(perform(effect), fx.Applied)
+        return fx.Unknown()
+
+    no_sends(first, monkeypatch)
+    monkeypatch.setattr(second.coordination, "perform", lose_note)
+    break_part(second, part)
+    wait_for(lambda: late, "the second notes that it is broken")
+    wait_for(lambda: registered(second, part) == whole, "it notes that the part is whole again")
+    impatient.wait_equal(list(range(10)))
+    impatient.close()
+
+
+def test_a_note_that_a_recovery_took_over_from_its_source_is_taken_back(impatient: InProcessCluster) -> None:
+    first, second = impatient.nodes
+    index = first.insert(rows(0))[1]["index"]
+    impatient.wait_equal(list(range(10)))
+    part = inserted_part("all", index).name
+    whole, path = registered(second, part), layout.part(second.table().replica, part)
+    epoch = second.table().active_epoch()
+    assert epoch is not None
+    second.table().lost_parts.look(epoch)
+    content = content_of(whole)
+    first.coordination.perform(fx.Commit(fx.Set(path, broken_value(content, is_searched=True), fx.ANY_VERSION)))
+    second.table().session_began()
+    wait_for(lambda: registered(second, part) == whole, "it notes that the part is whole")
+    impatient.close()
+
+
 def test_a_part_that_is_broken_everywhere_is_lost_and_may_be_inserted_again(impatient: InProcessCluster) -> None:
     first, second = impatient.nodes
     index = first.insert(rows(0), token="once")[1]["index"]

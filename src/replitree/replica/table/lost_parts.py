@@ -21,8 +21,9 @@ from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.upkeep.lost import Declared, NotLost, declare_lost, note_broken, note_whole, noted_broken
+from replitree.protocol.upkeep.lost import Declared, Noted, NotLost, declare_lost, note_broken, note_whole, noted_broken
 from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts import salvage
 from replitree.replica.perform.progress import Progress
@@ -48,6 +49,9 @@ class Host(salvage.Host, Protocol):
     def pull_now(self) -> None:
         """Look at the log at once."""
 
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
 
 class LostParts:
     """Watches the parts that one table replica can't get.
@@ -64,7 +68,8 @@ class LostParts:
         self._host = host
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._broken: set[str] | None = None
+        self._epoch: Epoch | None = None
+        self._broken = set[str]()
         self._salvage = salvage.Salvage(host)
         self.reasons: dict[str, str] = {}
         self.declared: dict[str, int] = {}
@@ -75,10 +80,12 @@ class LostParts:
         """Look once; return the parts that were declared lost."""
         host = self._host
         lacking = frozenset(host.lacking)
-        if self._broken is None:  # what an earlier process has noted may be whole by now
+        # An earlier process, a commit whose answer was lost, or the source of a recovery may have noted parts that are whole.
+        if epoch != self._epoch:
             self._broken = set(host.performer.run(noted_broken(host.replica)))
+            self._epoch = epoch
         for name in sorted(self._broken - lacking):
-            if host.performer.run(note_whole(host.replica, epoch, parse_part(name))):
+            if self._is_noted(host.performer.run(note_whole(host.replica, epoch, parse_part(name)))):
                 self._broken.discard(name)
         waiting = self._waiting()
         due = self._due(lacking | waiting.keys())
@@ -87,9 +94,17 @@ class LostParts:
             host.progress.retry_now()
         due = tuple(name for name in due if name not in back and not self._may_be_somewhere(name, name in lacking))
         for name in due:
-            if name in lacking and host.performer.run(note_broken(host.replica, epoch, parse_part(name))):
+            if name in lacking and self._is_noted(
+                host.performer.run(note_broken(host.replica, epoch, parse_part(name)))
+            ):
                 self._broken.add(name)
         return tuple(name for name in due if self._declare(epoch, name))
+
+    def _is_noted(self, noted: Noted) -> bool:
+        """Whether a note was changed; one that may still change is settled by a new epoch, after which all are read again."""
+        if noted is Noted.UNKNOWN:
+            self._host.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
+        return noted is Noted.DONE
 
     def _due(self, missing: frozenset[str]) -> tuple[str, ...]:
         """Return what has been missing for long enough."""
