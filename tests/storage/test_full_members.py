@@ -14,7 +14,7 @@ from replitree.tablet.core.recovery import MissingEntries
 from replitree.tablet.group.effects import Discover, NotKnown, Overtaken, Procedure, Put, RaiseFence, Range, Stored
 from replitree.tablet.group.member import Write
 from replitree.tablet.members.group import BlobGroups
-from replitree_verify.tablets.mutants import MUTANTS, mutated
+from replitree_verify.tablets.mutants.catalog import MUTANTS, mutated
 from tests.storage.blob_providers import GROUP, TABLET, Provider, do, open_group
 
 WHEN: dict[str, tuple[type, ...]] = {"fence": (RaiseFence,), "restore": (Discover, Range), "zero entry": (Put,)}

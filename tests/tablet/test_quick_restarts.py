@@ -14,7 +14,7 @@ from replitree.tablet.core.entries import ZeroEntry, decode
 from replitree.tablet.core.recovery import Accepted, Latest, chain_of, log_of
 from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group.ids import BlobId, Generation, GenStep, Step
-from replitree_verify.tablets.mutants import MUTANTS, mutated
+from replitree_verify.tablets.mutants.catalog import MUTANTS, mutated
 from tests.tablet.building import GROUP, at
 from tests.tablet.cluster import EVERYBODY, Cluster, steps
 

@@ -51,9 +51,9 @@ from replitree_verify.sharing.models import MODELS as SHARING
 from replitree_verify.sharing.mutants import MUTANTS as SHARING_MUTANTS
 from replitree_verify.sharing.search import search
 from replitree_verify.tablets.explore import explore as explore_tablet
-from replitree_verify.tablets.models import MODELS as TABLETS
-from replitree_verify.tablets.mutants import MUTANTS as TABLET_MUTANTS
-from replitree_verify.tablets.mutants import mutated
+from replitree_verify.tablets.models.catalog import MODELS as TABLETS
+from replitree_verify.tablets.mutants.catalog import MUTANTS as TABLET_MUTANTS
+from replitree_verify.tablets.mutants.catalog import mutated
 from replitree_verify.tablets.simulate import simulate as simulate_histories
 
 LEASE = "lease"

@@ -9,7 +9,7 @@ import pytest
 from replitree.tablet.core.commit import Ledger
 from replitree_verify.tablets import members as module
 from replitree_verify.tablets.forgetting import is_dead
-from replitree_verify.tablets.models import MODELS
+from replitree_verify.tablets.models.catalog import MODELS
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import LEADING, World
 

@@ -6,9 +6,9 @@ import pytest
 
 from replitree_verify.tablets.explore import explore
 from replitree_verify.tablets.model import Model
-from replitree_verify.tablets.models import MODELS
-from replitree_verify.tablets.mutants import MUTANTS, Mutant, mutated
-from replitree_verify.tablets.mutants_equivalent import EQUIVALENTS
+from replitree_verify.tablets.models.catalog import MODELS
+from replitree_verify.tablets.mutants.catalog import MUTANTS, Mutant, mutated
+from replitree_verify.tablets.mutants.equivalent import EQUIVALENTS
 from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 
 AT_NIGHT = (

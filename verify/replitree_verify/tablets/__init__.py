@@ -4,6 +4,8 @@ It runs the production code: `tablet.core.election.stand`, `tablet.group.quorum.
 `tablet.core.commit`, and `tablet.group.member.answer` for each member.  Messages between them are delivered in every
 order, and late.
 
+Read `model`, `state`, `space` (which steps there are), then `explore`.  Three rooms: `models`, `invariants`, `mutants`.
+
 Imports: `engine.fingerprints` and `world.kernel`.
 
 Changes: with `replitree.tablet`; its counts are pinned.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from replitree.tablet.core import commit
-from replitree_verify.tablets.invariants import Checker
+from replitree_verify.tablets.invariants.catalog import Checker
 from replitree_verify.tablets.model import Model
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import Found, World

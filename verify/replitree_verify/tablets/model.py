@@ -101,8 +101,8 @@ class Model:
     steps_max
         How many entries may be on their way.
     aftermath
-        Whether at every state a successor is tried out that nothing disturbs (`aftermath`); where a loss may be accepted, an
-        operator, and then a successor (`invariants_losses`).
+        Whether at every state a successor is tried out that nothing disturbs (`invariants.aftermath`); where a loss may be
+        accepted, an operator, and then a successor (`invariants.losses`).
     """
 
     name: str

@@ -15,9 +15,9 @@ from random import Random
 
 from replitree_verify.engine.fingerprints import summand_of
 from replitree_verify.tablets.drawing import draw_model
-from replitree_verify.tablets.invariants import Checker
-from replitree_verify.tablets.mutant import mutated
-from replitree_verify.tablets.mutants import MUTANTS
+from replitree_verify.tablets.invariants.catalog import Checker
+from replitree_verify.tablets.mutants.catalog import MUTANTS
+from replitree_verify.tablets.mutants.mutant import mutated
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import Move
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from replitree_verify.tablets.model import Kind, Model, Seat
-from replitree_verify.tablets.models_data import DATA_MODELS
-from replitree_verify.tablets.models_losses import LOSS_MODELS
-from replitree_verify.tablets.models_lost_blobs import LOST_BLOB_MODELS
-from replitree_verify.tablets.models_store import STORE_MODELS
+from replitree_verify.tablets.models.data import DATA_MODELS
+from replitree_verify.tablets.models.losses import LOSS_MODELS
+from replitree_verify.tablets.models.lost_blobs import LOST_BLOB_MODELS
+from replitree_verify.tablets.models.store import STORE_MODELS
 
 P, R, F, S, T = Kind.PLAIN, Kind.REFERENCE, Kind.FREE, Kind.SNAPSHOT, Kind.TOTAL
 L = Kind.READ

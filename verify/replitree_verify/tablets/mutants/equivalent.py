@@ -15,7 +15,7 @@ from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group import quorum
 from replitree.tablet.group.effects import FenceRaised, GroupEffect, NotKnown, Overtaken, Procedure, RaiseFence, Stored
 from replitree.tablet.group.ids import BlobId, GenStep, Step
-from replitree_verify.tablets.mutant import Mutant
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 _put, _carry_out, _commit = quorum.put, quorum.carry_out, commit._commit  # noqa: SLF001 - mutants reach into what they break
 

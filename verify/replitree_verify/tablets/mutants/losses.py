@@ -17,7 +17,7 @@ from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
 from replitree.tablet.group import quorum
 from replitree.tablet.group.effects import Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
-from replitree_verify.tablets.mutant import Mutant
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 _write_down, _raise_fences = losses._write_down, losses._raise_fences  # noqa: SLF001 - mutants reach into what they break
 _verdict = quorum._verdict  # noqa: SLF001 - as above

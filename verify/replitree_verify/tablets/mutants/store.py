@@ -10,7 +10,7 @@ from replitree.tablet.group import member, store
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Done, Failed, Holdings, Raise, Reply, Request, Scan, Sweep
 from replitree.tablet.group.quorum import end_of
-from replitree_verify.tablets.mutant import Mutant
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 NOTHING = Holdings()
 _serve = store.serve

@@ -20,7 +20,7 @@ from replitree.tablet.group.ids import LOG, Channel, Generation, GenStep, GroupI
 from replitree.tablet.group.member import Done, Holdings
 from replitree_verify.tablets import drafts, members
 from replitree_verify.tablets.model import Kind
-from replitree_verify.tablets.mutant import Mutant
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 _take, _next_commands = collection.take, collecting.next_commands
 _member_sweep = member._sweep  # noqa: SLF001 - mutants reach into what they break

@@ -20,7 +20,7 @@ from replitree.tablet.group import member, quorum
 from replitree.tablet.group.effects import Blobs, Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, TabletId, log_entry
 from replitree.tablet.group.member import Contents
-from replitree_verify.tablets.mutant import Mutant
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 _build, _log_of, _own_references = recovery.build, recovery.log_of, recovery.own_references
 _Build = recovery._Build  # noqa: SLF001 - mutants reach into what they break

@@ -1,6 +1,6 @@
 """Models of accepted losses of other things than entries: zero entries, snapshots and their blobs, references, hidden damage.
 
-As in `models_losses`, the third member has none of what the first leader stored.  What a second one found in the tail of the
+As in `losses`, the third member has none of what the first leader stored.  What a second one found in the tail of the
 first it has restored there.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 from replitree.tablet.group.ids import BlobId, Generation, Step, log_entry
 from replitree_verify.tablets.drafts import body_id
 from replitree_verify.tablets.model import OPERATOR, TABLET, Kind, Model, Seat
-from replitree_verify.tablets.models_losses import LATER
+from replitree_verify.tablets.models.losses import LATER
 
 P, R, W = Kind.PLAIN, Kind.REFERENCE, Kind.STATE
 

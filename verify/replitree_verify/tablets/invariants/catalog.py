@@ -12,10 +12,10 @@ from replitree.tablet.core.recovery import MissingEntries, own_references
 from replitree.tablet.group.effects import NotKnown
 from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Cookie, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Holdings
-from replitree_verify.tablets.aftermath import broken_aftermath
-from replitree_verify.tablets.invariants_data import broken_fences, broken_needs
-from replitree_verify.tablets.invariants_kept import Truth, broken_state, truth_of
-from replitree_verify.tablets.invariants_losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
+from replitree_verify.tablets.invariants.aftermath import broken_aftermath
+from replitree_verify.tablets.invariants.data import broken_fences, broken_needs
+from replitree_verify.tablets.invariants.kept import Truth, broken_state, truth_of
+from replitree_verify.tablets.invariants.losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree_verify.tablets.model import TABLET
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import LEADING, Move, Position, World

@@ -17,8 +17,8 @@ from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep
 from replitree.tablet.group.member import Barrier, Done, Holdings, Reply
 from replitree_verify.tablets import members
 from replitree_verify.tablets.model import TABLET
-from replitree_verify.tablets.mutant import Mutant
-from replitree_verify.tablets.mutants_equivalent import NAMED_WHEN_COMMITTED
+from replitree_verify.tablets.mutants.equivalent import NAMED_WHEN_COMMITTED
+from replitree_verify.tablets.mutants.mutant import Mutant
 
 NOTHING_IS_FORGOTTEN = (members, "is_dead", lambda *_: False)
 """What usually can't change anything any more may do so in a mutant."""

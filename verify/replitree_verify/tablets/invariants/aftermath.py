@@ -14,7 +14,7 @@ from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
 from replitree.tablet.group.effects import Fence, Overtaken, Procedure, RaiseFence
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import Holdings
-from replitree_verify.tablets.invariants_data import broken_end, broken_needs
+from replitree_verify.tablets.invariants.data import broken_end, broken_needs
 from replitree_verify.tablets.model import TABLET, Model
 from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
 

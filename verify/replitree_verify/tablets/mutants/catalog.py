@@ -20,12 +20,12 @@ from replitree.tablet.group import member, quorum
 from replitree.tablet.group.effects import Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Look, Scan
-from replitree_verify.tablets.mutant import Mutant, mutated
-from replitree_verify.tablets.mutants_data import DATA_MUTANTS
-from replitree_verify.tablets.mutants_late import LATE_MUTANTS
-from replitree_verify.tablets.mutants_losses import LOSS_MUTANTS
-from replitree_verify.tablets.mutants_lost_blobs import LOST_BLOB_MUTANTS
-from replitree_verify.tablets.mutants_store import STORE_MUTANTS
+from replitree_verify.tablets.mutants.data import DATA_MUTANTS
+from replitree_verify.tablets.mutants.late import LATE_MUTANTS
+from replitree_verify.tablets.mutants.losses import LOSS_MUTANTS
+from replitree_verify.tablets.mutants.lost_blobs import LOST_BLOB_MUTANTS
+from replitree_verify.tablets.mutants.mutant import Mutant, mutated
+from replitree_verify.tablets.mutants.store import STORE_MUTANTS
 
 # --- blob groups ----------------------------------------------------------------------------------------------------------
 

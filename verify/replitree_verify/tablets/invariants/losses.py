@@ -5,7 +5,7 @@
 * L3: nothing is given up that can be read on members that the operator has not named as away
 * L4: an operator that nothing disturbs can accept what is lost; every later candidate, whichever members it hears, finds what
   was agreed on, and so does the one after it
-* L5 to L7: what stays (`invariants_kept`)
+* L5 to L7: what stays (`kept`)
 
 What was given up counts as declined: I2 and I4 say that nobody acknowledges it any more, and that it never comes back.
 """
@@ -19,7 +19,7 @@ from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.core.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
 from replitree.tablet.group.ids import BlobId, Generation, Step, log_entry
 from replitree.tablet.group.member import Holdings
-from replitree_verify.tablets.invariants_kept import Truth, are_unsure, broken_choice, broken_copies, is_opening
+from replitree_verify.tablets.invariants.kept import Truth, are_unsure, broken_choice, broken_copies, is_opening
 from replitree_verify.tablets.model import CHANNELS, TABLET, Model
 from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
 
