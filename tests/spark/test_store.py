@@ -24,7 +24,7 @@ from replitree.spark.store import located
 from replitree.spark.store.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import s3a_opens
-from replitree.spark.store.webhdfs import _Handler
+from replitree.spark.store.webhdfs import _WebHdfsHandler
 from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
@@ -155,13 +155,13 @@ def test_nobody_asks_the_gateway_for_hosts_of_files(
     session: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    answer = _Handler.do_GET
+    answer = _WebHdfsHandler.do_GET
 
-    def do_get(handler: _Handler) -> None:
+    def do_get(handler: _WebHdfsHandler) -> None:
         asked.append(handler.path)
         answer(handler)
 
-    monkeypatch.setattr(_Handler, "do_GET", do_get)
+    monkeypatch.setattr(_WebHdfsHandler, "do_GET", do_get)
     assert keys(table.to_df(session)) == list(range(1000))
     assert bool(asked) == is_at_gateway(table)
     assert [path for path in asked if "GETFILEBLOCKLOCATIONS" in path] == []

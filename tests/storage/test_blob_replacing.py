@@ -343,7 +343,7 @@ def test_without_telling_the_others_the_old_member_still_counts(
     def nobody_told(_: object) -> Procedure[object]:
         (standing, *_others) = yield AskEach((AskStanding(), None, None, None))
         assert isinstance(standing, Standing)
-        return replacing._Told(standing.session, standing.seen, (0, 1))  # noqa: SLF001
+        return replacing._CopySources(standing.session, standing.seen, (0, 1))  # noqa: SLF001
 
     monkeypatch.setattr(replacing, "_tell_others", nobody_told)
     replace_member(folder, 2, tmp_path / "new")

@@ -8,15 +8,15 @@ Guarantees:
 * `discard` never blocks, not even on a client that is stuck; a thread of its own waits for the end.
 * kazoo's records below INFO are dropped, whatever the level: among them are all requests with all their bytes, passwords too.
 
-`_Handler` is how kazoo touches the world.  Three things are cheaper or safer here than in kazoo's own:
+`_KazooHandler` is how kazoo touches the world.  Three things are cheaper or safer here than in kazoo's own:
 
 * kazoo wakes its connection thread with one byte per request through a blocking pair of sockets, which is full after some
   280 requests without a connection, and then every caller blocks for good (kazoo issue 577).  Here it is a counter.
 * kazoo builds a selector for every wait, several per request.
 * watches take no detour through a queue and a second thread of kazoo's.
 
-`_Connection` measures for how long nothing was heard, ends a session that is over by that (`_Connection._connect`), and
-corrects three things that kazoo does wrong when a session comes back on another connection:
+`_KazooConnection` measures how long the server has been silent, ends a session that is over by that measure
+(`_KazooConnection._connect`), and corrects three things that kazoo does wrong when a session comes back on another connection:
 
 * kazoo waits for as long as the session lives, if there is one server, for the answer to its first frame.  A lone ZooKeeper
   3.9 that is connected to before it has loaded its data fails while it refuses the connection, which stays open without an
@@ -56,7 +56,7 @@ from replitree.errors import CoordinationUnavailable
 _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
 _EXPIRY_SHARE = 1.1
-"""After how much silence, in shares of the session's timeout, the session is over by our clock: see `_Connection._connect`."""
+"""After this share of its timeout in silence a session is over by our clock: see `_KazooConnection._connect`."""
 
 _RETRY_FIRST_S, _RETRY_LAST_S = 0.05, 1.0  # pauses between attempts to connect; kazoo's own grow to an hour
 
@@ -184,7 +184,7 @@ class ZooKeeperSession:
 
 
 def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
-    handler = _Handler()
+    handler = _KazooHandler()
     who = url.credentials
     client = KazooClient(
         hosts=url.servers,
@@ -197,12 +197,12 @@ def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
         default_acl=[make_digest_acl(who.user, who.password, all=True)] if who else None,
         logger=log,
     )
-    client._connection = _Connection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo has no parameter for it
+    client._connection = _KazooConnection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo has no parameter for it
     client._connection.granted_s = timeout_s  # noqa: SLF001
     return client
 
 
-class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no types
+class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no types
     """kazoo's connection, for all of a session's connections: see the module's docstring."""
 
     _number = 0
@@ -259,7 +259,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no ty
         return super()._read_response(header, buffer, offset)
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
+class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
     """kazoo's way to threads and sockets, with cheaper waiting."""
 
     def select(self, *arguments: Any) -> Any:

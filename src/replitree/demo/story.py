@@ -103,7 +103,7 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> DemoVerdict:
             with cluster:
                 spark = session.result()
                 _say_started(cluster, spark, begin, teller)
-                verdict = _Story(cluster, spark, teller).tell(wanted, folder)
+                verdict = _DemoStory(cluster, spark, teller).tell(wanted, folder)
         finally:
             session.result().stop()
     verdict.seconds = time.monotonic() - begin
@@ -128,7 +128,7 @@ def _say_started(cluster: LocalCluster, spark: SparkSession, begin: float, telle
     teller.say(f"Spark {spark.version}; all of it in {time.monotonic() - begin:.1f} s")
 
 
-class _Story:
+class _DemoStory:
     """The steps, and what they have in common."""
 
     def __init__(self, cluster: LocalCluster, spark: SparkSession, teller: Teller) -> None:

@@ -54,7 +54,7 @@ class Api(Protocol):
         """Return status and body for what the machine answered."""
 
 
-class _Change(msgspec.Struct, forbid_unknown_fields=True):
+class _RegisterWrite(msgspec.Struct, forbid_unknown_fields=True):
     expected: int
     value: str
 
@@ -76,7 +76,7 @@ class RegisterApi:
 
     def command(self, name: str, body: bytes) -> bytes:
         """Read a change."""
-        asked = _parsed(body, _Change)
+        asked = _parsed(body, _RegisterWrite)
         return msgspec.msgpack.encode(CompareAndSet(name, asked.expected, asked.value))
 
     def answer(self, answer: bytes) -> Answer:

@@ -69,7 +69,7 @@ class Service:
         self.away: Callable[[], tuple[int, ...]] = tuple
         service = self
 
-        class Handler(_Handler):
+        class Handler(_ServiceHandler):
             of = service
 
         try:
@@ -169,7 +169,7 @@ def _told(error: ReplitreeError) -> Mapping[str, str]:
     return {"error": type(error).__name__, "message": str(error)}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ServiceHandler(BaseHTTPRequestHandler):
     """One connection."""
 
     of: Service

@@ -94,7 +94,7 @@ def _told_nobody(wanted: replacing.Replacement) -> Procedure[Any]:
     standings = yield AskEach((*(admission.AskStanding(),) * len(wanted.incarnations), None))
     known = [each for each in standings if isinstance(each, Standing)]
     others = tuple(each for each in range(len(wanted.incarnations)) if each != wanted.number)
-    return replacing._Told(known[0].session, known[0].seen, others)  # noqa: SLF001 - as above
+    return replacing._CopySources(known[0].session, known[0].seen, others)  # noqa: SLF001 - as above
 
 
 def _nothing_copied(*_: Any) -> Procedure[dict[Any, int]]:

@@ -188,7 +188,7 @@ def _overwrite(
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
+class _NumberedTokens:
     """Names slices by a token that is known before the first row."""
 
     base: str
@@ -216,14 +216,14 @@ class _Chained:
         return f"{self.base}:{number}"
 
 
-def _names(source: RowSource, token: str | None, definition: TableDefinition, zone: str) -> _Fixed | _Chained:
+def _names(source: RowSource, token: str | None, definition: TableDefinition, zone: str) -> _NumberedTokens | _Chained:
     _check_token(token)
     if token is not None:
-        return _Fixed(token)
+        return _NumberedTokens(token)
     if source.path is None:
         return _Chained(definition, zone)
     # The same bytes in another zone are other rows.
-    return _Fixed(hash_file(source.path) + (f"@{zone}" if zone != "UTC" else ""))
+    return _NumberedTokens(hash_file(source.path) + (f"@{zone}" if zone != "UTC" else ""))
 
 
 def _check_token(token: str | None) -> None:

@@ -128,7 +128,7 @@ def sql(query: Query, how: QueryOptions, output: Format = SqlFormat.TABLE) -> No
         if how.final and (change is None or not change["verb"].lower().startswith("delete")):
             raise BadInput("--final is for DELETE FROM: leave it out")
         if change is not None:
-            _change(_Change(text, change, how.command_id, how.wait, how.final), connection, how.out)
+            _change(_ChangeStatement(text, change, how.command_id, how.wait, how.final), connection, how.out)
         elif how.command_id is not None:
             raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
@@ -146,7 +146,7 @@ def _from_stdin() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _ChangeStatement:
     """A statement that changes a table, what was read of its beginning, and what was said about it."""
 
     text: str
@@ -156,7 +156,7 @@ class _Change:
     final: bool
 
 
-def _change(change: _Change, connection: Connection, out: Output) -> None:
+def _change(change: _ChangeStatement, connection: Connection, out: Output) -> None:
     """Make the statement an entry of the table's log."""
     text, begin = change.text, change.begin
     name, verb = begin["table"].strip("`"), begin["verb"].split()[0].lower()

@@ -61,7 +61,7 @@ class PlannedMerge(msgspec.Struct, frozen=True):
         return sum(source.manifest.bytes for source in self.sources)
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _PlanAnswer(msgspec.Struct, frozen=True):
     """What a replica answers to a plan."""
 
     replica: str
@@ -137,7 +137,7 @@ def planned_merges(
     planner = table.replica(_planner(commander))
     body: dict[str, Any] = {"partition": partition, "final": final, "lease_s": LEASE_S}
     asked_at = time.monotonic()
-    _, plan = planner.commander.ask("POST", "merges/plan", _Plan, body, timeout_s=timeout_s)
+    _, plan = planner.commander.ask("POST", "merges/plan", _PlanAnswer, body, timeout_s=timeout_s)
     address = next(replica.address for replica in planner.replicas() if replica.name == plan.replica)
     lease = None
     if plan.lease:

@@ -42,7 +42,7 @@ Tags = dict[str, dict[str, str]]
 """What the store said of the data files when they were put, by partition and name."""
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _NamesAnswer(msgspec.Struct, frozen=True):
     names: dict[str, ShareNames]
 
 
@@ -132,7 +132,7 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
         try:
             answer = http.request(
                 upload.replica.address, "POST", f"{upload.route}/objects", body, timeout_s=NAME_S_MAX
-            ).decode(_Named)
+            ).decode(_NamesAnswer)
         except (AnswerLost, ReplicaUnavailable) as error:
             problem = error
         else:

@@ -56,7 +56,7 @@ PAUSE_S_MIN, PAUSE_S_MAX = 0.02, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedOrder:
     """The replicas in the order in which they are asked, and until when that is believed (monotonic seconds)."""
 
     order: tuple[ReplicaInfo, ...]
@@ -81,7 +81,7 @@ class Router:
         self._table = table
         self._pinned = pinned
         self._lock = threading.Lock()
-        self._known = _Known((), 0.0)
+        self._known = _CachedOrder((), 0.0)
 
     def ask(
         self,
@@ -112,7 +112,7 @@ class Router:
             It certainly did not happen.
         """
         deadline = time.monotonic() + timeout_s
-        story = _Story(token)
+        story = _RequestHistory(token)
         pause = PAUSE_S_MIN
         while True:
             for replica in self._replicas(story):
@@ -156,15 +156,15 @@ class Router:
                 if not known.order:
                     raise
                 found = known.order  # the replicas may well be there
-            self._known = _Known(self._ordered(found, known.order), time.monotonic() + FRESH_S)
+            self._known = _CachedOrder(self._ordered(found, known.order), time.monotonic() + FRESH_S)
             return self._known.order
 
     def forget(self) -> None:
         """Look the replicas up again before the next request."""
         with self._lock:
-            self._known = _Known(self._known.order, 0.0)
+            self._known = _CachedOrder(self._known.order, 0.0)
 
-    def _replicas(self, story: _Story) -> tuple[ReplicaInfo, ...]:
+    def _replicas(self, story: _RequestHistory) -> tuple[ReplicaInfo, ...]:
         try:
             return self.replicas()
         except Unavailable as error:
@@ -194,10 +194,10 @@ class Router:
         if order and order[0] is not replica:
             with self._lock:
                 rest = (other for other in self._known.order if other.name != replica.name)
-                self._known = _Known((replica, *rest), self._known.until)
+                self._known = _CachedOrder((replica, *rest), self._known.until)
 
 
-class _Story:
+class _RequestHistory:
     """What happened to a request so far, and what that means for its outcome."""
 
     def __init__(self, token: str | None) -> None:

@@ -273,7 +273,7 @@ Command: TypeAlias = MutateEntry | DropEntry | AlterEntry | StorageEntry
 Entry: TypeAlias = GetEntry | Verdict | MergeEntry | Command | LostEntry | RollEntry
 
 
-class _Envelope(msgspec.Struct):
+class _EntryHeader(msgspec.Struct):
     kind: str
     format: int
 
@@ -304,7 +304,7 @@ class BlockValue(msgspec.Struct, frozen=True):
     dropped: bool | UnsetType = UNSET
 
 
-_decode_envelope = json_decoder(_Envelope).decode
+_decode_header = json_decoder(_EntryHeader).decode
 _decode_entry = json_decoder(Entry).decode
 _decode_block = json_decoder(BlockValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -331,11 +331,11 @@ def decode_entry(raw: bytes, where: str) -> Entry:
         It has a newer format, an unknown kind, or is no entry at all.
     """
     try:
-        envelope = _decode_envelope(raw)
-        if envelope.format > FORMATS.get(envelope.kind, 0):
+        header = _decode_header(raw)
+        if header.format > FORMATS.get(header.kind, 0):
             known = ", ".join(f"{kind!r} up to format {newest}" for kind, newest in FORMATS.items())
             raise UnsupportedFormat(
-                f"{where} has kind {envelope.kind!r} in format {envelope.format}; this replitree knows {known}. "
+                f"{where} has kind {header.kind!r} in format {header.format}; this replitree knows {known}. "
                 "Upgrade this replica; it stopped before the entry and lost nothing."
             )
         decoded: Entry = _decode_entry(raw)

@@ -100,7 +100,7 @@ class FastPath:
             self._later(head, later, connection)
 
     def _begin(self, head: Head, body: bytes, connection: ServedConnection) -> Awaitable[bytes] | None:
-        """Begin a request; return its answer if it has to be waited for here, None if `_Waiting` will give it."""
+        """Begin a request; return its answer if it has to be waited for here, None if `_PendingInsert` will give it."""
         query = _parsed(head.query)
         table = self._gate.find(head.table)
         if head.action != INSERT:
@@ -110,7 +110,7 @@ class FastPath:
         try:
             is_at_once = wish is None and not table.inserts.delay_s()
             if is_at_once and is_quick(extent, len(table.definition.columns)):
-                _Waiting(self._gate, self._inserts, connection, table, token).begin(body, extent, overwrite)
+                _PendingInsert(self._gate, self._inserts, connection, table, token).begin(body, extent, overwrite)
                 return None
         except SchemaMismatch:
             pass  # the table's columns may have changed: that has to be looked up
@@ -144,7 +144,7 @@ def _parsed(query: str) -> dict[str, str]:
     return found
 
 
-class _Waiting:
+class _PendingInsert:
     """An insert that waits for its group."""
 
     def __init__(

@@ -132,7 +132,7 @@ class Host(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingQuorum:
     """An insert that is waited for: its next stage, until when (monotonic seconds), and when that is tried again."""
 
     awaited: Awaited
@@ -164,7 +164,7 @@ class Quorums:
         self._answer = answer
         self._run_stage = run_stage
         self.replicas = LiveReplicas(lambda: host.performer.run(count_replicas(host.replica.table)))
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingQuorum] = []
         self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -219,7 +219,7 @@ class Quorums:
         until = time.monotonic() + patience_s
         with self._lock:
             self._waiting += [
-                _Waiting(each, Then(quorum_waiter.await_quorum, (self._host.replica, (each,))), until)
+                _PendingQuorum(each, Then(quorum_waiter.await_quorum, (self._host.replica, (each,))), until)
                 for each in awaited
             ]
         if any(each.is_duplicate for each in awaited):  # of what this replica has appended the puller knows
@@ -260,7 +260,7 @@ class Quorums:
         for each in self._waiting:
             self._answer_unknown(each)
 
-    def _settle(self, waiting: _Waiting) -> bool:
+    def _settle(self, waiting: _PendingQuorum) -> bool:
         """Run the stage of one that waits, if what it waits for is there; True when its requests have their answers."""
         host, index = self._host, waiting.awaited.index
         ended, is_decided = self._ended.get(index), self._is_decided(index)
@@ -278,7 +278,7 @@ class Quorums:
         place = self._host.progress.place
         return place is not None and index < place.pointer.index and index not in place.open
 
-    def _is_too_late(self, waiting: _Waiting) -> bool:
+    def _is_too_late(self, waiting: _PendingQuorum) -> bool:
         """Whether no answer will be found in time; then the clients have heard so."""
         late_s = time.monotonic() - waiting.until
         if late_s > GRACE_S or (late_s > 0 and self._host.active_epoch() is None):
@@ -286,7 +286,7 @@ class Quorums:
         waiting.again_at = time.monotonic() + RETRY_S
         return False
 
-    def _answer_unknown(self, waiting: _Waiting) -> bool:
+    def _answer_unknown(self, waiting: _PendingQuorum) -> bool:
         for request in waiting.awaited.requests:
             self._answer(request, OutcomeUnknown())
         return True

@@ -116,7 +116,7 @@ class Host(UploadsHost, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _StagedShare:
     """A staged part that is to go into the store, and its share."""
 
     folder: Path
@@ -146,7 +146,7 @@ class Sharing:
         """Held while a share is let go of, and while missing objects of shares are created again."""
         self._lock = threading.Lock()
         self._sharer: Sharer | None = None
-        self._named: dict[StagingId, tuple[_Named, ...]] = {}
+        self._named: dict[StagingId, tuple[_StagedShare, ...]] = {}
         self._new: set[ShareId] = set()
         self._stuck: dict[str, float] = {}
         self._looked_at = self._evicted_at = float("-inf")
@@ -278,7 +278,7 @@ class Sharing:
 
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         named = tuple(
-            _Named(folder, manifest, ShareId(uuid.uuid4().hex))
+            _StagedShare(folder, manifest, ShareId(uuid.uuid4().hex))
             for folder, manifest in self._host.store.staged(staging)
             if manifest.share_id is None and self.is_for_new_parts
         )
@@ -291,7 +291,7 @@ class Sharing:
         with self._lock:
             named = self._named.pop(staging, ())
 
-        def put(each: _Named) -> None:
+        def put(each: _StagedShare) -> None:
             self._host.store.put_staged(staging, each.folder, each.manifest, each.share)
 
         try:

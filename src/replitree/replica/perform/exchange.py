@@ -109,7 +109,7 @@ class _Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _FileDownloads:
     """The files of a large part that are on their way, and who fetches them."""
 
     folder: Path
@@ -390,7 +390,7 @@ class Exchange:
         finally:  # nobody writes into these folders any more when they are fetched again
             wait([task for _, files in begun for task in files.tasks])
 
-    def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _Files:
+    def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _FileDownloads:
         """Begin to fetch the files of a large part by ranges; ranges that are here already are not asked for again."""
         folder = self._store.begin_fetch(part)
         wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
@@ -399,9 +399,9 @@ class Exchange:
             for file in wanted
             for first in range(0, file.bytes, RANGE_BYTES)
         ]
-        return _Files(folder, wanted, tasks)
+        return _FileDownloads(folder, wanted, tasks)
 
-    def _end_files(self, files: _Files) -> None:
+    def _end_files(self, files: _FileDownloads) -> None:
         """Wait until all ranges are here, and give the files their names."""
         problems = [problem for task in files.tasks if (problem := task.exception()) is not None]
         if problems:

@@ -34,7 +34,7 @@ class PeerConnections:
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
         self._mine = _OfThread()
-        self._all: set[_Connection] = set()
+        self._all: set[_PeerConnection] = set()
         self._ended = threading.Event()
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class PeerConnections:
         self.check()
         connection = self._mine.by_address.get(address)
         if connection is None:
-            connection = _Connection(address, self._silence_s, self.check)
+            connection = _PeerConnection(address, self._silence_s, self.check)
             self._mine.by_address[address] = connection
             self._all.add(connection)
         return connection
@@ -86,10 +86,10 @@ class _OfThread(threading.local):
     """The connections of one thread."""
 
     def __init__(self) -> None:
-        self.by_address: dict[str, _Connection] = {}
+        self.by_address: dict[str, _PeerConnection] = {}
 
 
-class _Connection(http.client.HTTPConnection):
+class _PeerConnection(http.client.HTTPConnection):
     """A connection that does not come back once all have ended: it looks once more when it has connected."""
 
     def __init__(self, address: str, silence_s: float, check: Callable[[], None]) -> None:

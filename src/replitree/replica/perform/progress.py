@@ -55,7 +55,7 @@ class Lane(Enum):
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PostponedEntry:
     """A queue entry that could not be executed: why, how often, since when, and when it is tried again (monotonic seconds).
 
     `for_others`: it waits for other entries, and is tried again as soon as one is executed.  `is_told`: it waits for something
@@ -90,7 +90,7 @@ class Progress:
         self.is_torn = False
         self._queue: dict[LogIndex, Queued] = {}
         self._running: set[LogIndex] = set()
-        self._waiting: dict[LogIndex, _Waiting] = {}
+        self._waiting: dict[LogIndex, _PostponedEntry] = {}
         self._told, self._told_before = 0, dict[LogIndex, int]()
         """How often `tell` was said; and before each entry was taken."""
         self._held = PartSet()
@@ -253,7 +253,7 @@ class Progress:
                     pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
                 since = known.since if known is not None and known.is_told == is_told else now
                 for_others = self._waits_for_others(index)
-                self._waiting[index] = _Waiting(reason, tries, since, now + pause, for_others, is_told)
+                self._waiting[index] = _PostponedEntry(reason, tries, since, now + pause, for_others, is_told)
             for item in batch:
                 self._told_before.pop(item.index, None)
             if done:
@@ -301,7 +301,7 @@ class Progress:
             self._told += 1
             self._retry(lambda waiting: waiting.is_told, result)
 
-    def _retry(self, which: Callable[[_Waiting], bool], result: str = "") -> None:
+    def _retry(self, which: Callable[[_PostponedEntry], bool], result: str = "") -> None:
         for index, waiting in self._waiting.items():
             item = self._queue.get(index)
             if which(waiting) and (not result or item is None or _may_bring(item, result)):

@@ -229,14 +229,14 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     plan, units = task.plan, task.units
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:  # also when a LIMIT ends the task early
         http = HttpClient(plan.token)
-        files = _Files(plan, http, Path(folder))
+        files = _TaskFiles(plan, http, Path(folder))
         with _leased(plan.lease, http) as check:
             for batch in _read(plan, units, files):
                 check()
                 yield batch
 
 
-class _Files:
+class _TaskFiles:
     """Where one task finds its files."""
 
     def __init__(self, plan: ReadPlan, http: HttpClient, folder: Path) -> None:
@@ -286,7 +286,7 @@ class _Files:
         return problem is None
 
 
-def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _Files) -> Iterator[pa.RecordBatch]:
+def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _TaskFiles) -> Iterator[pa.RecordBatch]:
     """Read units of one kind."""
     groups = [unit for unit in units if isinstance(unit, GroupUnit)]
     found = [(unit.part.manifest.schema_version, files.file(unit)) for unit in units if isinstance(unit, FileUnit)]

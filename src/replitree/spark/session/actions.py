@@ -1,6 +1,6 @@
 """Actions of frames go on after damage: an action that only reads is sent to the JVM again when the file is whole again.
 
-PySpark sends every call to the JVM through one object, the gateway's client.  `install` puts `_Gateway` in front of its
+PySpark sends every call to the JVM through one object, the gateway's client.  `install` puts `_GatewaySender` in front of its
 `send_command`.  A call that succeeds passes through it; of a call that fails it reads the error:
 
 =============================  ===========================================================================================
@@ -142,7 +142,7 @@ def install(spark: SparkSession) -> None:
         return
     with _lock:
         if "send_command" not in vars(client):
-            client.send_command = _Gateway(client)
+            client.send_command = _GatewaySender(client)
         if "_collect_as_arrow" not in vars(DataFrame):
             # On the class, where every caller finds it: a frame made from another one knows nothing of that.
             DataFrame._collect_as_arrow = _repeating(DataFrame._collect_as_arrow)  # type: ignore[method-assign]  # noqa: SLF001 - see above
@@ -152,7 +152,7 @@ def uninstall(spark: SparkSession) -> None:
     """Undo `install`."""
     client = _client_of(spark)
     with _lock:
-        if client is not None and isinstance(vars(client).get("send_command"), _Gateway):
+        if client is not None and isinstance(vars(client).get("send_command"), _GatewaySender):
             del client.send_command
         if "_collect_as_arrow" in vars(DataFrame):
             del DataFrame._collect_as_arrow  # noqa: SLF001 - as above
@@ -227,7 +227,7 @@ def _await(files: Sequence[WatchedFile], failed: ActionFailed) -> None:
         raise ActionFailed(str(problem), failed.files) from failed.__cause__
 
 
-class _Gateway:
+class _GatewaySender:
     """Sends commands for a gateway's client, and looks at the calls that fail."""
 
     def __init__(self, client: Any) -> None:

@@ -79,18 +79,18 @@ class SnapshotPlace(Protocol):
 def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPart]) -> SnapshotPlace:
     """Find out where parts of a snapshot are opened.  Raises as `SnapshotPlace.paths`."""
     snapshot.check()
-    files, stored, shared = _Files(snapshot, spark), snapshot.stored, _divided(parts)[0]
+    files, stored, shared = _LocalFiles(snapshot, spark), snapshot.stored, _divided(parts)[0]
     if not shared or stored is None or stored.is_folder:
         return files
     is_read_here = is_local(spark) and stored.problem(shared[0].manifest) is None
     claim = these_copies().claim(shared, frame_bytes_max(spark) if is_read_here else 0)
     if is_s3a_chosen(spark) and any(part not in claim for part in shared) and _has_s3a(spark, stored, shared[0]):
         return _InBucket(files, stored, claim, _S3A())
-    return _InBucket(files, stored, claim, _Gateway(snapshot.source)) if is_read_here else files
+    return _InBucket(files, stored, claim, _StoreGateway(snapshot.source)) if is_read_here else files
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _LocalFiles:
     """Files of this machine; what is not here is brought."""
 
     snapshot: Snapshot
@@ -127,7 +127,7 @@ class _Client(Protocol):
 class _InBucket:
     """Objects of a bucket, as copies or with a client, and what is not in the bucket."""
 
-    others: _Files
+    others: _LocalFiles
     stored: StoredParts
     claim: Claim
     client: _Client
@@ -159,7 +159,7 @@ def _divided(parts: Sequence[SnapshotPart]) -> tuple[list[SnapshotPart], list[Sn
 
 
 @dataclass(frozen=True, slots=True)
-class _Gateway:
+class _StoreGateway:
     """The gateway of this process; what is damaged in the store is read from a copy that the snapshot's source brings."""
 
     source: PartSource

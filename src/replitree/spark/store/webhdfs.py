@@ -67,7 +67,7 @@ class FileServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, files: Files) -> None:
-        class Handler(_Handler):
+        class Handler(_WebHdfsHandler):
             serves = files
 
         super().__init__(("127.0.0.1", 0), Handler)
@@ -88,7 +88,7 @@ class FileServer(ThreadingHTTPServer):
         """Say nothing: clients close when they have enough."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _WebHdfsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 1 << 14  # a head and a small answer in one packet

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _TaskResult(msgspec.Struct, frozen=True):
     """What a task gives its driver: a `StagedMessage`, or why its rows can't be inserted."""
 
     folder: str = ""
@@ -130,7 +130,7 @@ def _stage(rows: DataFrame, table: Table, job: WriteJob, *, shuffle: bool | None
     """Have Spark's tasks stage the rows; return what they say, in their order."""
     ready, groups = with_groups(rows, table.definition, shuffle=shuffle)
     told = run_over_rows(ready.drop(*groups), partial(_staged, job))
-    return [_message(msgpack_decoder(_Told).decode(each)) for each in told]
+    return [_message(msgpack_decoder(_TaskResult).decode(each)) for each in told]
 
 
 def _staged(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -138,13 +138,13 @@ def _staged(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> bytes:
     try:
         message = write_task(job, batches)
     except (BadInput, SchemaMismatch) as error:  # it will be the same as often as it is tried
-        told = _Told(problem={"error": type(error).__name__, "message": str(error)})
+        told = _TaskResult(problem={"error": type(error).__name__, "message": str(error)})
     else:
-        told = _Told(message.folder, message.manifests, message.files, message.tags)
+        told = _TaskResult(message.folder, message.manifests, message.files, message.tags)
     return msgspec.msgpack.encode(told)
 
 
-def _message(told: _Told) -> StagedMessage:
+def _message(told: _TaskResult) -> StagedMessage:
     """Return what a task has staged.  Raises what it could not do."""
     if told.problem:
         raise error_from(told.problem)

@@ -55,7 +55,7 @@ ARRAY_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ConversionContext:
     """Where in which column we are, for errors, and what may be allocated for it.
 
     `rounds` when the values come from Python, whose floats are all doubles; `zone` is that of timestamps without one.
@@ -66,7 +66,7 @@ class _Place:
     rounds: bool = False
     zone: str = UTC
 
-    def inside(self, name: str) -> _Place:
+    def inside(self, name: str) -> _ConversionContext:
         return replace(self, path=f"{self.path}.{name}")
 
     def mismatch(self, expected: pa.DataType, found: object, why: str = "") -> SchemaMismatch:
@@ -113,7 +113,9 @@ def _conform(data: Any, definition: TableDefinition, budget: Budget, zone: str) 
     _check_names(table.column_names, definition)
     check_sound(table, only_plain=True)
     table = plain_table(table, budget)
-    columns = [_column(table, column, _Place(column.name, budget, rounds, zone)) for column in definition.columns]
+    columns = [
+        _column(table, column, _ConversionContext(column.name, budget, rounds, zone)) for column in definition.columns
+    ]
     conformed = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
     _check_nulls(conformed, definition)
     return conformed
@@ -200,7 +202,9 @@ def _array_of(values: Any, definition: TableDefinition, name: str) -> pa.Array |
             return pa.chunked_array(values)
         return pa.array(_listed(values))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise _Place(name, Budget()).mismatch(target, "values that do not fit together", str(error)) from error
+        raise _ConversionContext(name, Budget()).mismatch(
+            target, "values that do not fit together", str(error)
+        ) from error
 
 
 def _listed(values: Any) -> Any:
@@ -300,7 +304,7 @@ def _first_null(values: pa.ChunkedArray) -> int:
 # --- one column ---------------------------------------------------------------------------------------------------------
 
 
-def _column(table: pa.Table, column: Column, place: _Place) -> pa.ChunkedArray:
+def _column(table: pa.Table, column: Column, place: _ConversionContext) -> pa.ChunkedArray:
     index, target = table.schema.get_field_index(column.name), column.arrow_type
     if index < 0:
         place.budget.take(table.num_rows * pa.repeat(column.default_scalar, 1).nbytes)
@@ -324,7 +328,7 @@ def _cut(array: pa.Array) -> list[pa.Array]:
     return _cut(array.slice(0, half)) + _cut(array.slice(half))
 
 
-def _convert(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _convert(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Give the same values as another type, exactly, or raise."""
     if _is_exactly(array.type, target):
         return array
@@ -341,35 +345,35 @@ def _convert(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
     raise place.mismatch(target, array.type, _hint(array.type, target))
 
 
-_Converter = Callable[[pa.Array, pa.DataType, _Place], pa.Array]
+_Converter = Callable[[pa.Array, pa.DataType, _ConversionContext], pa.Array]
 
 
-def _checked(converter: _Converter, array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _checked(converter: _Converter, array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     try:
         return converter(array, target, place)
     except pa.ArrowException as error:
         raise place.mismatch(target, array.type, str(error)) from error
 
 
-def _cast(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _cast(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     del place
     return array.cast(target)
 
 
-def _in_zone(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _in_zone(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Give local times as moments; a time that the zone skips, or has twice, is refused."""
     import pyarrow.compute as pc
 
     return pc.assume_timezone(array, place.zone).cast(target)
 
 
-def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Arrow would refuse by the type alone; the detour lets it look at the values."""
     del place
     return array.cast(pa.decimal128(20, 0)).cast(target)
 
 
-def _from_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Change the scale of decimals, only as far as Arrow has powers of ten for it: it does not check."""
     found = array.type
     if found.bit_width < DECIMAL_BITS:
@@ -380,7 +384,7 @@ def _from_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Arr
     return array.cast(target)
 
 
-def _float_to_float(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _float_to_float(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
         return array.cast(target)
     narrow = array.cast(target)
@@ -455,7 +459,7 @@ def _hint(found: pa.DataType, target: pa.DataType) -> str:
 # --- lists, structs, maps ---------------------------------------------------------------------------------------------
 
 
-def _convert_list(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _convert_list(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if not is_list_like(array.type):
         raise place.mismatch(target, array.type)
     if not isinstance(array, pa.ListArray):
@@ -464,7 +468,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Arr
     return pa.ListArray.from_arrays(_dense_offsets(array), elements, type=target, mask=_mask(array))
 
 
-def _convert_map(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _convert_map(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if not pa.types.is_map(array.type):
         raise place.mismatch(target, array.type)
     pairs = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
@@ -478,7 +482,7 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Arra
     )
 
 
-def _convert_struct(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+def _convert_struct(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise place.mismatch(target, array.type)
     found = dict(zip([field.name for field in array.type], array.flatten(), strict=True))

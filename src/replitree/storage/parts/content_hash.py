@@ -137,7 +137,7 @@ class _Column:
         self._values.digest_into(total)
 
 
-class _Fixed:
+class _FixedWidth:
     """Values of `width` bytes each: *values*."""
 
     def __init__(self, width: int) -> None:
@@ -155,7 +155,7 @@ class _Boolean:
     """Arrow packs eight booleans into a byte; a chunk may end anywhere in it, so each becomes a byte."""
 
     def __init__(self) -> None:
-        self._bytes = _Fixed(1)
+        self._bytes = _FixedWidth(1)
         self.digest_into = self._bytes.digest_into
 
     def update(self, array: pa.Array) -> None:
@@ -241,7 +241,7 @@ def _values_of(arrow: pa.DataType) -> _Values:
         return _List(_column_of(arrow.value_type))
     if kinds.is_struct(arrow):
         return _Struct([_column_of(field.type) for field in arrow])
-    return _Fixed(arrow.bit_width // 8)
+    return _FixedWidth(arrow.bit_width // 8)
 
 
 def _text(text: str) -> bytes:
@@ -259,7 +259,7 @@ _Digests: TypeAlias = Callable[[pa.Array], bytes]
 PLANS_MAX = 64
 
 
-class _Plan:
+class _HashPlan:
     """How the rows of one schema are hashed in one go: the hash of the header, and each column's digests."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -268,16 +268,16 @@ class _Plan:
         self.columns = tuple(_digests_of(field.type) for field in schema)
 
 
-_plans: dict[int, _Plan] = {}
+_plans: dict[int, _HashPlan] = {}
 
 
-def _plan_of(schema: pa.Schema) -> _Plan:
+def _plan_of(schema: pa.Schema) -> _HashPlan:
     """Give the plan of a schema, remembered by the object: a table's definition always has the same one."""
     plan = _plans.get(id(schema))
     if plan is None or plan.schema is not schema:
         if len(_plans) >= PLANS_MAX:
             _plans.clear()
-        plan = _plans[id(schema)] = _Plan(schema)
+        plan = _plans[id(schema)] = _HashPlan(schema)
     return plan
 
 

@@ -97,7 +97,7 @@ def stage_table(
     parts = split_by_partition(table, definition, partitions_max)
     with store_errors(f"write a part in {folder}"):
         is_new = make_folder(folder)
-        jobs = [_Job(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
+        jobs = [_StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
         manifests = tuple(_stage_parts(jobs))
         if sync:
             staged = [(job.folder, manifest) for job, manifest in zip(jobs, manifests, strict=True)]
@@ -126,7 +126,7 @@ def _check_size(table: pa.Table) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _StagingJob:
     """One part to write."""
 
     part: PartitionRows
@@ -136,7 +136,7 @@ class _Job:
     sync: bool
 
 
-def _stage_parts(jobs: Sequence[_Job]) -> Iterator[PartManifest]:
+def _stage_parts(jobs: Sequence[_StagingJob]) -> Iterator[PartManifest]:
     rows = sum(job.part.rows.num_rows for job in jobs)
     if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and jobs[0].files_max == 1):
         yield from map(_stage_part, jobs)
@@ -148,7 +148,7 @@ def _stage_parts(jobs: Sequence[_Job]) -> Iterator[PartManifest]:
             yield from pool.map(_stage_part, jobs)
 
 
-def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManifest:
+def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> PartManifest:
     rows = sort_rows(job.part.rows, job.definition.order_by, pool)
     private.make_folder(job.folder)
     files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool)

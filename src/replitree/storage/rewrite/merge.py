@@ -111,7 +111,7 @@ def merge_parts(
     BadInput
         The sources are of several partitions.
     """
-    return _merge(sources, definition, folder, _Job(prefix, memory_bytes, cancelled, progress, sync))
+    return _merge(sources, definition, folder, _MergeJob(prefix, memory_bytes, cancelled, progress, sync))
 
 
 def merge_range(
@@ -134,11 +134,11 @@ def merge_range(
     key_range
         Which rows; None: all.
     """
-    return _merge(sources, definition, folder, _Job("", memory_bytes, never, ignore, False, key_range))
+    return _merge(sources, definition, folder, _MergeJob("", memory_bytes, never, ignore, False, key_range))
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _MergeJob:
     """How a merge is done: see `merge_parts`."""
 
     prefix: str
@@ -149,7 +149,9 @@ class _Job:
     key_range: KeyRange | None = None
 
 
-def _merge(sources: Sequence[Path | MergeSource], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
+def _merge(
+    sources: Sequence[Path | MergeSource], definition: TableDefinition, folder: Path, job: _MergeJob
+) -> PartManifest:
     """Merge what is wanted of some parts into a staged part."""
     step = partial(_stop_if, job.cancelled)
     table, key_range = definition.stored, job.key_range

@@ -130,7 +130,7 @@ def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
     [found] = read_sources([source])
     if cannot_touch(found.manifest, mutation, definition):
         return None
-    change = _Change(check_mutation(mutation, definition), found)
+    change = _PartMutation(check_mutation(mutation, definition), found)
     step = partial(_stop_if, cancelled)
     check_files([found], step)
     survey = _survey(change, memory_bytes, step, whole=keep_files)
@@ -146,7 +146,7 @@ def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
 
 
 def _write(
-    change: _Change,
+    change: _PartMutation,
     with_nan: frozenset[str],
     kept: frozenset[str],
     target: Path,
@@ -222,7 +222,7 @@ class _Survey:
     with_nan: frozenset[str]
 
 
-def _survey(change: _Change, memory_bytes: int, step: Callable[[], None], *, whole: bool) -> _Survey:
+def _survey(change: _PartMutation, memory_bytes: int, step: Callable[[], None], *, whole: bool) -> _Survey:
     """Look at the rows that will change, without changing them.
 
     Parameters
@@ -256,7 +256,7 @@ def _batches(file: RunFile, memory_bytes: int) -> Generator[pa.RecordBatch, None
             yield from table.combine_chunks().to_batches()
 
 
-class _Change:
+class _PartMutation:
     """A mutation of one part: what becomes of some of its rows.  Rows come and go with the columns' stored names."""
 
     def __init__(self, checked: CheckedMutation, source: MergeSource) -> None:

@@ -54,13 +54,13 @@ COLUMNS_BYTES_MAX = 512 << 10
 """Bytes of the node `columns` with its history: half of what ZooKeeper takes."""
 
 
-class _Change(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True, omit_defaults=True):
+class _ColumnChange(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True, omit_defaults=True):
     """One change; `name` is the column's."""
 
     name: str
 
 
-class _InnerChange(_Change, frozen=True, kw_only=True):
+class _InnerChange(_ColumnChange, frozen=True, kw_only=True):
     """One that may also be about what is inside the column: `inside` is the path from the column inwards, mostly empty."""
 
     inside: tuple[str, ...] = ()
@@ -106,17 +106,17 @@ class WidenColumn(_InnerChange, frozen=True, tag="widen column"):
     type: str
 
 
-class SetDefault(_Change, frozen=True, tag="set default"):
+class SetDefault(_ColumnChange, frozen=True, tag="set default"):
     """Give a column a default for inserts to come, in JSON form."""
 
     default: Plain
 
 
-class DropDefault(_Change, frozen=True, tag="drop default"):
+class DropDefault(_ColumnChange, frozen=True, tag="drop default"):
     """Take a column's default away: what an insert leaves out is null."""
 
 
-class DropNotNull(_Change, frozen=True, tag="drop not null"):
+class DropNotNull(_ColumnChange, frozen=True, tag="drop not null"):
     """Let a column have nulls."""
 
 

@@ -59,7 +59,7 @@ class _Forms:
 _Change: TypeAlias = Callable[[_Forms], _Forms]
 
 
-class _Place:
+class _ColumnPath:
     """A path inside a column, for errors and for changes."""
 
     def __init__(self, column: Column, path: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ def add_inside(
     BadInput
         There is no such struct, or it has the field already.
     """
-    place, added = _Place(column, path), parse_type(type_text)
+    place, added = _ColumnPath(column, path), parse_type(type_text)
     check_column_name(path[-1])
     place.check_key("added")
     used = _stored_ever(place, (column, *ever))
@@ -150,7 +150,7 @@ def add_inside(
     return place.change(change, len(path) - 1)
 
 
-def _stored_ever(place: _Place, forms: Iterable[Column]) -> frozenset[str]:
+def _stored_ever(place: _ColumnPath, forms: Iterable[Column]) -> frozenset[str]:
     """Give the stored names, in lower case, that fields have or had beside the last one of a path."""
     column, parent = place.column, list[str]()
     shown, stored = column.arrow_type, parse_type(column.stored_type)
@@ -184,7 +184,7 @@ def drop_inside(column: Column, path: Sequence[str]) -> Column:
     BadInput
         There is none, or it is the last one.
     """
-    place = _Place(column, path)
+    place = _ColumnPath(column, path)
     place.check_key("dropped")
 
     def change(forms: _Forms) -> _Forms:
@@ -206,7 +206,7 @@ def rename_inside(column: Column, path: Sequence[str], to: str) -> Column:
     BadInput
         There is none, or the name is taken.
     """
-    place = _Place(column, path)
+    place = _ColumnPath(column, path)
     check_column_name(to)
 
     def change(forms: _Forms) -> _Forms:
@@ -231,7 +231,7 @@ def widen_inside(column: Column, path: Sequence[str], type_text: str) -> Column:
     BadInput
         There is nothing, or the type does not hold them.
     """
-    place, target = _Place(column, path), parse_type(type_text)
+    place, target = _ColumnPath(column, path), parse_type(type_text)
 
     def change(forms: _Forms) -> _Forms:
         if forms.shown == target:

@@ -97,8 +97,8 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the others were told: the new member's session, who took part in which; and those that have what there is."""
+class _CopySources:
+    """The session that the others were told of, the last session of each member, and the members to copy from."""
 
     session: int
     seen: tuple[int, ...]
@@ -148,7 +148,7 @@ def _ask(wanted: Replacement, number: int, question: Question, kind: type[T]) ->
 # --- the others ---------------------------------------------------------------------------------------------------------
 
 
-def _tell_others(wanted: Replacement) -> Procedure[_Told]:
+def _tell_others(wanted: Replacement) -> Procedure[_CopySources]:
     """Tell the others of another session, who took part in it, and of one more session."""
     number, members = wanted.number, len(wanted.incarnations)
     asked: tuple[Answer, ...] = yield AskEach((*(AskStanding(),) * members, None), members - 1)  # the old one may hang
@@ -165,7 +165,7 @@ def _tell_others(wanted: Replacement) -> Procedure[_Told]:
     seen = (*seen[:number], out, *seen[number + 1 :])
     others = yield from _ask_all(wanted, others, [Remember(seen)] * members)
     others = yield from _tell_again(wanted, others, session)
-    return _Told(out, seen, (*others, number) if obstacles[number] is None else others)
+    return _CopySources(out, seen, (*others, number) if obstacles[number] is None else others)
 
 
 def _tell_again(wanted: Replacement, others: Sequence[int], session: int) -> Procedure[tuple[int, ...]]:

@@ -94,7 +94,7 @@ def make_blob_directory(folder: Path, group: str, number: int, incarnation: str)
     write_state(folder, DirectoryState(group, number, incarnation))
 
 
-class _Known(NamedTuple):
+class _CachedState(NamedTuple):
     """A state file: which it was, and what was in it."""
 
     stamp: tuple[int, int, int, int]
@@ -160,7 +160,7 @@ class BlobDirectory:
         self._blobs = str(folder / "blobs")
         self._segments = Segments(folder / "blobs", segment_bytes)
         self._state_file = str(folder / NAME)
-        self._known: _Known | None = None
+        self._known: _CachedState | None = None
         self._lock = DirectoryLock(str(folder / LOCK))
         self._hold = _Hold(self._lock, self._segments)
 
@@ -276,7 +276,7 @@ class BlobDirectory:
                 sync_names(self._folder)  # whoever wrote it may not have come to that
         if known is not None and known.state.incarnation != state.incarnation:
             self._segments.forget()
-        self._known = _Known(stamp, state, state.holdings())
+        self._known = _CachedState(stamp, state, state.holdings())
         return state
 
     def _failed(self, error: Exception) -> Failed:

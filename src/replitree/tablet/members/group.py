@@ -57,7 +57,7 @@ Heard: TypeAlias = Callable[[Reply], None]
 """Takes a reply, in the thread of whoever answers."""
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _QueuedRequest(msgspec.Struct, frozen=True):
     """A request to a member, who hears the reply, and the bytes of its blobs."""
 
     request: Request
@@ -101,8 +101,8 @@ class MemberThread:
         self.health = Health()
         self._member = member
         self._obstacle = obstacle
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._ahead: deque[_Waiting | None] = deque()
+        self._queue: queue.SimpleQueue[_QueuedRequest | None] = queue.SimpleQueue()
+        self._ahead: deque[_QueuedRequest | None] = deque()
         self._lock = threading.Lock()
         self._backlog_bytes = 0
         self._is_closing = False
@@ -111,7 +111,7 @@ class MemberThread:
 
     def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; requests are answered in their order.  A member that is far behind gets no more blobs."""
-        waiting = _Waiting(request, heard, bytes_of(request))
+        waiting = _QueuedRequest(request, heard, bytes_of(request))
         with self._lock:
             is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
             self._backlog_bytes += 0 if is_behind else waiting.bytes
@@ -145,10 +145,10 @@ class MemberThread:
                 self._backlog_bytes -= size
             self._answer(batch)
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _QueuedRequest | None:
         return self._ahead.popleft() if self._ahead else self._queue.get()
 
-    def _following(self, first: _Waiting) -> _Waiting | None:
+    def _following(self, first: _QueuedRequest) -> _QueuedRequest | None:
         """Take what waits next if it can be answered together with the first."""
         if not self._ahead:
             self._ahead.append(self._queue.get())
@@ -157,7 +157,7 @@ class MemberThread:
             return None
         return self._ahead.popleft()
 
-    def _answer(self, batch: Sequence[_Waiting]) -> None:
+    def _answer(self, batch: Sequence[_QueuedRequest]) -> None:
         """Ask for all at once; when that is refused, one by one."""
         if len(batch) > 1:
             requests = [each.request for each in batch]

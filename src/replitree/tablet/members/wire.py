@@ -62,13 +62,13 @@ _KINDS: dict[str, type] = {
 }
 
 
-class _Envelope(msgspec.Struct, array_like=True):
+class _MessageEnvelope(msgspec.Struct, array_like=True):
     name: str
     fields: msgspec.Raw
     admission: Admission | None = None
 
 
-_envelope = msgpack_decoder(_Envelope)
+_envelope = msgpack_decoder(_MessageEnvelope)
 
 
 def encode_message(message: Question | Answer, admission: Admission | None = None) -> bytes:
