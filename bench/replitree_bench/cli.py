@@ -13,7 +13,7 @@ from replitree.cli.output import Output, console
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree_bench.report import Report
+    from replitree_bench.kit.report import Report
 
 app = typer.Typer(
     add_completion=False,
@@ -198,12 +198,12 @@ def tablet(
 ) -> None:
     """Measure commits and recovery of a tablet beside a plain loop: of writes and syncs, or of PUT and GET."""
     if store is not None:
-        from replitree_bench.tablet_store import run_tablet_store
+        from replitree_bench.tablet.store import run_tablet_store
 
         url = None if store == "folder" else _url(store)
         _print(run_tablet_store(rounds=rounds, say=_say, store=url, folder=_made(folder)), as_json=as_json)
         return
-    from replitree_bench.tablet import run_tablet
+    from replitree_bench.tablet.directories import run_tablet
 
     _print(run_tablet(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
@@ -220,7 +220,7 @@ def shared(
     as_json: Json = False,
 ) -> None:
     """Measure a table on an object store: the fetch of one part, and the copies that three replicas keep."""
-    from replitree_bench.shared import run_shared
+    from replitree_bench.store.shared import run_shared
 
     report = run_shared(rounds=rounds, say=_say, folder=_made(folder), store=_url(store), part_bytes=mib << 20)
     _print(report, as_json=as_json)

@@ -14,10 +14,10 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replitree_bench import bulk, inserts, quorum
-from replitree_bench.clickhouse import ClickHouse, find_program
-from replitree_bench.report import Measured, Report, medians
-from replitree_bench.systems import REPLICAS, Ours, Peer, System
+from replitree_bench.kit.clickhouse import ClickHouse, find_program
+from replitree_bench.kit.report import Measured, Report, medians
+from replitree_bench.kit.systems import REPLICAS, Ours, Peer, System
+from replitree_bench.table import bulk, inserts, quorum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def _spark(folder: Path) -> Iterator[SparkSession]:
 
 
 def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure small inserts: see `replitree_bench.inserts`."""
+    """Measure small inserts: see `replitree_bench.table.inserts`."""
     if peer:
         find_program()
     with _cluster(folder) as (cluster, place), ExitStack() as stack:
@@ -73,7 +73,7 @@ def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None
 
 
 def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, spark: bool = True) -> Report:
-    """Measure bulk loads: see `replitree_bench.bulk`."""
+    """Measure bulk loads: see `replitree_bench.table.bulk`."""
     if peer:
         find_program()
     if spark:
@@ -91,8 +91,8 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
 
 
 def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure reading: see `replitree_bench.read`."""
-    from replitree_bench.read import ReadBench
+    """Measure reading: see `replitree_bench.table.read`."""
+    from replitree_bench.table.read import ReadBench
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the table")
@@ -103,8 +103,8 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
 
 def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
-    """Measure reading in an object store, a folder by default: see `replitree_bench.read_store`."""
-    from replitree_bench.read_store import StoreReadBench
+    """Measure reading in an object store, a folder by default: see `replitree_bench.store.read`."""
+    from replitree_bench.store.read import StoreReadBench
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling two tables")
@@ -116,8 +116,8 @@ def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: P
 
 
 def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
-    """Measure writing into an object store, a folder by default: see `replitree_bench.write_store`."""
-    from replitree_bench.write_store import StoreWriteBench
+    """Measure writing into an object store, a folder by default: see `replitree_bench.store.write`."""
+    from replitree_bench.store.write import StoreWriteBench
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("making the rows")
@@ -129,8 +129,8 @@ def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: 
 
 
 def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure read levels: see `replitree_bench.levels`."""
-    from replitree_bench.levels import LevelBench
+    """Measure read levels: see `replitree_bench.table.levels`."""
+    from replitree_bench.table.levels import LevelBench
 
     with _cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
         found = []
@@ -141,7 +141,7 @@ def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
 
 def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure inserts with a quorum: see `replitree_bench.quorum`."""
+    """Measure inserts with a quorum: see `replitree_bench.table.quorum`."""
     if peer:
         find_program()
     with _cluster(folder) as (cluster, place), ExitStack() as stack:
@@ -162,9 +162,9 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
 
 
 def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure merging: see `replitree_bench.merges`."""
-    from replitree_bench.merges import measure_kernel
-    from replitree_bench.selector import measure_amplification
+    """Measure merging: see `replitree_bench.table.merges`."""
+    from replitree_bench.selector.year import measure_amplification
+    from replitree_bench.table.merges import measure_kernel
 
     kernel = measure_kernel(rounds, folder=folder, say=say)
     say("simulating a year of inserts and merges")
@@ -174,8 +174,8 @@ def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
 
 def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure a steady stream of inserts: see `replitree_bench.steady`."""
-    from replitree_bench import steady
+    """Measure a steady stream of inserts: see `replitree_bench.table.steady`."""
+    from replitree_bench.table import steady
 
     with _cluster(folder) as (cluster, _):
         measured = steady.measure(cluster, seconds=seconds, rate=rate, clients=clients, say=say)
@@ -183,8 +183,8 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
 
 
 def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None = None) -> Report:
-    """Measure a table of many parts: see `replitree_bench.parts`."""
-    from replitree_bench import parts
+    """Measure a table of many parts: see `replitree_bench.table.parts`."""
+    from replitree_bench.table import parts
 
     with _cluster(folder, replicas=parts.REPLICAS) as (cluster, _):
         measured = parts.measure_parts(cluster, say, partitions, with_all=with_all)
@@ -194,8 +194,8 @@ def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None 
 def run_longlife(
     *, peer: bool, rounds: int, say: Say, folder: Path | None = None, recovery_only: bool = False
 ) -> Report:
-    """Measure long logs and recoveries: see `replitree_bench.longlife`."""
-    from replitree_bench.restarts import SETTINGS
+    """Measure long logs and recoveries: see `replitree_bench.table.longlife`."""
+    from replitree_bench.table.restarts import SETTINGS
 
     if peer:
         find_program()
@@ -220,8 +220,8 @@ def _logs_and_copies(cluster: LocalCluster, place: Path, rounds: int, say: Say) 
     """Measure what no peer has anything beside."""
     from replitree.coordination.url import parse_url
     from replitree.coordination.zookeeper import ZooKeeperCoordination
-    from replitree_bench.copying import measure_copy
-    from replitree_bench.longlife import measure_log
+    from replitree_bench.table.copying import measure_copy
+    from replitree_bench.table.longlife import measure_log
 
     session = ZooKeeperCoordination(cluster.access.url)
     try:
@@ -239,8 +239,8 @@ def _recoveries(
     cluster: LocalCluster, place: Path, rounds: int, say: Say, *, peer: bool
 ) -> tuple[Measured, Measured, str]:
     """Measure recoveries, ours and the peer's in turn; return both, and the peer's name."""
-    from replitree_bench.longlife import Recovering, measure_recovery
-    from replitree_bench.restarts import OurRestarts, PeerRestarts
+    from replitree_bench.table.longlife import Recovering, measure_recovery
+    from replitree_bench.table.restarts import OurRestarts, PeerRestarts
 
     systems: list[Recovering] = [OurRestarts(cluster)]
     name = ""
@@ -319,7 +319,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
     },
     "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
     "longlife": {
-        "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see bench/copying.py",
+        "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see table/copying.py",
         "durability": "ours syncs fetched parts to disk, the peer does not",
         "log": "pulling and cleaning are the protocol's procedures in one process, on the same ZooKeeper",
     },

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from replitree.errors import ReplitreeError
 from replitree.java import find_java
-from replitree_bench.report import Measured, Report, medians
+from replitree_bench.kit.report import Measured, Report, medians
 from replitree_published.packed.report import explore_packed
 
 TLA = Path(__file__).parent / "tla"

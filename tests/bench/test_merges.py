@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import ReplitreeError
-from replitree_bench import merges, selector
 from replitree_bench import run as runner
+from replitree_bench.selector import year
+from replitree_bench.table import merges
 
 
 def test_a_merge_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_a_failed_merge_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_report_has_both_the_merge_and_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merges, "measure_kernel", lambda *_, **__: {"rows_per_s": 3e6, "peak_mb": 300.0})
     simulated = {"ours": {"write_amplification": 4.0}, "peer": {"write_amplification": 5.0}}
-    monkeypatch.setattr(selector, "measure_amplification", lambda: simulated)
+    monkeypatch.setattr(year, "measure_amplification", lambda: simulated)
     report = runner.run_merges(rounds=1, say=lambda _: None)
     assert report.ours == {"rows_per_s": 3e6, "peak_mb": 300.0, "write_amplification": 4.0}
     assert report.ratio == {"write_amplification": 0.8}

@@ -12,7 +12,8 @@ import pytest
 
 from replitree.protocol.core.parts import Part
 from replitree.protocol.propose.select_merges import GIB, MIB, Choice, MergeCandidate
-from replitree_bench.selector import (
+from replitree_bench.selector.clickhouse import result_bytes_max, select_as_clickhouse
+from replitree_bench.selector.year import (
     COMPRESSED,
     DAY_S,
     STEADY_MACHINE,
@@ -27,7 +28,6 @@ from replitree_bench.selector import (
     steady_stream,
     year_stream,
 )
-from replitree_bench.selector_clickhouse import result_bytes_max, select_as_clickhouse
 
 SLOTS = 8
 

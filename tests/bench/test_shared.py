@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree_bench.shared import REPLICAS, SETTINGS, SharedBench
+from replitree_bench.store.shared import REPLICAS, SETTINGS, SharedBench
 
 
 @pytest.mark.system

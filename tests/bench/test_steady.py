@@ -14,9 +14,9 @@ from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.definition import define_table
-from replitree_bench import steady
-from replitree_bench.steady import PartWatch, partition_parts, run_stream, write_amplification
-from replitree_bench.systems import SCHEMA, make_rows
+from replitree_bench.kit.systems import SCHEMA, make_rows
+from replitree_bench.table import steady
+from replitree_bench.table.steady import PartWatch, partition_parts, run_stream, write_amplification
 
 
 def test_every_insert_falls_due_once() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree_bench.tablet import TabletBench, histogram
-from replitree_bench.tablet_loops import SmallWrites, synced_loops
-from replitree_bench.tablet_store import GET_DOLLARS, PUT_DOLLARS, StoreBench
+from replitree_bench.tablet.directories import TabletBench, histogram
+from replitree_bench.tablet.loops import SmallWrites, synced_loops
+from replitree_bench.tablet.store import GET_DOLLARS, PUT_DOLLARS, StoreBench
 
 
 @pytest.mark.slow

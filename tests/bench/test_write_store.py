@@ -9,7 +9,7 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.spark.session.session import spark_session
-from replitree_bench.write_store import StoreWriteBench
+from replitree_bench.store.write import StoreWriteBench
 
 ROWS = 20_000
 

@@ -9,11 +9,12 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import ReplitreeError
-from replitree_bench import bulk, clickhouse, inserts, longlife, quorum
 from replitree_bench import run as runner
-from replitree_bench.clients import run_clients
-from replitree_bench.report import Report, medians, quantile
-from replitree_bench.systems import make_rows
+from replitree_bench.kit import clickhouse
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Report, medians, quantile
+from replitree_bench.kit.systems import make_rows
+from replitree_bench.table import bulk, inserts, longlife, quorum
 from tests.cli.conftest import Run
 
 

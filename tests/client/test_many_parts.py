@@ -9,8 +9,8 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree_bench.parts import PARTITION_ROWS, rows_of
 from replitree_bench.run import run_parts
+from replitree_bench.table.parts import PARTITION_ROWS, rows_of
 
 pytestmark = pytest.mark.system
 

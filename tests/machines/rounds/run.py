@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from replitree_bench.report import quantile
+from replitree_bench.kit.report import quantile
 from tests.machines.rounds.grounds import GROUNDS
 from tests.machines.rounds.harness import run
 from tests.storage.objects.seaweed import KEYS

@@ -6,7 +6,7 @@ Keys::
     clean_s                seconds to mark a replica lost that is `ENTRIES` behind, and to remove the entries
     clean_requests         requests to ZooKeeper for that
     recovery_s             seconds from the start of the lost replica's process until both show the same rows
-    fetch_…, copy_s        see `replitree_bench.copying`
+    fetch_…, copy_s        see `replitree_bench.table.copying`
 
 The first three run the protocol's procedures against the ZooKeeper, without replica processes.  The fourth one is a cluster: a
 million rows on two replicas; one is killed, `BLOCKS` blocks of 1,000 rows make the log outrun it, three million rows are
@@ -31,7 +31,7 @@ from replitree.protocol.membership.table import NOT_LOST, TableOutcome, create_t
 from replitree.protocol.state.start import CaughtUp, catch_up
 from replitree.protocol.upkeep.clean_log import Cleaned, Keep, clean_log
 from replitree.replica.perform.runner import Performer
-from replitree_bench.report import Measured
+from replitree_bench.kit.report import Measured
 
 ENTRIES = 100_000
 KEEP = Keep(100, 1000)

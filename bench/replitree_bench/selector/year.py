@@ -11,7 +11,7 @@ bytes and rows.  What is in the rows does not matter, only how many bytes they a
 Both selectors get the same streams, slots and speed, and are asked equally often.  Absent on purpose: replicas, the log, reads,
 removed rows, and everything that could make two runs differ.
 
-``python -m replitree_bench.selector [--svg FILE]`` prints the comparison and draws it.
+``python -m replitree_bench.selector.year [--svg FILE]`` prints the comparison and draws it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 from replitree.protocol.core.parts import Part, inserted_part, merged_part
 from replitree.protocol.propose.select_merges import MIB, Choice, MergeCandidate, SelectorSettings, select_merges
-from replitree_bench.selector_clickhouse import select_as_clickhouse
-from replitree_bench.svg import Chart, draw
+from replitree_bench.kit.svg import Chart, draw
+from replitree_bench.selector.clickhouse import select_as_clickhouse
 
 Selector = Callable[[Sequence[MergeCandidate], Sequence[int]], Sequence[Choice]]
 """Takes the candidates and the sizes in bytes of the merges under way."""
@@ -551,7 +551,7 @@ def _report(found: Comparison) -> str:
 
 def main() -> None:
     """Print the comparison, and draw it if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m replitree_bench.selector", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m replitree_bench.selector.year", description=main.__doc__)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file")
     parser.add_argument("--seed", type=int, default=1, help="of the year's stream")
     parser.add_argument("--days", type=int, default=365, help="length of the year")

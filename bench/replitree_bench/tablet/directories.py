@@ -47,9 +47,9 @@ from replitree.tablet.members.folders import make_group, members_of, read_group
 from replitree.tablet.members.frames import bytes_of
 from replitree.tablet.members.group import BlobGroups, MemberThread
 from replitree.tablet.members.member import Admission, BlobMember, Rules, Standing, Streams
-from replitree_bench.clients import run_clients
-from replitree_bench.report import Measured, Report, medians, quantile
-from replitree_bench.tablet_loops import SmallWrites, synced_loops
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Measured, Report, medians, quantile
+from replitree_bench.tablet.loops import SmallWrites, synced_loops
 
 COMMAND = bytes(1024)
 COMMANDS = 50_000

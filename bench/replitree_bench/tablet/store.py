@@ -40,9 +40,9 @@ from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members.asking import open_members
 from replitree.tablet.members.group import BlobGroups, MemberPool
 from replitree.tablet.members.store import BlobStore, make_blob_store
-from replitree_bench.clients import run_clients
-from replitree_bench.report import Measured, Report, medians, quantile
-from replitree_bench.tablet import COMMAND, GROUP, Counting
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Measured, Report, medians, quantile
+from replitree_bench.tablet.directories import COMMAND, GROUP, Counting
 
 PUT_DOLLARS, GET_DOLLARS = 5.0, 0.4
 """For a million requests of S3 Standard in us-east-1, as listed: PUT and LIST, GET."""

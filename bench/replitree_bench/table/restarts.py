@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from replitree.client.read.snapshot import SnapshotBody
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplitreeError
-from replitree_bench.longlife import is_marked_lost
-from replitree_bench.systems import EQUAL_S_MAX, REPLICAS, SCHEMA, make_rows
+from replitree_bench.kit.systems import EQUAL_S_MAX, REPLICAS, SCHEMA, make_rows
+from replitree_bench.table.longlife import is_marked_lost
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from replitree.client import LocalCluster, Table
-    from replitree_bench.clickhouse import ClickHouse
+    from replitree_bench.kit.clickhouse import ClickHouse
 
 SETTINGS: dict[str, object] = {
     "min_replicated_logs_to_keep": 10,

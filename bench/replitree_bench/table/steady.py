@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 from replitree.errors import CorruptPart, ReplitreeError
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.parts.manifest import read_manifest
-from replitree_bench.report import Measured, quantile
-from replitree_bench.systems import BLOCK_ROWS, REPLICAS, SCHEMA, make_rows
+from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.systems import BLOCK_ROWS, REPLICAS, SCHEMA, make_rows
 
 if TYPE_CHECKING:
     from replitree.client import LocalCluster, Table

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from replitree.coordination.embedded import ask
 from replitree.errors import ReplitreeError
-from replitree_bench.report import Measured
+from replitree_bench.kit.report import Measured
 
 if TYPE_CHECKING:
     import pyarrow as pa

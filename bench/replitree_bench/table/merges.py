@@ -5,12 +5,12 @@ Keys::
     rows_per_s             8 parts of 500,000 rows and 5 columns into one, synced; rows of the sources per second
     peak_mb                most memory of the process that does it, interpreter and libraries included, in 2**20 bytes
     write_amplification    bytes written per byte inserted over a simulated year; the peer is ClickHouse's selector on the
-                           same stream, computed by its formula (see `replitree_bench.selector`, which has the other keys)
+                           same stream, computed by its formula (see `replitree_bench.selector.year`, which has the other keys)
 
 Every merge has a process of its own that does nothing else, as memory that was once taken is not told apart later.  Its time is
 taken inside, from the first look at the sources until the result is synced.
 
-``python -m replitree_bench.merges FOLDER`` is that process: it merges the parts in ``FOLDER/source-N`` and prints JSON.
+``python -m replitree_bench.table.merges FOLDER`` is that process: it merges the parts in ``FOLDER/source-N`` and prints JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.errors import ReplitreeError
-from replitree_bench.report import Measured, medians
+from replitree_bench.kit.report import Measured, medians
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ def _rows(seed: int, rows: int) -> pa.Table:
 
 
 def _merge_in_a_process(folder: Path) -> Measured:
-    command = [sys.executable, "-m", "replitree_bench.merges", str(folder)]
+    command = [sys.executable, "-m", "replitree_bench.table.merges", str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise ReplitreeError(f"a merge failed: {ran.stderr.strip()[-500:]}")

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from replitree_bench.clients import run_clients
-from replitree_bench.report import Measured, quantile
-from replitree_bench.systems import System
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.systems import System
 
 S = TypeVar("S")
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 from replitree.client import Connection, Table
 from replitree.protocol.state.read import READ_LEVELS
-from replitree_bench.report import Measured, quantile
-from replitree_bench.systems import SCHEMA, make_rows
+from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.systems import SCHEMA, make_rows
 
 READS = 300
 """Reads at each level in one round, at rest and busy."""

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from replitree_bench.clients import run_clients
-from replitree_bench.report import Measured, quantile
-from replitree_bench.systems import System
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.systems import System
 
 INSERTS = 100
 CLIENTS_MANY = 50

@@ -15,7 +15,7 @@ from replitree.errors import ReplitreeError
 
 if TYPE_CHECKING:
     from replitree.client import Connection, InsertResult, Table
-    from replitree_bench.clickhouse import ClickHouse
+    from replitree_bench.kit.clickhouse import ClickHouse
 
 REPLICAS = 2
 BLOCK_ROWS = 100

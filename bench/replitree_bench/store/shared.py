@@ -30,7 +30,7 @@ from replitree.storage.disk.store import PartStore
 from replitree.storage.files.folder_walk import bytes_below
 from replitree.storage.objects import open_store
 from replitree.storage.shares.shares import ShareObjects
-from replitree_bench.report import Measured, Report, medians, quantile
+from replitree_bench.kit.report import Measured, Report, medians, quantile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from replitree.errors import ReplitreeError
-from replitree_bench.read import LONGEST_MONTH, QUERIES, Query, compare
-from replitree_bench.report import Measured
-from replitree_bench.systems import DAY, SCHEMA
+from replitree_bench.kit.report import Measured
+from replitree_bench.kit.systems import DAY, SCHEMA
+from replitree_bench.table.read import LONGEST_MONTH, QUERIES, Query, compare
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.errors import ReplitreeError
-from replitree_bench.report import Measured
-from replitree_bench.systems import System
+from replitree_bench.kit.report import Measured
+from replitree_bench.kit.systems import System
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

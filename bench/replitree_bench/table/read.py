@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from replitree_bench.report import Measured
-from replitree_bench.systems import DAY, SCHEMA, make_rows
+from replitree_bench.kit.report import Measured
+from replitree_bench.kit.systems import DAY, SCHEMA, make_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

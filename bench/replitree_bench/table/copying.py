@@ -26,10 +26,10 @@ import pyarrow as pa
 from replitree.storage.files.durable import sync_folder
 from replitree.storage.files.folder_walk import bytes_below
 from replitree.storage.schema.definition import define_table
-from replitree_bench.longlife import BLOCKS, wait_lost
-from replitree_bench.report import Measured
-from replitree_bench.restarts import OurRestarts
-from replitree_bench.systems import SCHEMA, make_rows
+from replitree_bench.kit.report import Measured
+from replitree_bench.kit.systems import SCHEMA, make_rows
+from replitree_bench.table.longlife import BLOCKS, wait_lost
+from replitree_bench.table.restarts import OurRestarts
 
 if TYPE_CHECKING:
     from replitree.client import LocalCluster
@@ -72,7 +72,7 @@ def measure_copy(
     Parameters
     ----------
     cluster
-        Of two replicas, with `replitree_bench.restarts.SETTINGS`.
+        Of two replicas, with `replitree_bench.table.restarts.SETTINGS`.
     place
         A folder on the disk of the replicas, for the copy.
     number

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from replitree.client.transport.stored import Through
 from replitree.errors import ReplitreeError
-from replitree_bench.report import Measured
-from replitree_bench.systems import SCHEMA
+from replitree_bench.kit.report import Measured
+from replitree_bench.kit.systems import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
