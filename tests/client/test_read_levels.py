@@ -11,7 +11,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.insert.insert import Written
-from replitree.client.read.read_request import ReadRequest
+from replitree.client.read.read_options import ReadOptions
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import SharedTree
@@ -141,41 +141,42 @@ def test_as_of_is_what_it_was_and_says_when_that_is_gone(
 )
 def test_what_can_not_be_asked_for_is_refused(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(BadInput, match=what):
-        ReadRequest(**wrong)
+        ReadOptions(**wrong)
 
 
 def test_a_request_says_what_was_seen_and_written() -> None:
     written = Written()
-    assert ReadRequest().query(written) == "min_index=0"
-    assert ReadRequest("sequential").query(written) == "level=sequential&min_index=0&seen=0"
+    assert ReadOptions().query(written) == "min_index=0"
+    assert ReadOptions("sequential").query(written) == "level=sequential&min_index=0&seen=0"
     written.add(4)
     written.add_mutation(6)
-    assert ReadRequest("linearizable").query(written) == "level=linearizable&min_index=7&seen=0"
+    assert ReadOptions("linearizable").query(written) == "level=linearizable&min_index=7&seen=0"
     written.saw(12)
     written.saw(9)
-    assert ReadRequest("sequential").query(written) == "level=sequential&min_index=7&seen=12"
-    assert ReadRequest("sequential", min_index=-1).query(written) == "level=sequential&min_index=7&seen=12"
-    assert ReadRequest("sequential", min_index=20).query(written) == "level=sequential&min_index=21&seen=12"
-    assert ReadRequest().query(written) == "min_index=5&mutated=6"
-    assert ReadRequest(as_of=3, lease_s=5).query(written) == "as_of=3&lease_s=5"
+    assert ReadOptions("sequential").query(written) == "level=sequential&min_index=7&seen=12"
+    assert ReadOptions("sequential", min_index=-1).query(written) == "level=sequential&min_index=7&seen=12"
+    assert ReadOptions("sequential", min_index=20).query(written) == "level=sequential&min_index=21&seen=12"
+    assert ReadOptions().query(written) == "min_index=5&mutated=6"
+    assert ReadOptions(as_of=3, lease_s=5).query(written) == "as_of=3&lease_s=5"
 
 
 def test_a_request_has_the_condition_unless_it_is_long() -> None:
     written = Written()
     where = "p = 'a&b' and k > 1"
     assert (
-        ReadRequest(where=where).query(written, 3)
+        ReadOptions(where=where).query(written, 3)
         == "min_index=0&where=p%20%3D%20%27a%26b%27%20and%20k%20%3E%201&columns=3"
     )
-    assert ReadRequest(where=f"k in ({'1, ' * 1_000}2)").query(written, 3) == "min_index=0"
+    assert ReadOptions(where=f"k in ({'1, ' * 1_000}2)").query(written, 3) == "min_index=0"
+    assert ReadOptions(where=where, final=True).query(written, 3) == "min_index=0"
 
 
 def test_a_strict_request_waits_for_the_end_of_a_quorum() -> None:
     written = Written()
     written.add(4, settled=9)
     written.add(5, settled=7)
-    assert ReadRequest("sequential").query(written) == "level=sequential&min_index=10&seen=0"
-    assert ReadRequest().query(written) == "min_index=6"
+    assert ReadOptions("sequential").query(written) == "level=sequential&min_index=10&seen=0"
+    assert ReadOptions().query(written) == "min_index=6"
 
 
 # --- histories ---------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from replitree.client.insert.slices import is_stream
 from replitree.client.insert.upload import Overwrite
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
-from replitree.client.read.read_request import ANSWER_S, ReadRequest, TimeIsUp
+from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame
@@ -340,26 +340,27 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        request = ReadRequest(level, min_index, as_of, lease_s, timeout_s, where)
+        return self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, lease_s=lease_s))
+
+    def _snapshot(self, options: ReadOptions) -> Snapshot:
         columns = self._definition.schema_version
-        query = request.query(self._written, columns)
-        route = f"/v1/tables/{quote(self.name)}/snapshot?{query}"
-        replica, body, asked_at = self._ask(request, route)
+        route = f"/v1/tables/{quote(self.name)}/snapshot?{options.query(self._written, columns)}"
+        replica, body, asked_at = self._ask(options, route)
         if body.unread:
             body = self._completed(body, replica)
-        if as_of is None:
+        if options.as_of is None:
             self._written.saw(body.index)
         lease = None
         if body.lease:
-            handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or lease_s or LEASE_S)
+            handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or options.lease_s or LEASE_S)
             lease = hold(handle, self._http, asked_at)
         addresses = [known.address for known in self._router.replicas()]
         definition = self._known(body.newest_version)
-        if where is not None and definition.schema_version != columns:
+        if options.needed is not None and definition.schema_version != columns:
             # Another thread has read newer columns meanwhile, in which the condition may mean something else.
             if lease is not None:
                 lease.release()
-            return self.snapshot(min_index, level=level, as_of=as_of, lease_s=lease_s, timeout_s=timeout_s)
+            return self._snapshot(replace(options, where=None))
         stored = self._stored_parts()
         source = PartCache(
             self._http, self.name, addresses, stored=stored, owner=replica.address, others=self._addresses
@@ -397,18 +398,18 @@ class Table(TableChanges):
             known = self._stored = stored_parts(self._definition)
         return known
 
-    def _ask(self, request: ReadRequest, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
+    def _ask(self, options: ReadOptions, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
         """Ask one replica after the other for a snapshot; also return when it was asked for (monotonic seconds)."""
 
         def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
             asked_at = time.monotonic()
             path = f"{route}&lacking=1&wait_s={wait_s:.3f}"
             body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(SnapshotBody).check()
-            request.check(body)
+            options.check(body)
             return replica, body, asked_at
 
         try:
-            return self._router.ask(request.in_time(ask), timeout_s=request.timeout_s + ANSWER_S)
+            return self._router.ask(options.in_time(ask), timeout_s=options.timeout_s + ANSWER_S)
         except TimeIsUp as over:
             raise over.error from over
 
@@ -448,14 +449,14 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        needed = None if final else where  # of a final read, rows of other parts decide which row is left
+        options = ReadOptions(level, min_index, as_of, timeout_s, where, final)
         try:
-            snapshot = self.snapshot(min_index, level=level, as_of=as_of, where=needed, timeout_s=timeout_s)
+            snapshot = self._snapshot(options)
             return snapshot.to_arrow(columns, where, final=final)
         except SnapshotExpired:
             if as_of is not None:
                 raise
-        with self.snapshot(min_index, level=level, lease_s=LEASE_S, where=needed, timeout_s=timeout_s) as held:
+        with self._snapshot(replace(options, lease_s=LEASE_S)) as held:
             return held.to_arrow(columns, where, final=final)
 
     def batches(
@@ -473,10 +474,7 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        needed = None if final else where
-        with self.snapshot(
-            min_index, level=level, as_of=as_of, lease_s=LEASE_S, where=needed, timeout_s=timeout_s
-        ) as snapshot:
+        with self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, final, LEASE_S)) as snapshot:
             yield from snapshot.batches(columns, where, final=final)
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
@@ -520,10 +518,7 @@ class Table(TableChanges):
         """
         if as_of is None:
             frames().include_written(self, spark)
-        needed = None if final else where
-        snapshot = self.snapshot(
-            min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, where=needed, timeout_s=timeout_s
-        )
+        snapshot = self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, final, FRAME_LEASE_S))
         if snapshot.lease is not None:
             keep_for_frame(snapshot.lease, self._http)
         return snapshot.to_df(spark, columns, where, final=final, through=through)

@@ -20,7 +20,7 @@ from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.change.delete_final import final_delete
 from replitree.client.change.storing import TableStorage
-from replitree.client.read.read_request import check_condition
+from replitree.client.read.read_options import check_condition
 from replitree.client.transport.frames import frames
 from replitree.errors import BadInput, ReplicaUnavailable
 

@@ -1,4 +1,4 @@
-"""What a read asks a replica for: its level, what must be included, how long the parts are kept.
+"""The options of a read: its level, what must be included, how long the parts are kept, and the query that asks a replica.
 
 One client never goes backwards: what it has seen and written is asked for at every level, whichever replica answers
 (`replitree.client.insert.insert.Written`).  The levels are those of `replitree.protocol.state.read`.
@@ -56,8 +56,8 @@ class TimeIsUp(ReplitreeError):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """What a read asks for.
+class ReadOptions:
+    """Which snapshot a read wants, and which of its parts.
 
     Parameters
     ----------
@@ -68,38 +68,33 @@ class ReadRequest:
         written, -1: nothing.  At a strict level what it has written and seen always is.
     as_of
         Exactly what the log has below this index.
-    lease_s
-        How long the replica keeps the parts after each renewal, in seconds; None: no lease.
     timeout_s
         When to give up, in seconds.
     where
-        A condition that the reader applies to the rows: a replica may leave out parts in which no row can match.
+        A condition that the reader applies to the rows.
+    final
+        The table's policy is applied before the condition.
+    lease_s
+        How long the replica keeps the parts after each renewal, in seconds; None: no lease.
 
     Raises
     ------
     BadInput
-        These contradict each other, or a number is out of range.
+        These contradict each other, a level is unknown, or a number is out of range.
     """
 
     level: ReadLevel | None = None
     min_index: int | None = None
     as_of: int | None = None
-    lease_s: float | None = None
     timeout_s: float = 30.0
     where: str | None = None
+    final: bool = False
+    lease_s: float | None = None
 
     def __post_init__(self) -> None:
         """Check it."""
         if self.level is not None and self.level not in READ_LEVELS:
             raise BadInput(f"level {self.level!r} is unknown: use {', '.join(READ_LEVELS)}")
-        for name, index in (("as_of", self.as_of), ("min_index", self.min_index)):
-            if index is not None and (isinstance(index, bool) or not hasattr(index, "__index__")):
-                raise BadInput(
-                    f"{name} is an index of the table's log, a whole number such as Snapshot.index or InsertResult.index,"
-                    f" not {index!r}; a time can't be given"
-                )
-        if self.where is not None:
-            check_condition(self.where)
         if self.as_of is not None and (self.min_index is not None or self.level is not None):
             other = "min_index" if self.min_index is not None else "level"
             raise BadInput(f"as_of says exactly what is included: give it or {other}, not both")
@@ -115,8 +110,13 @@ class ReadRequest:
         """Whether the read stands at one position of the log."""
         return self.level in ("sequential", "linearizable")
 
+    @property
+    def needed(self) -> str | None:
+        """The condition by which a replica may leave out parts."""
+        return None if self.final else self.where  # of a final read, rows of other parts decide which row is left
+
     def query(self, written: Written, columns: int = 0) -> str:
-        """Return the request as the query of a URL, but for the time that the replica may wait.
+        """Return the options as the query of a URL, but for the time that the replica may wait.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class ReadRequest:
         query = query.removesuffix("&mutated=-1")
         if self.lease_s is not None:
             query += f"&lease_s={self.lease_s:g}"
-        where = quote(self.where or "", safe="")
+        where = quote(self.needed or "", safe="")
         return f"{query}&where={where}&columns={columns}" if 0 < len(where) <= WHERE_CHARACTERS_MAX else query
 
     def _included(self, written: Written) -> int:
