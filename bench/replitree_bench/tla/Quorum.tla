@@ -1,5 +1,5 @@
 ---- MODULE Quorum ----
-\* Quorum inserts and reads that need everything committed, as in published/replitree_published/packed/quorum.py, with at most one read.
+\* Quorum inserts and reads that need everything committed, as in published/replitree_published/packed/models/quorum.py, with at most one read.
 EXTENDS Naturals, FiniteSets
 CONSTANTS Replicas, Records, Needed
 VARIABLES length, failed, open, members, parts, pointer, active, read

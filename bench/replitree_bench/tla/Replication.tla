@@ -1,5 +1,5 @@
 ---- MODULE Replication ----
-\* Inserts and merges, as in published/replitree_published/packed/replication.py: an entry is the set of what it merges, empty for an insert.
+\* Inserts and merges, as in published/replitree_published/packed/models/replication.py: an entry is the set of what it merges, empty for an insert.
 EXTENDS Naturals, Sequences
 CONSTANTS Replicas, Records, Nobody
 VARIABLES log, parts, pointer, leader

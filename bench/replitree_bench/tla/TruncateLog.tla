@@ -1,5 +1,5 @@
 ---- MODULE TruncateLog ----
-\* Log cleaning, as in published/replitree_published/packed/truncate_log.py.
+\* Log cleaning, as in published/replitree_published/packed/models/truncate_log.py.
 EXTENDS Naturals
 CONSTANTS Replicas, Records
 VARIABLES length, gone, pointer, active, lost

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from replitree_published.bridge.mapping import Mapping
 from replitree_published.bridge.outline import Outline, Standing, outline_of
-from replitree_published.packed import truncate_log_mended as model
-from replitree_published.packed.truncate_log_mended import MendedCleaningLimits
+from replitree_published.packed.models import truncate_log_mended as model
+from replitree_published.packed.models.truncate_log_mended import MendedCleaningLimits
 
 WIDE_ENOUGH = (1 << model.WIDE) - 1
 

@@ -22,7 +22,7 @@ from replitree_published.bridge.explored import wrong_step
 from replitree_published.bridge.mapping import Follower, NoState
 from replitree_published.bridge.pieces import ABSENT, Holding, Pieces, bits
 from replitree_published.bridge.replication import REPLICATION, Shared
-from replitree_published.packed.replication_log import DROP, PART, QueueLimits
+from replitree_published.packed.models.replication_log import DROP, PART, QueueLimits
 
 PIECES_MAX = 120
 """How much of a life may count at once: what somebody has, or has still to execute."""

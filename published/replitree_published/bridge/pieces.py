@@ -27,7 +27,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree.protocol.state.registration import content_of, is_broken
 from replitree_published.bridge.mapping import NoState
-from replitree_published.packed.replication_log import DROP, LOSE, PART
+from replitree_published.packed.models.replication_log import DROP, LOSE, PART
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -33,9 +33,9 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.counted import decode_quorum
 from replitree_published.bridge.mapping import Answers, Mapping, NoState
-from replitree_published.packed import quorum_queues as model
 from replitree_published.packed.bits import put
-from replitree_published.packed.quorum_queues import RECORDS_MAX, QuorumQueueLimits
+from replitree_published.packed.models import quorum_queues as model
+from replitree_published.packed.models.quorum_queues import RECORDS_MAX, QuorumQueueLimits
 from replitree_verify.process.reading import Shown, ShowRows
 from replitree_verify.world.disk import requests_in
 from replitree_verify.world.history import Log

@@ -17,9 +17,9 @@ from replitree.errors import BadInput
 from replitree.protocol.core.layout import Replica, Table
 from replitree_published.bridge.mapping import Mapping
 from replitree_published.bridge.pieces import Holding, Pieces
-from replitree_published.packed import replication_log as log_of
-from replitree_published.packed import replication_queues as model
-from replitree_published.packed.replication_log import QueueLimits
+from replitree_published.packed.models import replication_log as log_of
+from replitree_published.packed.models import replication_queues as model
+from replitree_published.packed.models.replication_log import QueueLimits
 from replitree_verify.world.history import Log
 
 RECORDS = 12

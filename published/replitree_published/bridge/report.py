@@ -26,7 +26,7 @@ from replitree_published.bridge.replay import replay_table
 from replitree_published.bridge.replication import REPLICATION
 from replitree_published.bridge.simulated import follow_seed
 from replitree_published.bridge.traces import read_traces
-from replitree_published.packed.quorum_queues import RECORDS_MAX
+from replitree_published.packed.models.quorum_queues import RECORDS_MAX
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.traces.trace import trace_of

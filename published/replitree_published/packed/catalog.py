@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replitree_published.packed import (
+from replitree_published.packed.model import PackedModel
+from replitree_published.packed.models import (
     quorum,
     quorum_mended,
     quorum_partitions,
@@ -14,7 +15,6 @@ from replitree_published.packed import (
     truncate_log,
     truncate_log_mended,
 )
-from replitree_published.packed.model import PackedModel
 
 PACKED: dict[str, PackedModel] = {
     model.name: model

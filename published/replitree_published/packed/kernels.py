@@ -14,7 +14,7 @@ from replitree_published.packed.bits import sorted_blocks
 from replitree_published.packed.model import Limits
 
 if TYPE_CHECKING:  # those of every other model have the same shape
-    from replitree_published.packed.truncate_log import broken, seen, successors
+    from replitree_published.packed.models.truncate_log import broken, seen, successors
 
 MIX = -7046029254386353131
 """Odd, and without a pattern: 2**64 divided by the golden ratio, as a signed number."""

@@ -20,7 +20,7 @@ from replitree_published.bridge.mapping import Follower, NoState
 from replitree_published.bridge.pieces import ABSENT, Holding
 from replitree_published.bridge.replication import RECORDS, REPLICATION, Shared, shared_of
 from replitree_published.bridge.report import bridge_model, why_not_followed
-from replitree_published.packed.replication_log import DROP, LOSE, PART
+from replitree_published.packed.models.replication_log import DROP, LOSE, PART
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.lost import ASKING
 from replitree_verify.mutations.stages import with_others

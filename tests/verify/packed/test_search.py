@@ -7,12 +7,13 @@ from itertools import permutations
 import pytest
 
 from replitree.errors import BadInput
-from replitree_published.packed import quorum, report
+from replitree_published.packed import report
 from replitree_published.packed.bits import WORD, get, put, sorted_blocks
 from replitree_published.packed.catalog import PACKED
 from replitree_published.packed.compiling import can_compile
 from replitree_published.packed.fair import unfair_end
 from replitree_published.packed.model import PackedModel
+from replitree_published.packed.models import quorum
 from replitree_published.packed.plain import search_plainly
 from replitree_published.packed.report import Told, explore_packed
 from tests.verify.packed import pins

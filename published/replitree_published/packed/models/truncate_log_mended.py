@@ -4,7 +4,7 @@ Who cleans looks first; the commit that removes checks that no replica has come 
 At any time a replica that is away may be given up or dropped, as long as another one is good.  A replica that was lost comes
 back active and lost, takes over a pointer, copies, and is good at the end only; the log is kept for it while it is there.
 
-This is what `replitree_verify.bridge` holds our procedures to.  So it leaves open what they decide: whom they give up
+This is what `replitree_published.bridge` holds our procedures to.  So it leaves open what they decide: whom they give up
 and when, how much of what nobody needs they remove, and who appends (also one that is away or lost and does not know
 it: its request was on its way).  A pointer that says nothing (of who is lost and has not taken over another one) is 0.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from replitree_published.packed.bits import get, ones, put
 from replitree_published.packed.model import Invariant, PackedModel, PackedMutant, Words, label, numbers
-from replitree_published.packed.replication import (
+from replitree_published.packed.models.replication import (
     BLOCK,
     LEADS,
     LOW,

@@ -1,6 +1,6 @@
 """Quorum inserts as queues execute them: any number open at once, counted in any order; reads stand at a position of the line.
 
-`replitree_verify.bridge` holds our procedures to this.  An insert is open until so many replicas count that have it, or
+`replitree_published.bridge` holds our procedures to this.  An insert is open until so many replicas count that have it, or
 somebody gives it up; one without a quorum is settled by itself.  Whoever has it may count, once.  A replica gets it at
 any time, also when it has failed, and then drops it.  A client hears that it is in the table when it is settled, and
 that it failed when it has.

@@ -1,6 +1,6 @@
 """Replication as queues execute it: entries in any order, merges and drops by anybody, replicas and parts that are lost.
 
-`replitree_verify.bridge` holds our procedures to this.  So it leaves open what they decide: what is merged, mutated (a
+`replitree_published.bridge` holds our procedures to this.  So it leaves open what they decide: what is merged, mutated (a
 merge of one part) or dropped, as long as the log has it at its end; who is lost and when.  Nobody has the result of a
 merge at once.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from replitree_published.packed.bits import highest, ones
 from replitree_published.packed.model import Invariant, PackedModel, PackedMutant, Words, label, numbers
-from replitree_published.packed.replication_log import (
+from replitree_published.packed.models.replication_log import (
     BLOCK,
     DROP,
     LEFT,
