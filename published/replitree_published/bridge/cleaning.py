@@ -1,4 +1,4 @@
-"""The mapping onto log cleaning, recovery, joining and dropping: `packed.truncate_log_mended`.
+"""The mapping onto log cleaning, recovery, joining and dropping: `packed.models.truncate_log_mended`.
 
 A replica that is active and not lost serves.  One that is half-built has taken over a pointer, and that counts as long as the
 log has what is above it.  What the cleaner has seen and wants is in its memory and not in coordination.  Its commit proves

@@ -1,4 +1,4 @@
-"""The mapping onto quorum inserts and reads, `packed.quorum_queues`: any number open at once, and what clients were told.
+"""The mapping onto quorum inserts and reads, `packed.models.quorum_queues`: any number open at once, what clients were told.
 
 A replica has an insert when every part of it is registered there, or covered by one that is; its writer has it from the commit
 on, because its files are staged.  Who counts for it stands in its node while it is open, and in the entry that settles it.  A

@@ -1,4 +1,4 @@
-"""The mapping onto replication in queues, `packed.replication_queues`: merges, mutations, drops, lost parts and lost replicas.
+"""The mapping onto replication in `packed.models.replication_queues`: merges, mutations, drops, lost parts, lost replicas.
 
 Which entries there are, and what each replica has and has executed, is in `pieces`.  Pulling changes nothing here: what was
 not pulled was not executed.  Nor do settled quorums, changes of columns and another parent of the log, merges that come too
