@@ -92,7 +92,7 @@ class Undecided:
 LostOutcome: TypeAlias = Declared | NotLost | Undecided
 
 
-class Noted(enum.Enum):
+class NoteOutcome(enum.Enum):
     """How a replica's change of its own registration ended.
 
     After `UNKNOWN` the change may still take place at any moment, until the replica has a new epoch.
@@ -274,30 +274,30 @@ def _forgotten_results(replica: Replica, part: Part) -> fx.Procedure[tuple[fx.Op
 # --- a part that is broken here ----------------------------------------------------------------------------------------------
 
 
-def note_broken(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[Noted]:
+def note_broken(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[NoteOutcome]:
     """Say that this replica's files of a registered part are broken, and that its disk has no copy.
 
     The caller has searched the disk since the part was found broken.
     """
     node = yield fx.Get(layout.part(replica, part.name))
     if node is None:
-        return Noted.NOT_DONE
+        return NoteOutcome.NOT_DONE
     if has_searched(node.value):
-        return Noted.DONE
+        return NoteOutcome.DONE
     value = broken_value(content_of(node.value), is_searched=True)
     return (yield from _set_part(replica, epoch, part, value, node))
 
 
-def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[Noted]:
+def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[NoteOutcome]:
     """Say that they are whole again, unless nothing says otherwise.
 
     What was made of a part that is lost by now is never whole again: its files have rows that were given up.
     """
     node = yield fx.Get(layout.part(replica, part.name))
     if node is None or not is_broken(node.value):
-        return Noted.DONE
+        return NoteOutcome.DONE
     if (yield from _is_to_be_made_anew(replica, part)):
-        return Noted.NOT_DONE
+        return NoteOutcome.NOT_DONE
     return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
 
 
@@ -344,13 +344,13 @@ def registered_contents(replica: Replica, names: tuple[str, ...]) -> fx.Procedur
     return {name: content_of(node.value) for name, node in zip(names, values.nodes, strict=True) if node is not None}
 
 
-def _set_part(replica: Replica, epoch: fx.Epoch, part: Part, value: bytes, node: fx.Node) -> fx.Procedure[Noted]:
+def _set_part(replica: Replica, epoch: fx.Epoch, part: Part, value: bytes, node: fx.Node) -> fx.Procedure[NoteOutcome]:
     committed = yield fx.Commit(
         fx.Check(layout.host(replica), epoch), fx.Set(layout.part(replica, part.name), value, node.version)
     )
     match committed:
         case fx.Applied():
-            return Noted.DONE
+            return NoteOutcome.DONE
         case fx.Unknown():
-            return Noted.UNKNOWN
-    return Noted.NOT_DONE
+            return NoteOutcome.UNKNOWN
+    return NoteOutcome.NOT_DONE

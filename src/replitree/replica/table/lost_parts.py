@@ -21,7 +21,15 @@ from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.upkeep.lost import Declared, Noted, NotLost, declare_lost, note_broken, note_whole, noted_broken
+from replitree.protocol.upkeep.lost import (
+    Declared,
+    NoteOutcome,
+    NotLost,
+    declare_lost,
+    note_broken,
+    note_whole,
+    noted_broken,
+)
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.metrics import Metrics
@@ -100,11 +108,11 @@ class LostParts:
                 self._broken.add(name)
         return tuple(name for name in due if self._declare(epoch, name))
 
-    def _is_noted(self, noted: Noted) -> bool:
+    def _is_noted(self, noted: NoteOutcome) -> bool:
         """Whether a note was changed; one that may still change is settled by a new epoch, after which all are read again."""
-        if noted is Noted.UNKNOWN:
+        if noted is NoteOutcome.UNKNOWN:
             self._host.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
-        return noted is Noted.DONE
+        return noted is NoteOutcome.DONE
 
     def _due(self, missing: frozenset[str]) -> tuple[str, ...]:
         """Return what has been missing for long enough."""
