@@ -107,7 +107,7 @@ def test_stale_read_is_caught_where_an_insert_is_acknowledged_meanwhile(name: st
 def _waiting_for_ever(*arguments: Any) -> Generator[Any, Any, None]:
     """Wait for the quorum, as `quorum_waiter.await_quorum` does first; and never go on."""
     yield next(quorum_waiter.await_quorum(*arguments))
-    raise AssertionError("somebody went on who was waiting for a quorum")
+    raise AssertionError("a thread that waits for a quorum went on")
 
 
 NO_DIFFERENCE: dict[str, Stage] = {

@@ -23,7 +23,7 @@ Who declares a part lost proves in the commit, for every replica:
   anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
 
 What was made of the part is broken everywhere, too.  So the commit deletes what ``results`` say of everything that reaches over
-it: that content nobody has, and whoever makes it of what is left would throw it away, for ever.  They are read after the
+it: no replica has that content, and one that makes it of what is left would throw it away, for ever.  They are read after the
 registrations: who would add one has registered something, and so is noticed, or kills a mutation of a part that is whole.
 
 What becomes of the entry: `protocol.execute.execute_lost`.
@@ -79,7 +79,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class NotLost:
-    """Somebody has the part, or may have it: `reason` names who, for an operator."""
+    """A replica has the part, or may have it: `reason` names it, for an operator."""
 
     reason: str
 

@@ -1,13 +1,12 @@
-"""Quorums on the running replica: who waits for one, who gives up, and what is asked before an insert begins.
+"""Quorums on the running replica: which inserts wait for one, and what an insert is asked before it begins.
 
-One thread answers those who wait.  It looks whenever this replica has come further in the log, and when somebody's patience is
-over: then it lets the insert fail, and answers by the entry that says so, as for every other.  The puller tells of such an
-entry as soon as it has read it (`replica.perform.look_ahead`).  Any number may wait.  When
+Each insert that waits is at a stage of `replitree.protocol.program.quorum_waiter`, which decides what its clients hear and when
+it is given up.  One thread runs these stages: when this replica has come further in the log, and when the patience of an insert
+is over.  The puller reports what an entry says of an insert as soon as it has read it (`replica.perform.look_ahead`).  When
 coordination does not answer, or the replica is not active, clients hear "outcome unknown": the same insert with the same token
 settles it.
 
-What is answered and when an insert is given up is said by the stages of `replitree.protocol.program.quorum_waiter`: each
-insert that waits is at one of them.  The leader gives up inserts whose writers are gone (`ABANDONED_S`).
+The leader gives up inserts whose writers are gone (`ABANDONED_S`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PATIENCE_S = 10.0
 PATIENCE_S_MAX = 300.0
 
 ABANDONED_S = 2 * PATIENCE_S_MAX
-"""An insert that nobody has joined for so long, by the clock of coordination, has no writer any more."""
+"""An insert that no replica has joined for so long, by the clock of coordination, has no writer any more, in seconds."""
 
 GRACE_S = 5.0
 """How long the end of an insert may take to be pulled after it was given up."""
@@ -195,7 +194,7 @@ class Quorums:
         """
         known = self.replicas.known
         if not wish.is_checked and (known is None or not _can_reach(wish, known)):
-            known = self.replicas.ask()  # nobody is refused by what may be a moment old
+            known = self.replicas.ask()  # the known count may be a moment old: it refuses no insert
             if not _can_reach(wish, known):
                 raise TooFewReplicas(
                     f"table {self._host.definition.name}: a quorum of {_size(wish, known)} was asked for, and of"
