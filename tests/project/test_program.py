@@ -26,7 +26,7 @@ RUN_BESIDE = {
     "parts/sharing.py": 7,
     "table/activation.py": 1,
     "table/cleaner.py": 2,
-    "table/driver.py": 1,
+    "perform/driver.py": 1,
     "table/end_of_log.py": 1,
     "table/leader.py": 3,
     "table/lost_parts.py": 4,

@@ -1,6 +1,7 @@
 """The program of a replica: its threads, as stages that string the procedures together.
 
-A replica runs these stages with a driver (`replitree.replica.table.driver`); the explorer and the simulator run the same ones.
+A replica runs these stages with its driver (`replitree.replica.perform.driver`).
+The explorer and the simulator run the same stages.
 
 Imports: every room of the protocol.
 

@@ -46,9 +46,9 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
-from replitree.replica.table.driver import Driver
 from replitree.replica.table.recovery import Recovery, no_source
 from replitree.replica.table.workers import Puller
 from replitree.storage.disk.store import PartStore

@@ -34,9 +34,9 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
-from replitree.replica.table.driver import Driver
 
 IDLE_S_MIN = 0.5
 """Time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""

@@ -23,9 +23,9 @@ from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
-from replitree.replica.table.driver import Driver
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
 from replitree.replica.uploads.uploads import Uploads

@@ -50,6 +50,7 @@ from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
@@ -57,7 +58,6 @@ from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
-from replitree.replica.table.driver import Driver
 from replitree.replica.table.end_of_log import EndOfLog
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts

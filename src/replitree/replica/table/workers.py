@@ -44,11 +44,11 @@ from replitree.replica.kit.evidence import Evidence, Hindrance
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
 from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
-from replitree.replica.table.driver import Driver
 
 POLL_S = 10.0
 """The log's tail is looked at this often even if no watch fires."""
