@@ -161,7 +161,7 @@ class Asker:
     def performer(self) -> Any:
         return self
 
-    def run(self, procedure: Any) -> Any:
+    def look_up(self, procedure: Any) -> Any:
         self.questions += 1
         self.asked.set()
         assert self.gate.wait(60)
@@ -216,6 +216,6 @@ def test_a_session_that_keeps_changing_is_an_error(asker: Asker) -> None:
         next(sessions) if isinstance(effect, fx.CurrentSession) else asker.coordination.perform(effect)
     )
     assert run(end_of_log(asker.replica.table), perform) is None
-    asker.run = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]
+    asker.look_up = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]
     with pytest.raises(CoordinationUnavailable, match="3 times the answer was lost, or the session has changed"):
         asyncio.run(EndOfLog(asker).ask(10))

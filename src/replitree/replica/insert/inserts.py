@@ -288,7 +288,7 @@ class Inserts:
         node = host.performer.perform(fx.Get(path))
         if node is None:
             return None
-        found = host.performer.run(find_insert(host.replica.table, decode_block(node.value, path)))
+        found = host.performer.look_up(find_insert(host.replica.table, decode_block(node.value, path)))
         if found is not None and quorum_of(found.entry):
             return self._earlier_with_quorum(found, token or block)
         return fx.Duplicate(None if found is None else found.index)
@@ -297,7 +297,7 @@ class Inserts:
         """Return what is known of an earlier insert with a quorum."""
         table = self._host.replica.table
         is_open = self._host.performer.perform(fx.Get(layout.quorum_status(table, found.entry.insert))) is not None
-        end = self._host.performer.run(find_end(table, found.index))
+        end = self._host.performer.look_up(find_end(table, found.index))
         if is_open and end is None:
             raise OutcomeUnknown("its quorum is still open; ask again with the same token", token)
         if end is not None and isinstance(end.verdict, FailEntry):

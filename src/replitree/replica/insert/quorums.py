@@ -162,7 +162,7 @@ class Quorums:
         self._stopping = stopping
         self._answer = answer
         self._run_stage = run_stage
-        self.replicas = LiveReplicas(lambda: host.performer.run(count_replicas(host.replica.table)))
+        self.replicas = LiveReplicas(lambda: host.performer.look_up(count_replicas(host.replica.table)))
         self._waiting: list[_PendingQuorum] = []
         self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
         self._lock = threading.Lock()

@@ -394,7 +394,7 @@ class Commands:
             return known
         table = self._host.replica.table
         self._host.performer.perform(fx.Sync(layout.blocks(table)))
-        found = self._host.performer.run(find_command(table, command))
+        found = self._host.performer.look_up(find_command(table, command))
         if isinstance(found, Forgotten):
             raise _forgotten(command)
         return None if found is None else found.index

@@ -20,6 +20,10 @@ from replitree.wire.identity import probe_owner
 
 T = TypeVar("T")
 
+_READS = (
+    fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Sync, fx.CurrentEpoch, fx.CurrentSession,
+)  # fmt: skip
+
 
 class Wrap(Protocol):
     """Makes of a procedure what is run instead, with the same value."""
@@ -115,6 +119,18 @@ class Performer:
     def run_plain(self, procedure: fx.Procedure[T]) -> T:
         """Run a procedure as it is.  Raises as `run`."""
         return self._run(procedure, self.perform)
+
+    def look_up(self, procedure: fx.Procedure[T]) -> T:
+        """Run a procedure that changes nothing, and return its value.  Raises as `run`.
+
+        It needs no stage: no other thread and no other replica can tell that it ran.  A commit of checks alone changes nothing.
+        """
+        return self._run(procedure, self._look)
+
+    def _look(self, effect: fx.Effect) -> Any:
+        checks = isinstance(effect, fx.Commit) and all(isinstance(each, fx.Check) for each in effect.operations)
+        assert checks or isinstance(effect, _READS), f"{effect} is not only a look"
+        return self.perform(effect)
 
     def _run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any]) -> T:
         refused: list[fx.Check] = []

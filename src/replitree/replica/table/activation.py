@@ -225,7 +225,7 @@ class Activation:
         names = host.store.unexpected(part.name for part in loaded.held)
         for first in range(0, len(names), READ_BATCH):
             with host.store.expecting() as expect:
-                expect(host.performer.run(registered_contents(host.replica, names[first : first + READ_BATCH])))
+                expect(host.performer.look_up(registered_contents(host.replica, names[first : first + READ_BATCH])))
 
     # --- errors ---------------------------------------------------------------------------------------------------------
 

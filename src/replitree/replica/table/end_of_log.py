@@ -80,7 +80,7 @@ class EndOfLog:
     def _ask(self) -> LogIndex:
         host = self._host
         for _ in range(ATTEMPTS_MAX):
-            end = host.performer.run(end_of_log(host.replica.table))
+            end = host.performer.look_up(end_of_log(host.replica.table))
             if end is not None:
                 return end
         raise CoordinationUnavailable(

@@ -270,7 +270,7 @@ class Leader:
         table = host.replica.table
         if self._leaving is not None:
             pointer, names = self._leaving
-            need = host.performer.run(lowest_need(table))
+            need = host.performer.look_up(lowest_need(table))
             if need is None or need.lowest < pointer:
                 return 0
             cleaned = host.performer.run(clean_results(host.replica, epoch, names, need.added))

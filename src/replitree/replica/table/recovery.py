@@ -98,7 +98,7 @@ class Recovery:
         host = self._host
         if host.is_recovering():
             return  # another try
-        if host.performer.run(choose_source(host.replica)) is None:
+        if host.performer.look_up(choose_source(host.replica)) is None:
             raise Unavailable(no_source(host.replica))
         self._begun, self._source, self._fetched = time.monotonic(), "", 0
         self._pause, self._said = RETRY_S_MIN, ""
