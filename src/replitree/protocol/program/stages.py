@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol.core.effects import Epoch, LogIndex
+from replitree.protocol.core.effects import Effect, Epoch, LogIndex
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.insert.quorum import QuorumEnded
@@ -54,55 +54,61 @@ Stage: TypeAlias = Generator[Any, Any, Then | None]
 """A running stage; None at its end: the thread ends."""
 
 
+class MemoryEffect(Effect):
+    """Base of what a stage asks of the memory of its process."""
+
+    __slots__ = ()
+
+
 # --- activation -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Quieten:
+class Quieten(MemoryEffect):
     """Forget the trouble: an activation begins, which deals with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitReplica:
+class AwaitReplica(MemoryEffect):
     """Wait until no process holds the replica: the ephemeral node at `is_active` is gone."""
 
     is_active: str
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitSource:
+class AwaitSource(MemoryEffect):
     """Wait until another replica is good, or this one was declared good."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitIdle:
+class AwaitIdle(MemoryEffect):
     """Wait until no entry is being executed: what ran under an earlier epoch has been given back."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(MemoryEffect):
     """Begin anew, with an empty memory: the replica does not belong to the table any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(MemoryEffect):
     """The object store is the table's, and this is the replica's incarnation."""
 
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentSharer:
+class CurrentSharer(MemoryEffect):
     """Outcome: the `Sharer` that this process is."""
 
 
 @dataclass(frozen=True, slots=True)
-class BeginLoad:
+class BeginLoad(MemoryEffect):
     """The loading of the replica's state begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(MemoryEffect):
     """Take the state as coordination has it, unless parts were shown or hidden since `BeginLoad`.
 
     Outcome: the names of the registered parts that must be fetched again; None: the state was not taken.
@@ -112,24 +118,24 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(MemoryEffect):
     """These parts, (name, content hash) of each, must be fetched again, besides those that lack already."""
 
     parts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(MemoryEffect):
     """Be active, unless there was trouble meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitTrouble:
+class AwaitTrouble(MemoryEffect):
     """Wait until the process must activate again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(MemoryEffect):
     """The process ends.
 
     Attributes
@@ -145,19 +151,19 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(MemoryEffect):
     """The entry at `index` seems to be gone: the process must activate again, and find out where it stands."""
 
     index: LogIndex
 
 
 @dataclass(frozen=True, slots=True)
-class AskReload:
+class AskReload(MemoryEffect):
     """Let the puller load pointer and queue before its next pull."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportTrouble:
+class ReportTrouble(MemoryEffect):
     """Be read-only until the process has activated again."""
 
 
@@ -165,7 +171,7 @@ class ReportTrouble:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitPull:
+class AwaitPull(MemoryEffect):
     """Wait, while active, for the next log entry, or for a request to reload.  Outcome: `PullTurn`.
 
     Attributes
@@ -186,7 +192,7 @@ class PullTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeIn:
+class TakeIn(MemoryEffect):
     """Take what a pull read: the place after it, and the entries, also those that do not apply."""
 
     place: Place
@@ -197,7 +203,7 @@ class TakeIn:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitWork:
+class AwaitWork(MemoryEffect):
     """Wait, while active, for entries of one lane that can be executed; they are running then.  Outcome: `WorkTurn`.
 
     Attributes
@@ -222,7 +228,7 @@ class WorkTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class GiveBack(MemoryEffect):
     """A batch does not run any more: executed entries leave the queue, postponed ones wait."""
 
     batch: tuple[LogIndex, ...]
@@ -234,12 +240,12 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitStrays:
+class AwaitStrays(MemoryEffect):
     """Wait, while active, for a registered part that another one covers.  Outcome: the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitElection:
+class AwaitElection(MemoryEffect):
     """Wait until there is something to do about the election: to stand, to look again, or (not active) to resign `path`.
 
     Outcome: `ElectionTurn`.
@@ -257,7 +263,7 @@ class ElectionTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(MemoryEffect):
     """From now on the process believes that it leads, or that it does not."""
 
     leads: bool
@@ -267,7 +273,7 @@ class Elected:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitDecided:
+class AwaitDecided(MemoryEffect):
     """Wait for the end of the insert at `index`, but not longer than its client has patience.  Outcome: `QuorumTurn`.
 
     `is_given_up`: the replica has given it up, and waits for no more than the entry that says what became of it.
@@ -297,7 +303,7 @@ class QuorumTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitOpen:
+class AwaitOpen(MemoryEffect):
     """Wait, while active, until inserts are open where the replica stands in the log.  Outcome: `OpenTurn`."""
 
 
@@ -308,35 +314,6 @@ class OpenTurn:
     epoch: Epoch
     opened: tuple[LogIndex, ...]
 
-
-MemoryEffect: TypeAlias = (
-    Quieten
-    | AwaitReplica
-    | AwaitSource
-    | AwaitIdle
-    | Forget
-    | Opened
-    | CurrentSharer
-    | BeginLoad
-    | TakeOver
-    | Lack
-    | Serve
-    | AwaitTrouble
-    | Stop
-    | Missed
-    | AskReload
-    | ReportTrouble
-    | AwaitPull
-    | TakeIn
-    | AwaitWork
-    | GiveBack
-    | AwaitStrays
-    | AwaitElection
-    | Elected
-    | AwaitDecided
-    | AwaitOpen
-)
-"""What a stage asks of the memory of its process."""
 
 __all__ = [
     "AskReload",

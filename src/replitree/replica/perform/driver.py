@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from replitree.protocol.core.effects import Effect
 from replitree.protocol.program.stages import AwaitPull, AwaitWork, MemoryEffect, Stage, Then
 from replitree.replica.perform.runner import Performer
 
-_MEMORY = get_args(MemoryEffect)
 _NO_STAGES: Mapping[str, Callable[..., Stage]] = {}
 
 
@@ -67,7 +66,7 @@ class Driver:
             return self._performer.run(_rest(running, first, outcome, is_over=is_over), self._perform)
 
     def _perform(self, effect: Any) -> object:
-        if isinstance(effect, _MEMORY):
+        if isinstance(effect, MemoryEffect):
             return self._remember(effect)
         return (self._perform_instead or self._performer.perform)(effect)
 
