@@ -48,7 +48,7 @@ class Collecting:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of some commands: those that every member has taken, and who leads now, if somebody else does."""
+    """The result of some commands: those that every member has taken, and the present leader, if it is another one."""
 
     taken: tuple[Collection, ...]
     overtaken: Overtaken | None = None
@@ -84,7 +84,7 @@ def next_commands(
     channels
         Those with data.
     held
-        Places that somebody needs to stay as they are.
+        Places that a reader or a merge needs to stay as they are.
     """
     number = collecting.log_commands + 1
     log = log_collection(ledger, number)

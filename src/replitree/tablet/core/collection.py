@@ -1,24 +1,25 @@
-"""What may be deleted, and when.
+"""Which blobs may be deleted, and when.
 
-*Log.*  When a snapshot is confirmed, entries go up to the step that was confirmed when the snapshot was formed, not up to
-the snapshot: whoever finds the newest stored entry may still be sent to the snapshot before, and must be able to show that the
-newer one counts.
+*Log.*  When a snapshot is confirmed, the leader deletes entries up to the step that was confirmed when the snapshot was formed,
+not up to the snapshot.  A recovery that finds the newest stored entry may be sent to the previous snapshot, and must be able to
+show that the newer one counts.
 
-*Data.*  Entries say which blobs they created and which nobody needs any more.  A command takes what entries up to a bound have
-said: the blobs that are still needed are kept, by the command that moves the barrier over them.  The bound is never above
+*Data.*  Entries say which blobs they created and which are needed no longer.  A command executes what the entries up to a bound
+say: it keeps the blobs that are still needed, and moves the barrier over the others.  The bound is never above
 
-* the last step that is confirmed: an entry that does not count must not delete anything
-* the last snapshot that a *stored* entry names: a recovery may go back to the one before
-* what somebody holds: a reader, a merge
+* the last confirmed step: an entry that does not count must not delete anything
+* the last snapshot that a *stored* entry names: a recovery may go back to the previous one
+* what a reader or a merge holds
 
-The first barrier of a generation is its own begin.  It takes what earlier generations have left behind, but for what the
-entries that count have created: of these whatever nobody needs any more goes when the bound has passed the entry that says so,
-as ever.  Until then whoever recovers reads the entries before that one again, and what they refer to.
+The first barrier of a generation is its own begin.  It deletes what earlier generations left behind, except the blobs that
+counting entries have created.  Such a blob, once it is needed no longer, goes when the bound has passed the entry that says so.
+Until then a recovery reads the entries before that one again, and the blobs that they refer to.
 
-Not every member takes every command, and who was told to keep a blob may never hear that nobody needs it: the leader that knew
-is gone, and the log, too.  So each command says what the ones before did that have not reached everybody, and after it goes a
-hard one, up to the first blob that is needed: below it nothing is, whatever a member was told to keep.  For that the entries
-that count must name all blobs that are needed: a snapshot says so again of those that are older.
+Not every member takes every command, and a member that was ordered to keep a blob may never get the order to delete it: the
+leader that knew of the blob is gone, and so is the log.  Therefore each command repeats the earlier orders that have not
+reached every member.  After it goes a hard command, up to the first blob that is needed: it deletes every blob below,
+whatever a member was ordered to keep.  For this the counting entries must name all blobs that are needed; a snapshot repeats
+the names of the older ones.
 
 Commands are numbered within their generation; members ignore older ones, and refuse those of deposed leaders.
 """
@@ -104,7 +105,7 @@ def bound_of(ledger: Ledger, held: Sequence[GenStep] = ()) -> GenStep:
     ledger
         What is confirmed, and which snapshot a stored entry names.
     held
-        Places that somebody needs to stay as they are.
+        Places that a reader or a merge needs to stay as they are.
     """
     return min(GenStep(ledger.generation, ledger.confirmed), ledger.snapshot_durable, *held)
 
@@ -122,7 +123,7 @@ def said_again(garbage: Garbage, pending: Sequence[LogEntry]) -> tuple[tuple[Blo
     Returns
     -------
     tuple
-        The blobs that are needed, and those that nobody needs any more although not every member has heard so.
+        The blobs that are needed, and those that are not although some member has not had the order to delete them.
     """
     deltas = [(each.created, each.left) for each in garbage.deltas]
     deltas += [(entry.gc_discovered, entry.gc_left) for entry in pending]

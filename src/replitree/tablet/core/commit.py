@@ -1,21 +1,22 @@
-"""What a leader knows of its entries: which are on their way, which are committed, up to where all are.
+"""What a leader knows of its entries: which are sent, which are committed, and the step up to which all are.
 
-A `Ledger` is a value.  `form` makes the next entry and says what is to be stored; all of it is sent at once, without waiting
-for the entries before.  `stored` and `failed` take what became of it.  So entries are pipelined, and still:
+A `Ledger` is a value.  `form` makes the next entry and returns the blobs to store; the leader sends them at once, without
+waiting for the entries before.  `stored` and `failed` take the results.  So entries are pipelined, under these rules:
 
-* an entry is *committed*, and its client may hear it, when all its own blobs are stored and all that it depends on is committed
-* the log is *confirmed* up to the last step such that it and all before it are committed
-* an entry says which steps it depends on.  By default that is the one before it, so that a hole ends the log; whoever knows
-  that entries commute may name others.  A snapshot that is not total depends on all steps that are not confirmed
-* an entry names the last *confirmed* snapshot, so that whoever reads it may rely on that
-* the first entry that fails ends the ledger: nothing new is formed; what came before it may still be committed, nothing else.
-  Clients of the others must hear "outcome unknown".  No step is ever used twice
+* An entry is *committed*, and its client may be answered, when all its own blobs are stored and every entry that it depends on
+  is committed.
+* The log is *confirmed* up to the last step such that its entry and all entries before it are committed.
+* An entry names the steps that it depends on.  By default that is the step before it, so that a hole ends the log; a leader
+  whose entries commute may name others.  A snapshot that is not total depends on all steps that are not confirmed.
+* An entry names the last *confirmed* snapshot, so that every reader of the entry may rely on it.
+* The first entry that fails ends the ledger: it forms no entry any more.  Entries before the failed one may still be committed,
+  later ones are not.  The clients of the failed and the later entries are answered "outcome unknown".  No step is used twice.
 
-Limits: an entry is formed while fewer than `STEPS_MAX` entries and `BYTES_MAX` bytes are on their way, which is counted, for it
-is asked before each entry.  Whoever commits waits until there is room (`Ledger.has_room`).
+Limits: an entry is formed while fewer than `STEPS_MAX` entries and `BYTES_MAX` bytes are sent and not stored.  The ledger keeps
+both as counters, because it is asked before each entry.  A leader that commits waits until there is room (`Ledger.has_room`).
 
-A ledger and its entries are structs, not dataclasses: they are replaced several times for each commit, and a struct is replaced
-ten times quicker.
+A ledger and its entries are structs, not dataclasses: each commit replaces them several times, and replacing a struct is ten
+times faster.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """From a candidate to a leader.
 
-1. Choose a generation, unless somebody assigned one: above every fence and every entry.
-2. Fence the generations before it in every group that any of them wrote to, references and all: from now on nothing that is not
-   being stored already will be.
+1. Choose a generation above every fence and every entry, unless the caller assigned one.
+2. Fence the earlier generations in every group that any of them wrote to, reference blobs included.  From now on no blob of
+   theirs is stored that is not being stored already.
 3. Recover the log (`recovery`).
-4. Store the zero entry.  Only then may anybody hear anything of this generation.
+4. Store the zero entry.  Before that no client is answered by this generation.
 
-Any step that does not succeed ends the candidate: `NotElected`, with the generation that it stood for.  A later one takes a
-higher generation.  Whoever has a fence at the highest generation is the only one whose entries can be stored; a deposed leader
-may believe otherwise until it tries.
+Any step that does not succeed ends the candidate: `NotElected`, with its generation.  A later candidate takes a higher
+generation.  Only the candidate with a fence at the highest generation can store entries; a deposed leader may believe that it
+leads until it tries to.
 
-Of two candidates with one generation one wins at most, for a fence has an issuer; when there are several groups each may win
-one, and both lose.
+Of two candidates with one generation at most one wins, because a fence has an issuer.  Where there are several groups each
+candidate may win one; then both lose.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Candidate:
     issuer
         Names this attempt; never used twice.
     assigned
-        The generation that somebody gave it, to nobody else; None: it chooses one.
+        The generation that the caller assigned to this candidate alone; None: it chooses one.
     floor
         The generation that overtook an earlier attempt; it chooses a higher one.
     """
@@ -70,7 +70,7 @@ class Won:
 
 @dataclass(frozen=True, slots=True)
 class NotElected:
-    """It does not lead, and nothing will ever be stored of this attempt but a zero entry that nobody saw.
+    """It does not lead, and of this attempt nothing will ever be stored but a zero entry that no client was answered from.
 
     `generation` is the one that it stood for, or None if it came not so far.
     """
@@ -81,7 +81,7 @@ class NotElected:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The log is known, and nobody else can write to it; what is missing is the zero entry of this generation."""
+    """The log is known, and no other candidate can write to it; only the zero entry of this generation is missing."""
 
     generation: Generation
     recovered: RecoveredLog
@@ -127,10 +127,10 @@ def open_generation(channels: Channels, generation: Generation, recovered: Recov
 
 
 def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | NotKnown]:
-    """Return a generation above everything that can be seen; somebody else may choose the same.
+    """Return a generation above every fence and entry that can be seen; another candidate may choose the same.
 
-    Nobody wrote anything whose predecessors were not fenced first.  So fences say all, and the log is looked at only where
-    there is none.
+    Every leader fenced its predecessors before it wrote.  So the fences suffice, and the log is read only where there is
+    none.
     """
     highest = Generation(0)
     for group in channels.groups():

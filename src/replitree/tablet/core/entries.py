@@ -44,7 +44,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, tag=1):
     is_total
         A snapshot that needs no earlier entry, not even one that is lost.
     gc_discovered, gc_left
-        Blobs that it created and that are needed; blobs that nobody needs once it is committed.
+        Blobs that it created and that are needed; blobs that are needed no longer once it is committed.
     body
         What the state machine wrote, when there are no references; never of a snapshot.
     metadata

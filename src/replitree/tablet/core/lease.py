@@ -1,17 +1,17 @@
 """Leases: when a leader may answer reads by itself, and how long its successor waits.
 
-* Every entry that a leader forms says how long its lease is.  A lease begins with the first such entry that is confirmed, so
-  that whoever comes next knows of it.
-* An entry makes the lease last until its duration after the entry was *sent*.  Not after it was heard to be stored: the
+* Every entry that a leader forms carries the duration of its lease.  A lease begins with the first such entry that is
+  confirmed, so that the successor knows of it.
+* An entry extends the lease to its duration after the entry was *sent*, not after the leader heard that it was stored: the
   successor's fence may lie between.
-* Who was elected waits twice the duration that the last entry which counts says, from a moment at which its fence held.  No
-  entry that was sent after the fence is stored, so with perfect clocks one duration is enough; the second one is for clocks
+* An elected leader waits twice the duration that the last counting entry carries, from a moment at which its fence held.  No
+  entry that was sent after the fence is stored, so with perfect clocks one duration is enough; the second one allows for clocks
   of which one runs at half the speed of the other.
-* A leader that lowers the duration gives up at once what is longer, for its successor may read the entry that says so and wait
-  for that long only.  One that releases its lease lowers it to 0.  A duration is never raised.
+* A leader that lowers the duration gives up the longer lease at once, because its successor may read the entry with the lower
+  duration and wait for that long only.  A leader that releases its lease lowers it to 0.  A duration is never raised.
 
-Times are nanoseconds of a clock that is never set and goes on while the machine sleeps (``CLOCK_BOOTTIME``): one that can be
-set back, or stands still meanwhile, would make a lease last longer than it does for others.
+Times are nanoseconds of a clock that is never set and runs while the machine sleeps (``CLOCK_BOOTTIME``): a clock that can be
+set back, or stops during sleep, would make a lease last longer for its leader than for its successor.
 
 (The lease is that of YDB's flat tablet executor.)
 """
@@ -58,7 +58,7 @@ def extended(tenure: Tenure, sent_ns: int) -> Tenure:
 
 
 def may_answer(tenure: Tenure, now_ns: int) -> bool:
-    """Whether a leader may answer a read now without asking anybody."""
+    """Whether a leader may answer a read now without asking a member."""
     return now_ns < tenure.until_ns
 
 
@@ -87,7 +87,7 @@ def duration_of(entry: LogEntry) -> int:
 
 
 def ready_at(accepted: Accepted, fenced_ns: int) -> int:
-    """Return when somebody who was elected may begin to serve.
+    """Return when an elected leader may begin to serve.
 
     Parameters
     ----------

@@ -1,23 +1,24 @@
 """An operator's way out when confirmed entries can't be read any more: to accept that they are lost.
 
-What stays is what counted before the first entry that can't be read: a state that there has been.  What comes after is given
-up, also where it can be read, for it depended on what is lost.  If a snapshot's blobs are gone, or the zero entry of a
-generation, so is everything that rests on it: a snapshot takes what it has replaced with it, for that may be collected on some
-members already, who would not take it again.  (The zero entry of the first generation can be done without.)
+The entries before the first unreadable one stay: a state that the tablet once had.  All later entries are given up, readable
+ones included, because they depend on the lost ones.  If a snapshot's blobs are gone, or the zero entry of a generation, every
+entry that rests on it is given up: the entries that a snapshot replaced may be collected already on some members, which would
+refuse to take them again.  (The log can be read without the zero entry of the first generation.)
 
-1. `assess` reads the whole log as it is, and says what would stay.  It changes nothing but the fence, if it is given one.
-2. With a fence it is looked again: when anything differs from what was agreed on, nothing is done.  What stays is restored.
-3. A record of who accepted what, when and why is stored, in a channel that is never collected (`AUDIT`).
-4. Whoever runs this waits twice the longest lease that anything readable speaks of (`Assessment.lease_ns`), from when the fence
-   held: what stays may have no entry that speaks of it, so no later leader would wait for it.
-5. The zero entry of a new generation fixes what stays, as after every election.  Nothing that was given up counts again, should
-   a disk come back that has it.
+1. `assess` reads the whole log as it is, and says which entries would stay.  It changes nothing but the fence, if it gets one.
+2. With a fence `accept` reads the log again: if anything differs from what the operator agreed to, it does nothing.  Otherwise
+   it restores the entries that stay.
+3. It stores a record of the loss, the operator, the time and the reason, in a channel that is never collected (`AUDIT`).
+4. Its caller waits twice the longest lease that any readable entry carries (`Assessment.lease_ns`), from the moment at which
+   the fence held: the entries that stay may carry no lease, and then no later leader would wait for it.
+5. The zero entry of a new generation fixes which entries stay, as after every election.  An entry that was given up never
+   counts again, even if a disk that has it comes back.
 
-Whoever is interrupted between 3 and 5 has left a record of something that did not take place: its generation was never opened.
+A run that is interrupted between 3 and 5 leaves the record of a loss that did not take place: its generation was never opened.
 
-Whoever runs this sees to it that every member answers the reads but those that are given up (`Quorum.read_min`): one that is
-silent may have what is missing.  A member that is given up is not fenced.  A leader that still reaches it may acknowledge what
-it had sent before; that was given up with the rest, and the record names it.
+The caller makes sure that every member answers the reads, except those that the operator gives up (`Quorum.read_min`): a silent
+member may have the missing entries.  A member that is given up is not fenced.  A leader that still reaches it may acknowledge
+entries that it had sent before; those are given up with the rest, and the record names the member.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     channels
         Whose log, and where it lies.
     fence
-        What the candidate has fenced; None: somebody only looks.
+        What the candidate has fenced; None: the log is only read.
     """
     found, doubtful = list[tuple[BlobId, bytes]](), list[BlobId]()
     begin = first_of(channels.tablet, LOG, NOTHING)
@@ -351,7 +352,7 @@ def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | Not
 
 
 def _compare(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | NotKnown | None]:
-    """Look again, now that nobody writes."""
+    """Read the log again, now that no leader can write."""
     found = yield from assess(channels, fence)
     if not isinstance(found, Assessment):
         return found

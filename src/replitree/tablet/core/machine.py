@@ -20,7 +20,7 @@ class Machine(Protocol[State]):
         """Return the state of a tablet that is new."""
 
     def apply(self, state: State, command: bytes) -> tuple[State, bytes]:
-        """Return the state after a command, and what whoever gave it is told."""
+        """Return the state after a command, and the answer to its client."""
 
     def snapshot(self, state: State) -> bytes:
         """Return a state as bytes."""

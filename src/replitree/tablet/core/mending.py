@@ -1,8 +1,8 @@
-"""What a leader restores when it begins, or a member is back: all that counts, on every member that answers.
+"""Which blobs a leader restores when it begins, or when a member is back: all that count, on every member that answers.
 
-A recovery restores the tail alone.  Members that were away lack more than that, and damage may be anywhere; were it left there,
-the next member that fails could be the last one that has something.  It is done a few blobs at a time, so that commits and
-reads get their turn.
+A recovery restores only the tail.  A member that was away lacks more than that, and any blob may be damaged.  Without the
+restoring, the next member that fails could be the last one with a copy.  The leader restores a few blobs at a time, so that
+commits and reads get their turn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
         for begin in range(0, len(names), BLOBS_AT_ONCE):
             batch = tuple(sorted(names[begin : begin + BLOBS_AT_ONCE]))
             outcome = yield Restore(group, batch, fence)
-            if isinstance(outcome, NotKnown) and outcome.about == first_zero(channels.tablet):  # nobody needs it
+            if isinstance(outcome, NotKnown) and outcome.about == first_zero(channels.tablet):  # not needed
                 outcome = yield Restore(group, batch[1:], fence)
             if not isinstance(outcome, BlobsRestored):
                 doubt: Overtaken | NotKnown = outcome

@@ -1,10 +1,10 @@
-"""Whether somebody still leads: a quorum is asked for its fence.
+"""Whether this leader still leads: it asks a quorum for its fence.
 
-Whoever leads a later generation has fenced this one on a quorum before it was active.  So when the members that answer know of
-no such fence, nobody later was active when the first of them was asked, and whatever was acknowledged before that this leader
-has.  A probe proves it for reads that came before it was sent, and for no others.
+A leader of a later generation has fenced this one on a quorum before it became active.  So when a quorum of members answers
+that it has no such fence, no later leader was active when the first of them was asked, and this leader has every write that was
+acknowledged before that.  A probe proves this for reads that began before the probe was sent, and for no others.
 
-That an entry was stored proves it not: what was sent before a fence may be stored after.
+A stored entry is no proof: an entry that was sent before a fence may be stored after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from replitree.tablet.group.ids import LOG, Generation
 
 @dataclass(frozen=True, slots=True)
 class StillLeads:
-    """Nobody later was active when the probe began."""
+    """No later leader was active when the probe began."""
 
 
 Probed: TypeAlias = StillLeads | Overtaken | NotKnown

@@ -1,16 +1,17 @@
 """Which entries of the log count: what a candidate finds out when its fence holds.
 
-1. Find the latest entry.  It says which snapshot was confirmed, and how far its own generation was.
-2. Read what is between the snapshot and that point: it must be there.  Read what comes after, the *tail*, and restore it.
-3. Walk from the latest generation back to the snapshot's along the zero entries.  Each says what counts of its predecessor;
-   what is not on this way was given up by a later leader, and never counts.
-4. Go through the entries in order.  An entry of the tail counts when its references are there and what it depends on counts.
-   A snapshot takes the place of all before it, and heals what is missing there.
+1. Find the latest entry.  It names the confirmed snapshot, and the confirmed step of its own generation.
+2. Read the entries between the snapshot and that step: they must exist.  Read the later ones, the *tail*, and restore them.
+3. Walk from the latest generation back to the snapshot's along the zero entries.  Each says which entries of its predecessor
+   count.  An entry outside this walk was given up by a later leader, and never counts.
+4. Go through the entries in order.  An entry of the tail counts when its references exist and every entry that it depends on
+   counts.  A snapshot replaces all entries before it, so a missing entry before it does no harm.
 
-What comes out is fixed by the zero entry of the new generation (`zero.zero_of`), which is stored before anybody hears anything.
+The zero entry of the new generation (`zero.zero_of`) fixes the result.  It is stored before any client is answered from it.
 
-A recovery ends with `RecoveredLog`, or with a reason why not: an entry that must be there is not, or that is not known, or
-somebody else is further.  Nothing was changed then but the fence, and copies that were restored: it may be tried again.
+A recovery ends with `RecoveredLog`, or with the reason why it failed: an entry that must exist does not, a member's answer is
+not known, or a later candidate has a higher fence.  A failed recovery has changed the fence and restored some copies, no more;
+it may be repeated.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def recover(channels: Channels, fence: Fence | None) -> Procedure[RecoveredLog |
     channels
         Whose log, and where it lies.
     fence
-        What the candidate has fenced: the generation before its own.  None: somebody only looks, and nothing is restored; while
-        a leader writes, what is found may be in doubt.
+        What the candidate has fenced: the generation before its own.  None: the log is only read, and nothing is restored;
+        while a leader writes, the result may be in doubt.
     """
     latest = yield from find_latest(channels, fence)
     if latest is None:

@@ -1,7 +1,7 @@
-"""The entry that opens a generation fixes what counts of the generations before it, once and for all.
+"""The entry that opens a generation fixes, once and for all, which entries of the generations before it count.
 
-`zero_of` writes down what a recovery accepted; `verdict` reads it.  A step beyond the mask never counts, even if it is found
-complete: it was found wanting once, and later leaders must find the same.
+`zero_of` writes down which entries a recovery accepted; `verdict` reads it.  A step beyond the mask never counts, even if a
+later reader finds it complete: the recovery found it incomplete, and every later leader must decide the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from replitree.tablet.group.ids import NOTHING, GenStep, Step
 
 
 class Verdict(Enum):
-    """What is known of a step before anybody looks for it."""
+    """What the zero entries say of a step, before any member is asked for it."""
 
     PRESENT = "it counts, and must be found"
     IGNORED = "it does not count"

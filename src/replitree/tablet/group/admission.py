@@ -1,23 +1,24 @@
 """Which members of a blob group take part: what a member knows of openings, and the rules that every implementation obeys.
 
-Beside what it holds a member remembers how often the group was opened with it, its *session*, and how often it was with the
-others, as far as it was told.  So it shows when a member has forgotten something: an old copy of a directory was put in its
-place, or an empty one.  Then the others remember a later session than it does itself, and it does not take part, for its "no"
-would prove nothing.  A member that was only away is not suspected: nobody was told that it was there.
+Besides its blobs a member remembers how often the group was opened with it, its *session*, and how often with each of the
+others, as far as it was informed.  This shows when a member has lost blobs because an old copy of a directory, or an empty one,
+was put in its place: the others remember a later session of it than it does.  Such a member does not take part, because its "I
+do not have that blob" would prove nothing.  A member that was only away is not suspected: no other member recorded a session
+with it.
 
-Whoever has opened a group asks its members *as* what they were admitted, an `Admission`:
+A process that has opened a group sends with each request the `Admission` under which it admitted the member:
 
 ======================================  ==================================================================================
 the member is                           and answers
 ======================================  ==================================================================================
 another directory                       `Failed`
-at an earlier session                   `Failed`: it has forgotten something
-at this session                         what it is asked
-at a later session                      `Reopened`: somebody else has opened the group, and may have found that a member has
-                                        forgotten something.  Only the others remember that
+at an earlier session                   `Failed`: it has lost blobs
+at this session                         the request
+at a later session                      `Reopened`: another process has opened the group, and may have found that a member has
+                                        lost blobs.  Only the other members remember that
 ======================================  ==================================================================================
 
-`serve` is a member as a value.  `openings` has what is asked of members, and in which order.
+`serve` is a member as a value.  `openings` has the questions of an opening, and their order.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ def refusal(admission: Admission, incarnation: str, session: int) -> Failed | No
 def admitted(standing: Standing, session: int, stood: Admission | None) -> tuple[Standing, Done | Failed]:
     """Return how a member stands that was told of an opening, and what it says.
 
-    It must stand as it did, or know of this opening already: what was found out since whoever opens the group does not know.
+    Its state must be the one that it reported, or it knows of this opening already: the opening process does not know what
+    happened since.
     """
     if stood is not None and standing.session != session:
         refused = refusal(stood, *_who(standing))

@@ -1,12 +1,13 @@
-"""What a procedure of a tablet may ask of blob groups, and what these may answer.
+"""The requests of a tablet's procedures to blob groups, and the answers.
 
-A *blob group* keeps blobs on several members and hides them.  Guarantees that every group gives:
+A *blob group* keeps blobs on several members and hides the members.  Every group guarantees:
 
-* `Stored` is certain: the blob survives whatever the group promises to survive.  Every other answer to a `Put` is a doubt, also
-  `Overtaken`: the blob may be found later, or never.
-* After `FenceRaised` no blob of the fenced generations, or an earlier one, can begin to be stored.
-* A blob that an answer leaves out was never stored, and is not going to be: whoever answers has raised the fence of the read
-  first.  What can't be proven to be there, or not to be, is `NotKnown`; damaged blobs count as unknown, never as absent.
+* `Stored` is certain: the blob survives every failure that the group promises to survive.  Every other answer to a `Put`, also
+  `Overtaken`, leaves it open: the blob may be found later, or never.
+* After `FenceRaised` the group does not begin to store any blob of the fenced generations, or of earlier ones.
+* A blob that an answer leaves out was never stored and never will be: every member that answers has raised the fence of the
+  read first.  If the group can prove neither presence nor absence it answers `NotKnown`.  Damaged blobs count as unknown, never
+  as absent.
 * A blob that was read with `restore` is stored as if it had been put now.
 
 An effect that can't be performed at all does not return: the interpreter closes the procedure, as a crash would.
@@ -72,7 +73,8 @@ class ReadBarrier:
 class ReadBlobs:
     """Read blobs by id.  Outcome: `Blobs`, `Overtaken`, `NotKnown`.
 
-    With `fence`, whoever answers raises it first; with `restore`, what is found is stored anew where it is missing.
+    With `fence`, a member raises it before it answers; with `restore`, the group stores each blob that it finds on the
+    members that lack it.
     """
 
     group: GroupId
@@ -87,7 +89,8 @@ class Restore:
 
     Outcome: `BlobsRestored`, `Overtaken`, `NotKnown`.
 
-    Whoever answers raises the fence first.  A group of one member is not asked: nobody has what that one lacks.
+    A member raises the fence before it answers.  A group of one member is not asked: no other member has what that one
+    lacks.
     """
 
     group: GroupId
@@ -172,7 +175,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class FencedUpTo:
-    """No quorum has a fence above `generation`.  Not `is_set`: nobody that answered has a fence at all."""
+    """No quorum has a fence above `generation`.  Not `is_set`: no member that answered has a fence at all."""
 
     generation: Generation
     is_set: bool = False

@@ -1,17 +1,19 @@
 """One member of a blob group as a value: the rules that every implementation obeys.
 
-`answer` says what a member that holds `Holdings` answers to a request, and what it holds then.  A member does one request after
-the other, each at once: no blob comes between the look at the fence and the writing.  A member on a disk has written and synced
-whatever it answers for.
+`answer` returns the answer of a member with given `Holdings` to a request, and its holdings afterwards.  A member executes one
+request after the other, each atomically: no blob is written between the check of the fence and the write.  A member on a disk
+answers after it has written and synced.
 
-* A blob is refused when its generation is fenced.  A blob that is there with the same bytes is fine, with others a `Conflict`.
-* A request that carries a fence raises it first.  A higher fence, or an equal one of somebody else, is answered `Overtaken`.
-* A restored blob is let through below the fence of who restores it, and below no other.
-* A collection is refused when its generation is fenced, and ignored when it is older than the last one.
-* What is below a barrier never comes back: it is answered `Swept`, and not written.
-* A blob whose bytes are damaged is listed as damaged until it is restored.
+* A member refuses a blob whose generation is fenced.  A blob that it already has is stored if the
+  bytes are the same, else it is a `Conflict`.
+* A request that carries a fence raises it first.  If the member has a higher fence, or an equal one of another issuer, it
+  answers `Overtaken`.
+* A blob that a candidate restores passes that candidate's own fence, and no other.
+* A member refuses a collection whose generation is fenced, and ignores one that is older than the last.
+* A blob below a barrier never comes back: the member answers `Swept` and writes nothing.
+* A blob with damaged bytes is listed as damaged until it is restored.
 
-(Barriers and flags are those of YDB's distributed storage; that each copy fences itself before it answers a read is what makes
+(Barriers and flags are those of YDB's distributed storage.  Here each copy fences itself before it answers a read; that makes
 its reads proofs.)
 """
 
@@ -245,7 +247,7 @@ def barrier_of(held: Holdings, tablet: TabletId, channel: Channel) -> BarrierIs:
 
 
 def outranks(fence: Fence | None, other: Fence) -> bool:
-    """Whether who has `other` is overtaken by who has set `fence`."""
+    """Whether the candidate that set `fence` outranks the one that set `other`."""
     return fence is not None and (
         fence.generation > other.generation or (fence.generation == other.generation and fence.issuer != other.issuer)
     )

@@ -1,17 +1,18 @@
-"""How a blob group is opened, and what is done when one of its members may have forgotten something.
+"""How a blob group is opened, and what happens when one of its members may have lost blobs.
 
-An opening asks all members three times, at once each time: how they stand; those that nothing speaks against, to remember that
-they take part; and to remember who else does.  It has enough when so many did all that as a fence needs: who is silent for long
-then does not take part, as one that is away.  A member is admitted only as it stood:
-if somebody else has opened the group meanwhile, and too few are left, it begins again.
+An opening asks all members three questions, each of all at once: their state; then, of those that no other contradicts, to
+record that they take part; then to record which others do.  It succeeds when as many members as a fence needs answered all
+three.  A member that is silent for long does not take part.  A member is admitted only in the state that it reported: if
+another process has opened the group since, and too few members are left, the opening begins again.
 
-A member answers as what it was admitted (`admission`), each request anew.  So a directory that was exchanged while the group is
-open is found out by itself, if it does not know the session of the opening, and by the others, if it does: when somebody else
-has opened the group since, one of them answers `Reopened`.  Then all are asked how they stand before anybody goes on:
+A member checks with each request the admission under which it was admitted (`admission`).  So a directory that was exchanged
+while the group is open is detected: by itself, if it does not know the session of the opening; by the others, if it does,
+because then another process has opened the group since, and one of them answers `Reopened`.  In that case the process asks all
+members for their state before it goes on:
 
-* No member that took part has forgotten anything: the request is sent again, as of the later session.
-* One has, or does not say: what it was given since may be gone, and some of that may have been counted already.  The group
-  answers nobody any more; whoever uses it opens it anew, without that member.
+* If no member that took part has lost blobs, it sends the request again under the later session.
+* If one has lost blobs, or does not answer, blobs that were stored on it since may be gone, and some of them may have been
+  counted as stored.  The group refuses every request from now on; the process opens it again, without that member.
 
 Procedures here yield `AskEach`, or, for one member of a group that is open, `AskAdmitted` and `LookAgain`.
 `replitree_verify/openings` explores them.
@@ -46,7 +47,7 @@ LOOKS = 2
 """How often members are asked how they stand before one is said to have forgotten something."""
 
 ATTEMPTS = 3
-"""How often an opening is begun when somebody else opens the group meanwhile."""
+"""How often an opening is begun when another process opens the group meanwhile."""
 
 OPENINGS_MAX = 4
 """How often the group may be opened by others while a request is answered."""
@@ -56,7 +57,7 @@ OPENINGS_MAX = 4
 class AskEach:
     """Ask each member its question (None: nothing), all at once.  Outcome: the answers; None: not asked.
 
-    Who does not answer is `Failed`, and what it was asked may take place later.
+    A member that does not answer is `Failed`; it may execute the request later.
 
     Attributes
     ----------
@@ -93,8 +94,8 @@ class Opening:
     admissions
         For each member that takes part as what; None for those that did not say how they stand.
     forgot
-        Why nobody is answered any more: a member that took part may have forgotten something; None while nothing is known of
-        that.
+        Why the group refuses every request: a member that took part may have lost blobs; None while no such member is
+        known.
     """
 
     session: int
@@ -172,7 +173,7 @@ def _ask_fit(
 
 
 def ask_admitted() -> Procedure[Reply]:
-    """Ask a member of an open group; again as often as somebody has opened the group meanwhile and nobody forgot anything."""
+    """Ask a member of an open group; again as often as another process has opened the group and no member has lost blobs."""
     reply: Reply = yield AskAdmitted()
     return (yield from ask_again(reply))
 
@@ -187,7 +188,7 @@ def ask_again(reply: Reply) -> Procedure[Reply]:
 
 
 def look_again(opening: Opening, incarnations: Sequence[str]) -> Procedure[Opening]:
-    """Ask every member how it stands, for somebody has opened the group; return the opening as it is from now on."""
+    """Ask every member for its state, because another process has opened the group; return the present opening."""
     if opening.forgot is not None:
         return opening
     return (yield from _looked(opening, incarnations))[0]
@@ -218,8 +219,8 @@ def readmit(quorum: Quorum, opening: Opening, incarnations: Sequence[str]) -> Pr
 def _looked(opening: Opening, incarnations: Sequence[str]) -> Procedure[tuple[Opening, tuple[Standing | Failed, ...]]]:
     """Return the opening as the members stand, and how they do; who does not take part is let in by an opening only.
 
-    Whoever is just opening the group may tell one member what another one has not heard yet, so it is looked twice.  It goes on
-    with as many answers as members take part: to wait for one that is away would be in vain.
+    A process that is just opening the group may have informed one member and not yet another, so every member is asked
+    twice.  The procedure goes on with as many answers as members take part: it does not wait for a member that is away.
     """
     doubt, standings = None, tuple[Standing | Failed, ...]()
     for _ in range(LOOKS):
@@ -236,7 +237,7 @@ def _looked(opening: Opening, incarnations: Sequence[str]) -> Procedure[tuple[Op
 def _doubt(opening: Opening, standings: Sequence[Standing | Failed], incarnations: Sequence[str]) -> str | None:
     """Return which member may have forgotten something that takes part.
 
-    It has if it knows less than when it was admitted; else nobody is suspected while nobody has opened the group since.
+    It has if it knows less than when it was admitted; else it is not suspected while no process has opened the group since.
     """
     latest = latest_of(standings)
     for number, reason in enumerate(obstacles_of(standings, incarnations)):

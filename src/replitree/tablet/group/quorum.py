@@ -1,21 +1,21 @@
-"""A blob group out of N members that each keep whole copies.
+"""A blob group of N members, each of which keeps whole copies.
 
-*Write quorum* W: a blob is stored when W members have it.  *Cover* ``N - W + 1``: so many members have, together, every stored
-blob; a read needs the answers of as many, or of more where somebody wants that.  A fence needs a cover as well, and a majority,
-so that of two candidates with one generation one wins.
+*Write quorum* W: a blob is stored when W members have it.  *Cover* ``N - W + 1``: any so many members have, together, every
+stored blob.  A read needs the answers of a cover, or of more where the caller asks for more.  A fence needs a cover and a
+majority, so that of two candidates with one generation only one wins.
 
-What a read knows of a blob, given the members that have it, say no, or are unknown (silent, damaged):
+The verdict of a read on a blob, given how many members have it, deny it, or are unknown (silent, damaged):
 
 ======  ===========  ==========================================================================================
 have    unknown      verdict
 ======  ===========  ==========================================================================================
-≥ 1     any          present; with `restore` it is written until W have it, or the read ends in doubt
-0       < W          absent: it was never stored; and who said no has raised the fence, so it never will be
+≥ 1     any          present; with `restore` it is written until W members have it, or the read ends in doubt
+0       < W          absent: it was never stored, and never will be, because those that deny it have raised the fence
 0       ≥ W          in doubt
 ======  ===========  ==========================================================================================
 
-Two whole copies that differ end the read in doubt.  A procedure here yields `Ask` and nothing else; `over_members` turns a
-procedure that asks groups into one that asks members.
+Two whole copies that differ end the read in doubt.  A procedure here yields only `Ask`; `over_members` turns a procedure that
+asks groups into one that asks members.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Quorum:
     write
         How many must have a blob.
     read_min
-        How many must answer a read, although fewer are a cover: whoever gives something up must have asked all who may have it.
+        How many members must answer a read, although fewer are a cover: before entries are given up, every member that may
+        have them must answer.
     """
 
     group: GroupId

@@ -1,20 +1,21 @@
-"""Making a member of a blob group anew from the others: the old one is lost, has forgotten something, or is not used any more.
+"""Rebuilding a member of a blob group from the others: the old one is lost, has lost blobs, or is not used any more.
 
-In this order, and each step may be repeated, as all of it may:
+The steps, in this order; each of them, and the whole, may be repeated:
 
-1. The new member is made, with an incarnation of its own.  No group's file names it yet, so nobody asks it anything.
-2. The others are told of another session, in which the member took part.  From now on the old one, should it still be there,
-   does not know that session: nobody who opens the group, or has it open, counts on it any more (`openings`).  When all know
-   that, they are told of one session more, so that whoever has looked at them meanwhile looks again.
-3. What the others refuse to take is copied, so that the new member has every fence and every barrier; and every blob that one
-   of them has.
-4. The new member learns of the session, and the group's file names it.  Whoever has the group open lets it in, and mends it.
+1. Make the new member, with an incarnation of its own.  No group file names it yet, so no process sends it a request.
+2. Record on the others another session, in which the member took part.  From now on the old member, if it still exists, does
+   not know that session, and no process that opens the group, or has it open, counts on it (`openings`).  When all others know
+   that session, record one more on them, so that a process that has looked at them meanwhile looks again.
+3. Copy to the new member all that the others refuse, so that it has every fence and every barrier; and every blob that any of
+   them has.
+4. Record the session on the new member, and name it in the group's file.  A process that has the group open admits it, and
+   restores the blobs that it lacks.
 
-What was stored with the old member before step 2 has copies on the others, or on enough of those that must answer here; what is
-stored later has its copies on them.  A blob of which there are only damaged copies may have had its last whole one on the old
-member: then nothing is done, for the new member would say that it was never there.
+A blob that was stored with the old member before step 2 has copies on the others, or on enough of those that must answer here;
+a later one has its copies on them.  If only damaged copies of a blob are left the old member may have had the last whole one.
+Then the procedure does nothing, because the new member would deny that the blob ever existed.
 
-The procedure yields `AskEach` for the members, and the new one after them; and `NameIt`.  `replitree_verify/openings`
+The procedure yields `AskEach` for the members, with the new one after them; and `NameIt`.  `replitree_verify/openings`
 explores it.
 """
 
@@ -49,7 +50,7 @@ from replitree.tablet.group.openings import AskEach
 from replitree.tablet.group.quorum import Quorum, end_of
 
 STEP = 2
-"""The sessions here are even, and those of openings odd: who knows of one is not taken for somebody that knows of the other."""
+"""Sessions here are even, those of openings odd: a member that knows one kind is not mistaken for one that knows the other."""
 
 AHEAD = 1 << 32
 """How far the session that the old member does not know is ahead of all others: no opening that knows less gives it one."""
@@ -171,8 +172,8 @@ def _tell_others(wanted: Replacement) -> Procedure[_CopySources]:
 def _tell_again(wanted: Replacement, others: Sequence[int], session: int) -> Procedure[tuple[int, ...]]:
     """Tell the others of one session more.
 
-    Whoever has the group open may have looked how all stand when some of the others knew of the first one, and nobody who took
-    part: it goes on, with the old member, too.  Now it looks again.
+    A process that has the group open may have asked for the states when some of the others knew of the first session, and
+    no member that took part did: it goes on, with the old member, too.  Now it asks again.
     """
     again = [Admit(session + STEP, Admission(each, session)) for each in wanted.incarnations]
     return (yield from _ask_all(wanted, others, again))
@@ -206,9 +207,9 @@ def _check_enough(wanted: Replacement, others: Sequence[int], reasons: Sequence[
 
 
 def merged(rules: Sequence[Rules], incarnation: str) -> Rules:
-    """Return all that anybody refuses.
+    """Return all that any member refuses.
 
-    Of two who fenced one generation nobody is favoured: either may have won with the old member.
+    Of two candidates that fenced one generation none is preferred: either may have won with the old member.
     """
     fences, barriers = dict[TabletId, Fence](), dict[tuple[TabletId, Channel], Barrier]()
     for each in rules:
@@ -267,7 +268,7 @@ def _commands(tablet: TabletId, channel: Channel, barrier: Barrier) -> Iterator[
 def _all_blobs(
     wanted: Replacement, sources: Sequence[int], stream: tuple[TabletId, Channel], barrier: Barrier
 ) -> Procedure[Blobs]:
-    """Return what anybody has of a channel.
+    """Return the blobs of a channel that any member has.
 
     Raises
     ------

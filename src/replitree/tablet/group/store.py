@@ -1,28 +1,28 @@
-"""A member of a blob group on an object store: the rules of `member`, kept by requests that are at once each, not together.
+"""A member of a blob group on an object store: the rules of `member`, kept by requests that are atomic each, but not together.
 
 ::
 
-    state                     fences and barriers; one object, replaced only as it was read, never deleted
+    state                     fences and barriers; one object, replaced only if unchanged since it was read, never deleted
     one object for each blob  created once
 
-* *Store, then look at the fence.*  A blob counts when its object is there and `state`, read after that, does not forbid it.
-  Who raises a fence replaces `state` first and reads objects after.  So either the reader sees the object or the writer sees
-  the fence.  An object that comes later was never called stored; it may be found, or not.
-* *Read, then look at the barrier.*  A barrier is in `state` before anything below it is deleted.  So whatever a reader missed
-  because it was deleted is below the barrier that it reads last.  What is below a barrier counts as gone, though its object
-  may come back: a late request can create it again where it was deleted.
-* *What was known suffices.*  Fences and barriers never sink, and `state` is replaced only as it was read.  So a change may
-  begin with `state` as it was read before, and who has set a fence need not read that it is set.
-* *A listing after the fence.*  Whoever has raised a fence has all of its reads rest on one listing that was made since.  In a
-  place that is the only one of its group nobody need look at the barrier after that: it is moved by a later leader only, when
-  an entry of that one is there already, so the listing, which goes to the end of the channel, shows a later generation.
-* *Look again when there was no answer.*  An object that is there with our bytes is ours.  A fence is ours if it has our issuer,
-  a collection if it has our order; so repeating either changes nothing.
+* *Store, then read the fence.*  A blob counts when its object exists and `state`, read after that, does not forbid it.  A
+  candidate that raises a fence replaces `state` first and reads objects after.  So either the candidate sees the object or the
+  writer sees the fence.  An object that is created later was never reported as stored; a reader may find it or not.
+* *Read, then read the barrier.*  A barrier is in `state` before any blob below it is deleted.  So a blob that a reader missed
+  because it was deleted is below the barrier that the reader reads last.  A blob below a barrier counts as gone, although its
+  object may come back: a delayed request can create it again after its deletion.
+* *An earlier state suffices.*  Fences and barriers never sink, and `state` is replaced only if unchanged.  So a change may
+  begin with `state` as it was read before, and a candidate that has set a fence need not read that it is set.
+* *A listing after the fence.*  All reads of a candidate that has raised a fence rest on one listing that was made after it.  If
+  the place is the only one of its group, the reader need not read the barrier after that: only a later leader moves it, when an
+  entry of that leader exists already; the listing goes to the end of the channel, so it shows the later generation.
+* *Read again when there was no answer.*  An object with our bytes is ours.  A fence is ours if it has our issuer, a collection
+  if it has our order; so repeating either changes nothing.
 
-`serve` is the procedure; it yields the requests below, and is sent their replies, or None where no answer came: then the
+`serve` is the procedure; it yields the requests below and is sent their replies, or None where no answer came: then the
 request may still take place.  `answer` is a store as a value.
 
-(A relative of SlateDB's fencing: the epoch is looked at after the write, where SlateDB claims a slot for it.)
+(A relative of SlateDB's fencing: here a writer reads the epoch after the write, where SlateDB claims a slot for it.)
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ReplaceState:
 class List:
     """List the blobs from `first` to `last`.  Reply: `Listed`.
 
-    With `since`, a listing that was made for whoever has set this fence, after it was set, will do.
+    With `since`, a listing suffices that was made after this fence was set, for the candidate that set it.
     """
 
     first: BlobId
@@ -222,8 +222,8 @@ def _asked(request: StoreRequest, kind: type[T]) -> Procedure[T | Failed]:
 def _change(rule: Callable[[Holdings], tuple[Holdings, Reply]]) -> Procedure[tuple[Holdings, Reply]]:
     """Replace `state` by what a rule makes of it; return it, and what the rule says.
 
-    What was read before is good enough to begin with.  When there was no answer, or somebody else was faster, the rule looks
-    again: it finds that nothing is left to be done if it was done.
+    What was read before is good enough to begin with.  When there was no answer, or another process was faster, the rule reads
+    again: it finds nothing left to do if the change was made.
     """
     for number in range(CHANGES_MAX):
         state = yield from _asked(ReadState(is_fresh=number > 0), StateIs)
@@ -313,7 +313,7 @@ def _read(request: Look | Scan, *, is_alone: bool) -> Procedure[Reply]:
 
 
 def _shows_all(request: Look | Scan, listed: Listed, names: tuple[BlobId, ...], found: Found) -> bool:
-    """Whether nothing was deleted, after the fence of who asks, that was asked for or listed, or would have been.
+    """Whether no blob that was asked for or listed, or would have been, was deleted after the fence of the reader.
 
     Only a later leader could have asked for it, and not before an entry of its own was stored, which was listed then.
     """

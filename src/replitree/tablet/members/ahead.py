@@ -1,7 +1,7 @@
-"""What is asked of an object store before anybody waits for it: the end of a log, while its fence is raised.
+"""Requests to an object store that start before their answers are needed: the end of a log is read while its fence is raised.
 
-Blobs are never replaced.  So bytes that were read before a fence was raised are those of what a listing after it names; what is
-not among them, or could not be read, is read then.
+Blobs are never replaced.  So the bytes of a blob that was read before a fence was raised are those that a listing after the
+fence names.  A blob that the early read missed, or could not read, is read after the fence.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ahead:
     def blob(self, blob: BlobId) -> Blob | None:
         """Return a blob that was read ahead, or is just being read; None when it has to be read.
 
-        Nobody waits for a read that has no thread yet: all threads of the pool may be those of who asks.
+        A read that has no thread yet is not waited for: the threads of the pool may all belong to the callers that wait.
         """
         with self._beginning:
             coming = self._blobs.get(blob)

@@ -1,11 +1,11 @@
-"""Members of a blob group that are asked for themselves, not as what they were admitted: all at once.
+"""Asking members of a blob group directly, all at once, without an admission.
 
-Each question has a thread, for a member may hang.  Who asks goes on when all have answered; or when enough have answered well,
-and the rest have had `REST_S`, or twice as long as those took; or when nobody has answered for very long.  Who
-has not answered by then is `Failed`, and what it was asked may still take place: for whoever asks it is a member that is away.
-A member that has not answered an earlier question is not asked another one.  So one that hangs has one thread, no more.
+Each question has a thread of its own, because a member may hang.  The asking process goes on when all members have answered; or
+when enough have answered well, and the others have had `REST_S` more, or twice the time of the first ones; or when no member
+has answered for its patience.  A member that has not answered by then is `Failed`: it is treated as away, and may still execute
+the request later.  A member with an open question is not asked another one, so a member that hangs holds one thread, no more.
 
-`performed` runs the procedures that ask so: `replitree.tablet.group.openings` and `replitree.tablet.group.replacing`.
+`performed` runs the procedures that ask in this way: `replitree.tablet.group.openings` and `replitree.tablet.group.replacing`.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class _Answers:
             return dict(self._answers)
 
     def _end_s(self, patience_s: float) -> float:
-        """Return until when the rest are waited for, if nobody answers any more."""
+        """Return when the waiting for the others ends, unless one more of them answers."""
         if self._enough_s is None:
             return self._last_s + patience_s
         return self._begin_s + max(REST_S, 2 * (self._enough_s - self._begin_s))
 
 
 class Asking:
-    """Asks members for themselves, all at once; one alone in the thread of whoever asks, for there is no other to go on with.
+    """Asks members directly, all at once.  It asks a single member in the calling thread: there is no other one to go on with.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class Asking:
         answer: Answer
         try:
             answer = ask(member, question)
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear
+        except Exception as error:  # noqa: BLE001 - the waiting thread must be answered
             answer = Failed(f"asking it failed, which is a bug: {error!r}")
         with self._lock:
             del self._asking[id(member)]

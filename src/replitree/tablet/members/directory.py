@@ -255,7 +255,7 @@ class BlobDirectory:
         try:
             return self._known.stamp == _stamp(self._state_file)
         except OSError:
-            return False  # whoever looks closely says what is wrong
+            return False  # the opening of the directory says what is wrong
 
     def _state(self) -> DirectoryState:
         """Return what the directory at the path knows: read from the state file, unless it is the one that is known."""
@@ -273,7 +273,7 @@ class BlobDirectory:
             stamp = _stamp(self._state_file)
             state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
             if not is_unchanged and (known is None or (stamp, state) != known[:2]):
-                sync_names(self._folder)  # whoever wrote it may not have come to that
+                sync_names(self._folder)  # its writer may have crashed before that
         if known is not None and known.state.incarnation != state.incarnation:
             self._segments.forget()
         self._known = _CachedState(stamp, state, state.holdings())

@@ -1,17 +1,17 @@
-"""How blobs lie in a segment: frame after frame, each with its id and checksums.
+"""The format of blobs in a segment: one frame after another, each with its id and checksums.
 
 ::
 
     "RTBF"  blob id (20 bytes)  payload bytes (4)  XXH3-64 of these (8)  payload  XXH3-64 of header and payload (8)
 
-A frame that can't be read is one of three things, which must not be confused:
+A frame that can't be read is in one of three states, which must not be confused:
 
-* *torn*: the segment ends within it, or from somewhere within it there are only zeros to the segment's end.  It was never
-  synced, so nobody was told that it is stored; it may be cut off
-* *damaged*: its header is whole.  The blob was here and can't be read
-* *in doubt*: neither.  Whatever blobs were here, nobody can tell
+* *torn*: the segment ends within it, or from some place within it only zeros follow up to the segment's end.  It was never
+  synced, so it was never acknowledged, and may be cut off
+* *damaged*: its header is whole.  The blob was stored here and can't be read
+* *in doubt*: neither.  No reader can tell which blobs were here
 
-Damage by a disk leaves neither a shorter file nor zeros up to its end, for a frame ends with a checksum.
+Damage by a disk leaves neither a shorter file nor zeros up to its end, because a frame ends with a checksum.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The replies to one question to the members of a blob group, and the members that are asked last.
 
-Who is alone with its question to a group asks only as many members as it needs; the others, the *spares*, are asked as soon as
-it has heard that those are done, or one of them is not, or they take longer than usual.  So a lone commit does not wait for its
-own third copy on the same disk, and a slow member is asked last.  What is acknowledged is what it always was: enough members
-are done.
+While a question is the only one to its group, it goes only to as many members as it needs.  The others, the *spares*, are asked
+as soon as the first ones are done, or one of them has failed, or they take longer than usual.
+So a lone commit does not wait for its own third copy on the same disk, and a slow member is asked last.  The rule of
+acknowledgement is unchanged: enough members are done.
 
-A read is told when so many answers are whole as it wants: they prove what it says.  The others are still worth a short wait,
-for with them more is restored.  An answer with damage proves less, so all are waited for then.
+A read is answered when it has as many whole answers as it needs, because those prove their result.  It waits a short time for
+the others, because with them more is restored.  An answer with damage proves less, so a read that gets one waits for all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Gathering:
     wanted
         How many must have answered well before it is worth going on.
     usual
-        Who learns how long they took.
+        Records how long they took.
     members
         How many there are.
 
@@ -89,7 +89,7 @@ class Gathering:
         self._asking_spares = threading.RLock()
 
     def keep(self, asks_spares: Callable[[], None]) -> None:
-        """Take what asks the spares; before anybody else is asked."""
+        """Take the function that asks the spares, before any member is asked."""
         self._asks_spares = asks_spares
 
     def ask_spares(self) -> None:
@@ -132,7 +132,7 @@ class Gathering:
 
     @property
     def quiet_s(self) -> float:
-        """How long nobody has answered, in seconds."""
+        """The time since the last answer, in seconds."""
         return time.monotonic() - self._last_s
 
     def wait(self, patience_s: float) -> bool:

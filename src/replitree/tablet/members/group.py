@@ -1,12 +1,11 @@
-"""Blob groups as they run: each member has a thread, or several, and what waits for a thread is written together.
+"""Blob groups in a process: each member has a thread, or several, and requests that wait for a thread are written together.
 
-A group performs `Ask` (`replitree.tablet.group.quorum`): it sends every member its request, and waits for the answers;
-so it runs any procedure of a tablet.  Blobs that wait for the same member go to it as one request, so that the disk is
-waited for once.
+A group performs `Ask` (`replitree.tablet.group.quorum`): it sends every member its request, and waits for the answers; so it
+runs any procedure of a tablet.  Blobs that wait for the same member go to it as one request, so that they wait for one sync.
 
-Whoever asks is answered as soon as enough members are done, or when all have answered, or when nobody has for `patience_s`.  A
-read that has enough whole answers waits for the rest for a short time only, so that a member that hangs holds up nobody for
-long; for one that has hung for a while already, nobody waits.  What a member did not answer for may still take place.
+A question is answered as soon as enough members are done, or when all have answered, or when none has for `patience_s`.  A read
+that has enough whole answers waits for the others for a short time only, so that a member that hangs delays no one for long; it
+does not wait at all for a member that has hung for a while.  A member may execute later a request that it has not answered.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ BACKLOG_BYTES = 64 << 20
 """Bytes that wait for a member; what comes then is not sent to it, until it has caught up."""
 
 PATIENCE_S = 5.0
-"""How long a silent member is waited for, in seconds, where nobody says otherwise."""
+"""How long a silent member is waited for, in seconds, unless the caller says otherwise."""
 
 READ_PATIENCE = 6
 """So many times longer a read is waited for, until enough members have answered: a log may be long."""
@@ -54,7 +53,7 @@ POOL_REQUESTS = 32
 """Requests that are on their way to a member that does several at once."""
 
 Heard: TypeAlias = Callable[[Reply], None]
-"""Takes a reply, in the thread of whoever answers."""
+"""Takes a reply, in the member's thread."""
 
 
 class _QueuedRequest(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ class _QueuedRequest(msgspec.Struct, frozen=True):
 
 
 class Answering(Protocol):
-    """Whoever answers requests: a member, however it takes part."""
+    """A member that answers requests, in whatever way it takes part."""
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so; `Failed` when that is not possible."""
@@ -80,7 +79,7 @@ class AskedMember(Protocol):
         """How it does."""
 
     def ask(self, request: Request, heard: Heard) -> None:
-        """Send a request; `heard` is called once, in the thread of whoever answers."""
+        """Send a request; `heard` is called once, in the member's thread."""
 
     def close(self, patience_s: float = PATIENCE_S) -> bool:
         """Let what was asked be answered, then end; return whether it has: who is silent for so long, in seconds, is left."""
@@ -92,7 +91,7 @@ class MemberThread:
     Parameters
     ----------
     member
-        Who answers.
+        The member that answers.
     obstacle
         Why it must not take part, or None.
     """
@@ -125,7 +124,7 @@ class MemberThread:
         """Let what was asked be answered, then end the thread; return whether it has ended.
 
         A member that fails is asked nothing more, and one that has kept a request for `patience_s` seconds is not waited for:
-        its thread ends when it answers.  Nobody was told that anything was done which was not.
+        its thread ends when it answers.  No client was told that something was done which was not.
         """
         self._is_closing = True
         self._queue.put(None)
@@ -182,7 +181,7 @@ class MemberPool:
     Parameters
     ----------
     member
-        Who answers, in several threads.
+        The member that answers, in several threads.
     obstacle
         Why it must not take part, or None.
     at_once
@@ -214,7 +213,7 @@ def _reply_of(member: Answering, obstacle: str | None, request: Request, health:
     reply: Reply
     try:
         reply = member.answer(request) if obstacle is None else Failed(obstacle)
-    except Exception as error:  # noqa: BLE001 - whoever waits must hear
+    except Exception as error:  # noqa: BLE001 - the waiting thread must be answered
         reply = Failed(f"asking it failed, which is a bug: {error!r}")
     health.heard(sent, request, reply)
     return reply
@@ -305,7 +304,7 @@ class BlobGroups:
         gathering.wait_for_rest(max(short_s, 2 * took_s) - max(took_s, self._hanging_s(ask, gathering)))
 
     def _is_hopeless(self, ask: Ask, gathering: Gathering) -> bool:
-        """Whether nobody has answered for so long that nobody will; a long log takes long until the first ones have read it."""
+        """Whether the members have been silent for longer than the patience; a read of a long log gets more of it."""
         has_cover = gathering.heard >= self._quorums[ask.group].read
         is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
         silent_s = gathering.quiet_s
@@ -314,7 +313,7 @@ class BlobGroups:
         return silent_s >= self._patience_s * (READ_PATIENCE if is_read and not has_cover else 1)
 
     def _hanging_s(self, ask: Ask, gathering: Gathering) -> float:
-        """Return how long every member that has not answered has been silent, whoever asked it, in seconds."""
+        """Return how long every member that has not answered has been silent, to any caller, in seconds."""
         members = zip(self._members[ask.group], ask.requests, gathering.replies, strict=True)
         silent = [member.health.silent_s for member, request, reply in members if request is not None and reply is None]
         return min(silent, default=0.0)

@@ -1,4 +1,4 @@
-"""How a member does, as far as whoever asks it can tell."""
+"""The state of a member, as far as the process that uses it can tell."""
 
 from __future__ import annotations
 

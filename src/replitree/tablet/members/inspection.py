@@ -49,7 +49,7 @@ class Looked:
     asking
         What asks them.
     is_alone
-        Whether it is one member of a group, and nobody asks the others.
+        Whether it is one member of a group, and the others are not asked.
     """
 
     quorum: Quorum

@@ -1,16 +1,17 @@
-"""The lock of a blob directory: held during each request, and it tells who changed the directory last.
+"""The lock of a blob directory: it is held during each request, and names the process that last changed the directory.
 
 ::
 
-    <directory>/lock    16 bytes: the mark of whoever changed the directory last, or FAILED
+    <directory>/lock    16 bytes: the mark of the process that last changed the directory, or FAILED
 
-Whoever changes anything writes its own mark first, under the lock.  So who finds its own mark knows that nothing has changed
-since, and need not read again what others may have written.  Another file in the lock's place, as when a copy of the directory
-was put there, counts as a change, whatever it says; so does a lock that was never marked.  The lock that was held the last time
-stays open; whether it is still the one at its path is looked at when the directory is read (`DirectoryLock.look`).
+A process writes its own mark, under the lock, before it changes anything.  So a process that finds its own mark knows that
+nothing has changed since, and need not read again what others may have written.  Another file in the lock's place, as when a
+copy of the directory was put there, counts as a change, whatever it contains; so does a lock without a mark.  The process keeps
+the last held lock open; when it reads the directory it checks that the lock is still the one at its path
+(`DirectoryLock.look`).
 
-Who could not sync what it wrote marks the lock as `FAILED`, and no process uses the directory any more: what it shows may
-differ from what is on the disk.
+A process that could not sync its writes marks the lock as `FAILED`, and no process uses the directory any more: a read may show
+bytes that are not on the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ assert len(FAILED) == MARK_BYTES
 
 
 class Descriptor:
-    """A file that is open, and closed when nobody has it any more.
+    """An open file, closed when the last reference to it is gone.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ class DirectoryLock:
         self._given_up = why
 
     def mark_failed(self) -> None:
-        """Let nobody use the directory any more, as far as the disk still takes that.  Only while the lock is held."""
+        """Forbid every process to use the directory, if the disk still takes that write.  Only while the lock is held."""
         assert self._file is not None
         with suppress(OSError):
             os.pwrite(self._file.number, FAILED, 0)

@@ -108,7 +108,7 @@ class Losses:
         BadInput
             How long leases were can't be told, and was not said.
         NotLeader
-            Somebody else was faster.
+            Another candidate was faster.
         Unavailable
             Too few members answer, or what can be read has changed since: look again.
         """
@@ -143,7 +143,7 @@ def _waited_ns(agreed: Assessment, lease_s: float | None) -> int:
     wait_s = longest_wait_s(agreed, lease_s)
     if wait_s is None:
         raise BadInput(
-            "no entry of the last leader can be read, so nobody knows how long it answers reads by itself: say --lease SECONDS,"
+            "no entry of the last leader can be read, so the duration of its lease is not known: say --lease SECONDS,"
             " the longest lease that a leader of this tablet was given, or --lease 0 if none was"
         )
     return round(wait_s * 1e9)

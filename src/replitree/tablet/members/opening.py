@@ -1,7 +1,7 @@
-"""A blob group that is open: its members as they were admitted, and the locks around what `tablet.group.openings` decides.
+"""An open blob group: its members as they were admitted, and the locks around the decisions of `tablet.group.openings`.
 
-Members are asked by several threads.  When one of them is told that somebody has opened the group since, it looks again how
-all members stand, one thread at a time; the others go on with what is on its way.
+Several threads ask the members.  When a member answers that another process has opened the group since, one thread asks all
+members for their state; the other threads go on with the requests that they have sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AdmittedMember:
     member
         Which.
     look_again
-        Called when somebody has opened the group since; tells whether the request may be sent again.
+        Called when another process has opened the group since; returns whether the request may be sent again.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class AdmittedMember:
 
 
 class OpenMembers:
-    """Members of a group that is open, and who asks them.
+    """The members of an open group, and the threads that ask them.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class OpenMembers:
 
     @property
     def forgot(self) -> str | None:
-        """Why nobody is answered any more; None: nobody is known to have forgotten anything."""
+        """Why the group refuses every request; None: no member is known to have lost blobs."""
         return self._opening.forgot
 
     @property
@@ -159,7 +159,7 @@ class OpenMembers:
             return old
 
     def _look_again(self) -> bool:
-        """Ask every member how it stands, for somebody has opened the group; tell whether one may go on."""
+        """Ask every member for its state, because another process has opened the group; return whether to go on."""
         with self._lock:
             self._take(self._performed(look_again(self._opening, self._incarnations)))
             return self.forgot is None

@@ -126,7 +126,7 @@ class RemoteMember:
         return reply
 
     def close(self) -> None:
-        """Close the connection for good, at once: whoever waits for an answer hears that it does not come."""
+        """Close the connection for good, at once: a thread that waits for an answer is told that it does not come."""
         self._is_closed = True
         if self._turn.acquire(blocking=False):
             try:
@@ -146,7 +146,7 @@ class RemoteMember:
         question = question.plain if isinstance(question, FramedWrite) else question
         with self._turn:
             answered = self._answered(question, admission)
-        if self._is_closed:  # meanwhile, and nobody else closes what it has opened since
+        if self._is_closed:  # meanwhile: only this thread can close the connection that it has opened since
             self.close()
         if isinstance(answered, Failed):
             return answered

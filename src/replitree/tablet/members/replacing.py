@@ -1,6 +1,7 @@
-"""`replitree tablet replace`: a member of a blob group is made anew from the others, as `tablet.group.replacing` says.
+"""`replitree tablet replace`: rebuild a member of a blob group from the others, by the procedure `tablet.group.replacing`.
 
-The new member's place is made first, or taken if it was begun before; nobody else replaces members of the group meanwhile.
+The command first makes the new member's place, or takes one that an earlier run began.  A lock excludes other replacements of
+members of the group.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> R
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let nobody else replace members of the same group."""
+    """Exclude other replacements of members of the same group."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -89,7 +90,7 @@ def _alone(folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise BadInput(f"a member of the group in {folder} is being replaced by somebody else: wait for that") from None
+        raise BadInput(f"a member of the group in {folder} is being replaced already: wait for that") from None
     finally:
         os.close(descriptor)
 

@@ -111,7 +111,7 @@ class Segments:
         self._is_current = False
 
     def are_as_they_were(self) -> bool:
-        """Whether nobody has said that something has changed, and what is appended to looks as it was left."""
+        """Whether no process has reported a change, and the open segment has the size that this process left."""
         if not self._is_current:
             return False
         for path, file in self._open.items():
@@ -180,7 +180,7 @@ class Segments:
         self._is_current = True
 
     def _is_lost(self, blob: BlobId) -> bool:
-        """Whether a blob is not here any more, and nothing is here of which nobody can tell what it was."""
+        """Whether a blob is not here, and no unreadable segment may have held it."""
         return blob not in self._places and not any(first <= blob <= last for first, last in self.doubts())
 
     def _read_on(self, segment: Segment, size: int) -> None:
@@ -243,7 +243,7 @@ class Segments:
                 yield whole_payload(data[first - begin : last - begin])
 
     def doubts(self) -> Iterator[tuple[BlobId, BlobId]]:
-        """Yield the intervals of ids in which nobody can tell what was here."""
+        """Yield the intervals of ids whose blobs, if there were any, can't be told."""
         return (segment.ids for segment in self._segments.values() if segment.is_in_doubt)
 
     # --- writing --------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Segments:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
         last = self._last.get((blob.tablet, blob.channel, blob.generation))
         if last is not None and last.end < self._segment_bytes:
-            if not last.end:  # whoever made it may not have come to sync its name
+            if not last.end:  # its maker may have crashed before it synced the name
                 _sync_way_to(last.path)
             return last.name
         begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
@@ -346,7 +346,7 @@ class Segments:
         is_gone
             As of `refresh`.
         is_all_gone
-            Whether everything between two ids is: then a segment goes too of which nobody can tell what was in it.
+            Whether everything between two ids is: then a segment with unreadable ids goes, too.
         """
         left = {segment.path for blob, (segment, _) in self._places.items() if blob not in gone}
         dead = [

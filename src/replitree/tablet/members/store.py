@@ -2,15 +2,15 @@
 
 ::
 
-    <prefix>/state                                                  who it is, fences, barriers (`state`)
+    <prefix>/state                                                  its identity, fences, barriers (`state`)
     <prefix>/blobs/<tablet>/<channel>/<generation>/<step>.<cookie>  a blob in a frame (`frames`); numbers in hexadecimal
 
-* Several requests at once are fine; a look at `state` that begins after an object was stored serves all that wait for one.
-* The store must honour conditions and list what it has: `probe` and `probe_replacing` find out when a member is made, and when
-  a process opens one on this store for the first time.
-* Where it is the only member of its group an opening is remembered with the first request (`store_state`), and the end of
+* Several requests may run at once; one read of `state` that begins after an object was stored serves all that wait for one.
+* The store must honour conditions and list every object it has: `probe` and `probe_replacing` check this when a member is made,
+  and when a process opens one on this store for the first time.
+* Where the member is the only one of its group, an opening is recorded with the first request (`store_state`), and the end of
   the log is read while a fence is raised (`ahead`).
-* `state` is never deleted.  Whoever deletes objects by other means, such as rules of a bucket's life cycle, loses data.
+* `state` is never deleted.  Deleting objects by other means, such as a bucket's life-cycle rules, loses data.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _probe_once(objects: ObjectStore) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What was listed from a blob on to the end of its channel, for whoever has set a fence."""
+    """A listing from a blob on to the end of its channel, made for the candidate that set a fence."""
 
     first: BlobId
     since: Fence
@@ -193,7 +193,7 @@ class BlobStore:
         return self._state.promise(lambda state: state.with_seen(seen))
 
     def fence_seen(self, tablet: TabletId) -> Fence | None:
-        """Return a tablet's fence as it was a moment ago, so that nobody has to ask; None if that is not known."""
+        """Return a tablet's fence as last seen, without a request; None if it was not seen."""
         return self._state.fence_seen(tablet)
 
     def streams(self) -> Streams | Failed:
@@ -304,7 +304,7 @@ class BlobStore:
         return sorted(found)
 
     def _names_since(self, first: BlobId, since: Fence) -> tuple[BlobId, ...]:
-        """List to the end of the channel, once for whoever has set a fence."""
+        """List to the end of the channel, once for each fence."""
         known, place = self._listing, (first.tablet, first.channel)
         if known is None or known.since != since or known.first[:2] != place or known.first > first:
             known = self._listing = _Listing(first, since, self._names(first, end_of(first)))

@@ -1,12 +1,12 @@
 """The object `state` of a member on an object store, and what a process knows of it.
 
-* It is replaced only as it was read, so what was read before is good enough to begin a change with: if somebody else was faster
-  the store refuses, and it is read again.
-* A place that is *alone*, the only member of its group, remembers an opening with the first request that was admitted so: in
-  the replacement that raises a fence, or in one before anything else is done.  No other member remembers openings of it, and
-  until then nobody was told anything that the place could forget.  What it owes is applied to whatever is read: a place that
-  is not the one that stood when it was opened refuses, as it would have then.  Where somebody else has opened the group
-  later still, nothing is owed any more: who asks hears of that opening.
+* A process replaces it only if it is unchanged since it was read.  So a change may begin with the `state` that was read before:
+  if another process was faster the store refuses, and this one reads it again.
+* A place that is *alone*, the only member of its group, records an opening with the first request under that opening: in the
+  replacement that raises a fence, or in one before any other request.  No other member remembers openings of it, and until then
+the place has acknowledged nothing that it could lose.  Every read of `state` applies the opening that is not yet recorded:
+  a place that is not the one that was opened refuses, as it would have at the opening.  If another process has opened the
+  group later still, nothing is left to record: the request is answered with that opening.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class StoredState:
     def read_as(self, admission: Admission | None, *, is_fresh: bool) -> tuple[KnownState, Holdings] | Failed:
         """Return the state if it is the one of the place that was admitted, and what it says of fences and barriers.
 
-        Unless `is_fresh`, as it was seen before will do; but nobody is refused for that.
+        Unless `is_fresh`, the last seen one suffices; but no request is refused because of it.
         """
         read = self._seen
         if is_fresh or read is None:

@@ -1,8 +1,8 @@
-"""Syncing what a blob directory has written: an error of the sync itself leaves unclear what is on the disk, whatever it says.
+"""Syncing the writes of a blob directory: after an error of the sync itself the content of the disk is unknown.
 
-After such an error the system may take the pages for clean: the next sync succeeds although the bytes are only in memory, and a
-read shows them.  So "no space", which is harmless where bytes are written, is not harmless here.  What can't even be opened, as
-when a disk was taken out, was not synced; it is synced before it counts, by whoever finds it.
+After such an error the system may mark the pages as clean: the next sync succeeds although the bytes are only in memory, and a
+read shows them.  So "no space" is harmless at a write, but not here.  A file that can't be opened, as after a disk was taken
+out, was not synced; the process that next finds it syncs it before it counts.
 
 (PostgreSQL's "fsyncgate" of 2018; Rebello and others, "Can Applications Recover from fsync Failures?", 2020.)
 """

@@ -84,7 +84,7 @@ def decode_message(data: bytes) -> Question | Answer:
 
 
 def decode_question(data: bytes) -> tuple[Question | Answer, Admission | None]:
-    """Return what was sent, and as what the member was admitted by whoever asks.
+    """Return the question or answer, and the admission under which the asking process admitted the member.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What waits to be committed, and what its clients wait for."""
+"""Commands that wait to be committed, and the futures on which their clients wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Shared(Future[T]):
-    """What somebody waits for.  It can't be cancelled: the command may be on its way.
+    """The future on which a client waits.  It can't be cancelled: the command may have been sent.
 
     Those that come together share a condition: objects that live long, and are many, cost more than a needless wake.  So
     who waits may be woken for another one's answer, and waits on.
@@ -29,7 +29,7 @@ class Shared(Future[T]):
     """
 
     def __init__(self, turn: threading.Condition) -> None:
-        self._condition = turn  # and what `Future.__init__` sets beside it, without a condition that nobody needs
+        self._condition = turn  # and what `Future.__init__` sets beside it, without a second condition
         self._state, self._result, self._exception = PENDING, None, None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
@@ -68,7 +68,7 @@ class Answers(Shared[list[bytes]]):
 
 
 class WaitingCommands(msgspec.Struct, frozen=True):
-    """Commands that go together, and who waits for the answers.
+    """Commands that go together, and the future on which their client waits.
 
     None means that an entry is to be sent, though it says nothing.
     """

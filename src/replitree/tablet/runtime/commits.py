@@ -1,17 +1,17 @@
-"""The commits of a running leader: what waits, what is on its way, what is committed, and the state that it makes.
+"""The commits of a running leader: the commands that wait, that are sent, that are committed, and the state that results.
 
-Commands that wait are sent as one entry (`pace`), several entries at once; those that were given together stay together.  When
-an entry is committed its commands are applied, in the order of the log, and whoever gave them hears the answers.  The first
-entry that may not be stored ends it all:
+Commands that wait are sent as one entry (`pace`), several entries at once; commands that a client gave together stay together.
+When an entry is committed its commands are applied, in the order of the log, and their clients are answered.  The first entry
+that may not be stored ends the leader:
 
-* commands that were not sent: `NotLeader`, for certainly nothing was done
+* commands that were not sent: `NotLeader`, because certainly nothing was done
 * commands of this entry and of later ones: `CommandUnknown`; earlier ones may still be committed
-* whatever comes after: `NotLeader`
+* every later command: `NotLeader`
 
-While too much is on its way (`commit.Ledger.has_room`), or a snapshot has to catch up with too much (`SINCE_BYTES_MAX`),
-nothing is sent, and what waits is limited (`pace.Limits`).
+While too many bytes are sent and not stored (`commit.Ledger.has_room`), or a snapshot is too far behind (`SINCE_BYTES_MAX`), no
+entry is sent, and the number of waiting commands is limited (`pace.Limits`).
 
-Everything is done under one lock but the storing itself, and the telling.
+One lock covers everything except the storing and the answering.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Flight(msgspec.Struct, frozen=True):
     blobs
         What is to be stored, all at once.
     waiting
-        Its commands, and who waits.
+        Its commands, and the futures of their clients.
     sent_ns
         When it was sent.
     """
@@ -190,7 +190,7 @@ class Commits(Generic[State]):
         return waiting
 
     def _wake(self, last: WaitingCommands) -> None:
-        """Let somebody look after what waits, of which this is the last, unless somebody does already."""
+        """Wake a thread to send the waiting commands, of which this is the last, unless one is awake."""
         limits = self._settings.limits
         is_large = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - last.bytes
         is_many = self._queue_commands >= limits.batch_commands > self._queue_commands - last.weight
@@ -315,7 +315,7 @@ class Commits(Generic[State]):
                 for command in waiting.commands:
                     state, answer = apply(state, command)
                     answers.append(answer)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear; there is no state to go on with
+            except Exception as error:  # noqa: BLE001 - the clients must be answered; there is no state to go on with
                 self._is_broken, failed = True, self.commands + len(answers)
                 self.ended = machine_failed(f"command {failed}", error)
             self.state = state
@@ -363,7 +363,7 @@ class Commits(Generic[State]):
     def begin_snapshot(self) -> tuple[State, int, Ledger]:
         """Return the state, how many commands it has seen, and the ledger; from now on what comes after is written down.
 
-        Whoever calls this calls `end_snapshot` in the end, whatever happens.
+        The caller must call `end_snapshot` in the end, also after an error.
         """
         with self.changed:
             self.check_leading()

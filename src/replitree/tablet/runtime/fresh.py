@@ -1,4 +1,4 @@
-"""Reads that many wait for and one does: whoever asks gets what was read after it asked."""
+"""Reads that many wait for and one thread does: each caller gets a result that was read after it asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 class FreshReads(Generic[T]):
     """Shares reads between threads.
 
-    A read that began before somebody asked says nothing to that one; it waits for the next, which serves all who wait by then.
+    A read that began before a caller asked does not serve it: the caller waits for the next read, which serves all that
+        wait by then.
 
     Parameters
     ----------

@@ -104,9 +104,9 @@ class Mends:
             now = self._groups.missed()
             if lacking is not None:
                 self._mended |= {
-                    who: _Mended(mend.request, count)
-                    for who, count in mend.missed.items()
-                    if who not in lacking and now.get(who) == count
+                    member: _Mended(mend.request, count)
+                    for member, count in mend.missed.items()
+                    if member not in lacking and now.get(member) == count
                 }
             has_helped = lacking is not None and not self._is_lacking(now)
             is_asked_again = self._requests > mend.request

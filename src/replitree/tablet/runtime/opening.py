@@ -1,4 +1,4 @@
-"""Becoming the leader of a tablet: stand, take the state over, wait for the lease of whoever led before."""
+"""Becoming the leader of a tablet: stand for election, load the state, wait for the lease of the previous leader."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     floor: int = 0,
     assigned: int | None = None,
 ) -> Tablet[State]:
-    """Become the leader of a tablet, whoever led before.
+    """Become the leader of a tablet, also where another process leads.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     floor
         The generation of `NotLeader`, when an earlier attempt ended so.
     assigned
-        The generation that somebody gave this attempt, and nobody else.
+        The generation that the caller assigned to this attempt alone.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def refusal(result: NotElected) -> ReplitreeError:
     match result.reason:
         case Overtaken(generation):
             return NotLeader(
-                f"a candidate after generation {generation} was faster; stand again if nobody leads", generation
+                f"a candidate after generation {generation} was faster; stand again if no leader answers", generation
             )
         case MissingEntries(places):
             named = ", ".join(str(place) for place in places[:5])

@@ -7,7 +7,7 @@ import threading
 from replitree.tablet.runtime.settings import Clock
 
 LOOK_S = 0.1
-"""How often somebody who waits for a lease looks at the clock: the pause is measured by another one."""
+"""The period, in seconds, in which a thread that waits for a lease reads the clock: the pause runs by another clock."""
 
 
 def wait_until(clock: Clock, until_ns: int) -> None:

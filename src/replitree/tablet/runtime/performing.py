@@ -37,7 +37,7 @@ class Group(Protocol):
 
     @property
     def forgot(self) -> str | None:
-        """Why nobody is answered any more: a member that took part has forgotten something; None while it has not."""
+        """Why the group refuses every request: a member that took part has lost blobs; None while none has."""
 
     def readmit(self) -> bool:
         """Let members take part that were away and are back, or were made anew; tell whether there were any."""

@@ -79,7 +79,7 @@ class Tablet(Generic[State]):
     settings
         How it runs.
     group
-        The one group that it lies in, when whoever opened it gave that: its members are let in again when they are back.
+        The one group that it lies in, if the opener named it: its members are admitted again when they are back.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Tablet(Generic[State]):
     def submit_together(self, commands: Sequence[bytes]) -> Future[list[bytes]]:
         """Give commands that go together: in one entry, so all of them are committed or none.
 
-        Who has many commands gives some at a time and waits once: that costs far less than a future for each.
+        A caller with many commands gives some at a time and waits once: this costs far less than a future for each.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class Tablet(Generic[State]):
                 continue  # a snapshot that failed is tried again
 
     def _readmit(self) -> None:
-        """Let members in that are back, and write what they miss; end when one that took part has forgotten something."""
+        """Let members in that are back, and write what they miss; end when one that took part has lost blobs."""
         assert self._group is not None
         while not self._stop.wait(self._settings.look_s) and self._commits.ended is None:
             if self._group.forgot is not None:

@@ -1,9 +1,9 @@
-"""What a leader does beside its commits: look whether it still leads, make snapshots, collect what nobody needs any more.
+"""What a leader does besides its commits: check that it still leads, make snapshots, collect blobs that are needed no longer.
 
-A snapshot, in this order (`snapshots`, `collecting`): its pieces, and the commands that came meanwhile whenever there are many;
-its entry; wait until it is confirmed and until a stored entry names it; if nothing else is sent, a sync entry does.  Then the
-log is collected, and the blobs of the snapshot before.  What a command to collect has said that has not reached every member
-the next one says again.
+A snapshot, in this order (`snapshots`, `collecting`): its pieces, and the commands that came meanwhile, when there are many;
+its entry; wait until the entry is confirmed and a stored entry names it; if nothing else is sent, a sync entry does.  Then the
+leader collects the log, and the blobs of the previous snapshot.  Each command to collect repeats the orders of the earlier ones
+that have not reached every member.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Upkeep(Generic[State]):
         self._cookie = 1
 
     def look(self, probe: FreshReads[Probed]) -> None:
-        """Learn of it if somebody else leads."""
+        """Find out whether another process leads."""
         found = probe.read()
         if isinstance(found, Overtaken):
             self._commits.end(end_of(found))
