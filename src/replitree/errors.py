@@ -22,7 +22,7 @@
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
     ├── CommandUnknown          a tablet's command may have been carried out; read the state before it is repeated
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
-    │   └── LeaseLost           nobody keeps the snapshot's parts any more
+    │   └── LeaseLost           no replica keeps the snapshot's parts any more
     ├── ReplicaBusy             another live process has this replica's name
     ├── ReplicaReplaced         another process took over this replica's name
     ├── StoreError              disk full or failing

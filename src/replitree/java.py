@@ -13,7 +13,7 @@ process id, same signals, nothing left behind).
 
 What is known of a runtime is read from the ``release`` file in its home; only a Java without one is started and asked.
 
-Whoever starts Spark sets ``JAVA_HOME`` to `java_home`: Spark's launcher looks there first, however old that Java is.
+A process that starts Spark sets ``JAVA_HOME`` to `java_home`: Spark's launcher looks there first, however old that Java is.
 
 Absent on purpose: downloads, and any choice between several good runtimes.
 """

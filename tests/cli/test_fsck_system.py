@@ -32,7 +32,7 @@ def test_an_orphan_is_found_and_removed_and_then_nothing_is_wrong(run: Run, tmp_
         found = run(*at, "--grace", "0")
         assert found.status == 1
         assert found.out.splitlines()[1:] == [
-            f"ORPHAN        share {LEFT} is nobody's, and has 1 objects (4 B)",
+            f"ORPHAN        share {LEFT} belongs to no replica, and has 1 objects (4 B)",
             "              -> replitree fsck t --repair",
         ]
         repaired = run(*at, "--grace", "0", "--repair", "--json")

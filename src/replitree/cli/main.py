@@ -152,7 +152,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _is_output_closed(error: Exception) -> bool:
-    """Tell whether whoever read our output has seen enough; then Python must not complain again when it flushes at exit."""
+    """Return whether the reader of our output has closed it; then Python must not complain again when it flushes at exit."""
     if not isinstance(error, BrokenPipeError):
         return False
     output = sys.stdout.fileno()

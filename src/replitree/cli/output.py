@@ -31,7 +31,7 @@ FOLDED_FROM = 24
 """Characters from which on a value may be folded inside of its column."""
 
 EXIT_UNFINISHED = 3
-"""It is in the log and will be done, but nobody waited long enough to see it."""
+"""The command is in the log and will be executed, but its wait ended before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def confirm(question: str, *, yes: bool, as_json: bool, otherwise: str = "nothin
     Raises
     ------
     BadInput
-        The answer was no, or nobody can be asked.
+        The answer was no, or no terminal is there to ask.
     """
     import typer
 

@@ -1,6 +1,6 @@
 """A connection to a cluster: its tables, and how it is.
 
-Guarantees: nothing is asked of anybody before it is needed; all handles of one connection read each other's writes;
+Guarantees: no request is sent before its answer is needed; all handles of one connection read each other's writes;
 `close` ends the coordination session.
 
 Absent on purpose: a server to log in to.  A connection is a coordination session for looking things up, and HTTP to

@@ -54,8 +54,8 @@ LEASE_S = 60.0
 """For how long a replica keeps the parts of a read that takes long, after each renewal, in seconds."""
 
 FRAME_LEASE_S = 1800.0
-"""For how long a replica keeps the parts of a Spark frame, in seconds.  Nobody knows when a frame is used for the last time,
-so this lease is neither renewed nor let go."""
+"""For how long a replica keeps the parts of a Spark frame, in seconds.  The last use of a frame is not known, so this
+lease is neither renewed nor released."""
 
 
 @check_arguments
@@ -108,12 +108,12 @@ class Table(TableChanges):
 
     @property
     def inserter(self) -> TableInserter:
-        """What `insert` uses; for whoever writes part files by other means, such as Spark."""
+        """What `insert` uses; for a caller that writes part files by other means, such as Spark."""
         return self._inserter
 
     @property
     def commander(self) -> Commander:
-        """What changes of this table use; for whoever makes parts by other means, such as Spark."""
+        """What changes of this table use; for a caller that makes parts by other means, such as Spark."""
         return self._commander
 
     @property
@@ -168,7 +168,7 @@ class Table(TableChanges):
             False: insert the rows even if the same rows are in the table already.
         overwrite
             ``"all"``: the rows take the place of all that are in the table; ``"partitions"``: of those in the partitions
-            that they belong to.  One entry of the log: nobody sees the table without either.  Only a token makes such
+            that they belong to.  One entry of the log: no reader sees the table without either.  Only a token makes such
             an insert a duplicate, never its content.
         merge_schema
             Add the columns that the rows have and the table has not, and widen those that are too narrow.
@@ -319,7 +319,7 @@ class Table(TableChanges):
         level
             ``"eventual"`` (the default): whatever a replica has at the moment, whole inserts only.  ``"sequential"``: exactly
             the log below one position, which for this connection never goes back, whichever replica answers.
-            ``"linearizable"``: that, and every insert and change that anybody was told of before this call.
+            ``"linearizable"``: that, and every insert and change that any client was told of before this call.
         as_of
             Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.
         lease_s

@@ -1,4 +1,4 @@
-"""Effects on znodes and who performs them: kazoo, or a tree in memory; and the embedded ZooKeeper.
+"""The performers of effects on znodes: kazoo, or a tree in memory; and the embedded ZooKeeper.
 
 Read `port` first, then `tree` (what a node is), `memory`, `zookeeper` with `session`, `embedded` with `supervise`.
 """

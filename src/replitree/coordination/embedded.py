@@ -11,7 +11,8 @@ Guarantees:
 Layout: ``<folder>/server-<i>/{lock, zoo.cfg, data/, output.log}``, i from 1, as ZooKeeper numbers its servers.  In Python they
 are counted from 0.
 
-Absent on purpose: TLS, remote hosts, changes of the ensemble while it runs.  Who needs those runs a ZooKeeper of their own.
+Absent on purpose: TLS, remote hosts, changes of the ensemble while it runs.  An operator who needs those runs a ZooKeeper of
+their own.
 """
 
 from __future__ import annotations
@@ -373,7 +374,7 @@ def find_jars() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 on which nobody listens.
+    """Return different ports of 127.0.0.1 on which no process listens.
 
     They are chosen at random, so that processes that look at the same time rarely find the same ones, and below the range
     of outgoing connections, so that a server that is down for a while finds its port free again.

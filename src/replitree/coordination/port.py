@@ -1,4 +1,4 @@
-"""What the protocol's interpreters need of coordination, whoever provides it.
+"""What the protocol's interpreters need of coordination, independent of the provider.
 
 `Coordination` is one session.  Its guarantees, which one conformance suite asks of every provider:
 
@@ -72,7 +72,7 @@ Outcome: TypeAlias = fx.Node | fx.Many | bool | tuple[str, ...] | fx.Lists | int
 
 
 class Coordination(Protocol):
-    """One session with whoever keeps the tree."""
+    """One session with the service that keeps the tree."""
 
     @property
     def session_id(self) -> int:
@@ -203,7 +203,7 @@ class RequestCounts:
 
 
 class Dispatcher:
-    """Calls listeners from one thread, in order, so that nobody else's thread ever runs their code.
+    """Calls listeners from one thread, in order, so that no other thread ever runs their code.
 
     The thread starts with the first listener; until then events go nowhere.
     """

@@ -133,7 +133,7 @@ class CommitTrace:
         self._number = 0
         self._lock = threading.Lock()
         self.seen: Callable[[], int] = lambda: 0
-        """Up to which transaction the process has seen what coordination did; whoever performs for it says so."""
+        """The last transaction that the process has seen; its performer sets it."""
         self._write(TraceHead(replica))
 
     @property

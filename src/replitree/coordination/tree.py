@@ -12,7 +12,7 @@ Guarantees, each compared with a real ZooKeeper 3.9.5 by ``tests/coordination``:
 * `hash(tree)` is kept up to date by every commit, at the cost of what changed.  It depends on the content alone: not on the
   order of history, the process, or ``PYTHONHASHSEED``.  Equal trees are equal in everything that a later commit can see.
 
-Absent on purpose: which sessions are alive (whoever holds the tree knows), ACLs, times and transaction ids of nodes,
+Absent on purpose: which sessions are alive (the holder of the tree knows), ACLs, times and transaction ids of nodes,
 watches (`woken` says which ones a commit fires).
 
 How it is kept: one dict from the path of each *folder* (a node under which a child was ever created) to a plain tuple of the
@@ -143,7 +143,7 @@ class Tree:
         return tuple(sorted(f"{parent}/{name}" for parent, (_, children) in self._folders.items() for name in children))
 
     def shares(self, other: Tree, path: str) -> bool:
-        """Say whether another tree has the same children of a node because nobody has written any since; costs nothing."""
+        """Return, at no cost, whether another tree has the same children of a node because none was written since."""
         return self._folders.get(path) is other._folders.get(path)
 
     # --- changes ------------------------------------------------------------------------------------------------------

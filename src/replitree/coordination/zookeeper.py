@@ -416,7 +416,7 @@ def _next_number(result: _Result, deadline: float) -> int | None:
 
 
 def _nodes(results: list[_Result], deadline: float) -> list[fx.Node | None]:
-    if results:  # answers come in the order of the requests: whoever waits for the last one wakes up once
+    if results:  # answers come in the order of the requests: a thread that waits for the last one wakes up once
         results[-1].wait(max(0.0, deadline - time.monotonic()))
     return [_found(node) for result in results for node in _wait(result, deadline)]
 

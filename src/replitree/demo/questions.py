@@ -88,7 +88,7 @@ _NESTED = ("array", "map", "struct", "binary", "variant")
 
 
 def about(columns: Sequence[tuple[str, str]]) -> tuple[Question, ...]:
-    """Return five questions about data that nobody has seen before.
+    """Return five questions about data of an unknown schema.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> DemoVerdict:
     folder
         Where everything goes; empty or not there.
     teller
-        Who shows it.
+        Shows it to the user.
     """
     sources.check(wanted)
     begin = time.monotonic()

@@ -2,9 +2,9 @@
 
 =================  =========================================================================================
 `register`         values under names, changed by compare-and-set
-`sequencer`        numbers that nobody gets twice
+`sequencer`        numbers that no client gets twice
 `service`          the HTTP server
-`standing_by`      who leads, and who takes over when nobody does
+`standing_by`      which process leads, and which takes over when none does
 `process`          one candidate: its group, its standing, its server
 =================  =========================================================================================
 """

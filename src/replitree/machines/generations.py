@@ -1,7 +1,8 @@
-"""Generations that somebody else hands out: a sequencer, so that no two candidates of a tablet ever stand for the same one.
+"""Generations that another service hands out: a sequencer, so that no two candidates of a tablet ever stand for the same one.
 
 Nothing here is needed for safety: a number that is handed out twice, as by a sequencer that was set back to an old copy, makes
-one leader at most, for a fence has an issuer.  Who is told to take its generations from a sequencer never chooses one itself.
+one leader at most, for a fence has an issuer.  A candidate that takes its generations from a sequencer never chooses one
+itself.
 
 Source: YDB's Hive, which counts a tablet's generations and gives each to one node (``spec/tablet.md`` 2.1).
 """
@@ -37,7 +38,7 @@ class Generations:
         self._path = f"/sequences/generations-{group}-{tablet}"
 
     def take(self, above: int) -> int:
-        """Return a generation that nobody else was given.
+        """Return a generation that no other candidate was given.
 
         Parameters
         ----------
@@ -47,7 +48,7 @@ class Generations:
         Raises
         ------
         Unavailable
-            No process gave one; what was on its way is lost, and given to nobody.
+            No process gave one; a number on its way is lost, and given to no candidate.
         """
         last = self._next(1)
         while last <= above:

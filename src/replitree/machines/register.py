@@ -1,7 +1,7 @@
 """A compare-and-set register: values under names, each with a version that counts its changes.
 
-A command says which version it has seen; if that is the version still, the value is replaced.  So of two that have seen the
-same one wins, and whoever does not know what became of its command reads the version.
+A command says which version it has seen; if that is the version still, the value is replaced.  So of two clients that have
+seen the same version one wins, and a client that does not know the result of its command reads the version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A sequencer: ranges of numbers under names, each number given to one client at most.
 
-A client that does not know what became of its command asks again: the numbers that it did not hear of are lost, and nobody
-has them.
+A client that does not know the result of its command asks again: the numbers of the lost answer are lost, and no client has
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Take(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NumberRange(msgspec.Struct, frozen=True, array_like=True):
-    """The first and the last number; they are whoever's who asked."""
+    """The first and the last number; they belong to the client that asked."""
 
     first: int
     last: int

@@ -27,7 +27,7 @@ from replitree.tablet.runtime.tablet import Tablet
 HOST = "127.0.0.1"
 BODY_BYTES_MAX = 1 << 20
 IDLE_S = 60.0
-"""A connection on which nobody asks for so long is closed."""
+"""A connection without a request for so long, in seconds, is closed."""
 
 
 class Service:
@@ -52,7 +52,7 @@ class Service:
     is_standing
         Whether this process is about to lead.
     failures, failure
-        How often it stood and was not elected since somebody led; why not, the last time.
+        How often it stood and was not elected since there was a leader; why not, the last time.
     seed
         What this candidate has drawn for the next vote.
     away
@@ -102,7 +102,7 @@ class Service:
         self.failures, self.failure = 0, None
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 

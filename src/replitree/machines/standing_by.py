@@ -1,4 +1,4 @@
-"""When a candidate stands: not while somebody leads, and one after the other when nobody does.
+"""When a candidate stands: not while there is a leader, and one after the other when there is none.
 
 Nothing here is needed for safety: any number may stand at any time, and one wins at most.  But each that wins ends the one
 before, so they ask each other first, and vote:
@@ -33,7 +33,7 @@ STEP_S = 0.3
 """So much later the next one of those that stand by does."""
 
 AWAY_S = 1.0
-"""So much later everybody does while too many are away."""
+"""All candidates stand so many seconds later while too many peers are away."""
 
 ENOUGH_MAX = 3
 """So many are always enough."""
@@ -72,7 +72,7 @@ class PeerCandidate:
 
 
 def delay_s(own: PeerCandidate, peers: Sequence[PeerCandidate], failures: int, draw: float) -> float | None:
-    """Return in how many seconds to stand if nothing changes; None: not now, for somebody leads.
+    """Return in how many seconds to stand if nothing changes; None: not now, because there is a leader.
 
     Parameters
     ----------

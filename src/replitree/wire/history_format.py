@@ -78,11 +78,11 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     token
         Names an insert, however often it is tried.
     replica
-        Who answered.
+        The replica that answered.
     partition
         The part of the table that it is about, when that is judged by itself.
     quorum, holders
-        How many replicas had to have an insert when it was acknowledged, and who had it.
+        How many replicas had to have an insert when it was acknowledged, and which had it.
     closing
         Asked after all faults were over and every replica had caught up.
     """

@@ -64,7 +64,7 @@ class OpenOperation:
         index, settled
             Position of its entry, and of the entry by which it counts, when that is another one.
         replica, holders
-            Who answered, and who had it then.
+            The replica that answered, and those that had the insert then.
         """
         known = {"index": index, "settled": settled, "replica": replica}
         found = {name: value for name, value in known.items() if value is not None}
@@ -82,7 +82,7 @@ class OpenOperation:
         index
             Everything below this position was to be shown.
         replica
-            Who answered.
+            The replica that answered.
         """
         self.settle(index=index, replica=replica)
         self.operation = msgspec.structs.replace(self.operation, rows=to_ranges(list(rows)))

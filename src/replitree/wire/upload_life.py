@@ -8,7 +8,7 @@ who writes it                            the upload is removed after
 =======================================  ============================================================================
 a process that is provably dead          `SILENCE_S` without a sign of life: what it has sent may be on its way
 one of another machine that renews       `SILENCE_S` without a sign of life
-one that lives, or that nobody knows     `LIFETIME_S` without a sign of life
+one that lives, or is not known          `LIFETIME_S` without a sign of life
 =======================================  ============================================================================
 
 Of a Spark job that writes on this machine the writer is the driver: only it can commit, so a job that waits for hours before
@@ -68,7 +68,7 @@ class UploadSilence:
 
 
 def is_given_up(silence: UploadSilence) -> bool:
-    """Tell whether nobody will commit an upload any more: see the module's table.
+    """Return whether no process will commit an upload any more: see the module's table.
 
     Examples
     --------

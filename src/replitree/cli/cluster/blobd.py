@@ -33,5 +33,5 @@ def blobd(
         raise BadInput(f"--listen {listen!r} is not HOST:PORT, such as 127.0.0.1:7070")
     if make is not None:
         check_group_name(make)
-    secret = read_secret(token_file, "name the file with the secret that who asks this member has, too")
+    secret = read_secret(token_file, "name the file with the secret that this member shares with its clients")
     return run(directory, secret, (host.strip("[]"), int(port)), None if make is None else (make, number))

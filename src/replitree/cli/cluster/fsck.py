@@ -59,7 +59,7 @@ def fsck(
     grace: Grace = None,
     everybody_is_back: EverybodyIsBack = False,
 ) -> None:
-    """Compare a table's object store with who owns what in it; status 0: nothing is wrong (any more)."""
+    """Compare a table's object store with the owners of its objects; status 0: nothing is wrong (any more)."""
     import msgspec
 
     from replitree.protocol.rescue.fsck import GRACE_S

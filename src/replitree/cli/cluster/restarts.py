@@ -4,7 +4,7 @@ Guarantees: one line says what ended and what is done about it; a replica that e
 `STEADY_S` of its start, is left alone, and the line has the command that starts it.  A replica that ended with the exit status
 0 was stopped by an operator (SIGTERM), for a `replitree restore` for instance, and is left alone at once.
 
-Time is an argument: whoever watches the cluster says how late it is.
+Time is an argument: the caller that watches the cluster gives it.
 """
 
 from __future__ import annotations

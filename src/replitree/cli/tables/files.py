@@ -81,7 +81,7 @@ class RowSource:
 
     @property
     def bytes_total(self) -> int | None:
-        """Size of the file; None when nobody knows."""
+        """Size of the file; None when it is not known."""
         return None if self.path is None else self.path.stat().st_size
 
 
@@ -551,7 +551,7 @@ def _with_column(source: RowSource, problem: str) -> str:
 
 
 def _read(source: RowSource, batches: Iterator[Any], raw: _Counted) -> Iterator[Any]:
-    """Give the batches; close the file after the last one, or when nobody wants more."""
+    """Give the batches; close the file after the last one, or when the caller wants no more."""
     try:
         while True:
             with _explained(source):

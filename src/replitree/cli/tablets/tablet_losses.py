@@ -76,7 +76,7 @@ def _print_assessment(tablet: int, found: Assessment) -> None:
 
 
 def _warn_of_leaders(without: Sequence[int], wait_s: float | None) -> None:
-    """Say what a leader may still do; a member which is away from here need not be away from everybody."""
+    """Say what a leader may still do; a member that this process can't reach may be reached by a leader."""
     print("stop leaders first: one that has a lease answers reads until that is over, and shows what is given up")
     known = (
         "how long that is no entry tells: say --lease SECONDS"
@@ -91,5 +91,5 @@ def _warn_of_leaders(without: Sequence[int], wait_s: float | None) -> None:
 
 def _is_agreed(tablet: int) -> bool:
     if not sys.stdin.isatty():
-        raise BadInput("nobody is there to be asked: say --yes to accept the loss")
+        raise BadInput("there is no terminal to ask at: say --yes to accept the loss")
     return input(f"give this up for good? write the tablet's number, {tablet}, to agree: ").strip() == str(tablet)

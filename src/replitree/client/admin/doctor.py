@@ -1,7 +1,7 @@
 """The doctor: says in words what is wrong with a cluster, why, and what to do.
 
 A pure function from what is known (`doctor_state`) to findings, worst first; `doctor_gather` asks coordination and the
-replicas.  It changes nothing: whoever is told what to do decides.
+replicas.  It changes nothing: the operator decides.
 
 The rules are in `doctor_cluster` (coordination, disks, clocks, versions), `doctor_table` (log, leader, partitions, mutations)
 and `doctor_replica` (presence, state, queue, parts).  Their limits are constants there, each with its unit.

@@ -151,7 +151,7 @@ def _gone(table: str, places: list[str], *, all_gone: bool) -> DoctorFinding:
     return DoctorFinding(
         Severity.CRITICAL,
         "table-gone",
-        f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; nobody can insert or read",
+        f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; no client can insert or read",
         "check the path in the url; if there is a backup of ZooKeeper's data, stop all servers and put it back; otherwise stop "
         f"the server whose disk has most, run there: replitree restore {which} --config FILE --yes, and start it again; if the "
         "table was dropped, delete the folders",

@@ -29,7 +29,7 @@ class Facts:
     log
         The log, and where each replica stands.
     leaders
-        Who stands for leader, in order.
+        The candidates for leader, in order.
     blocks, results, quorums
         How many nodes there are.
     held
@@ -105,7 +105,7 @@ def holders(facts: Facts, broken: dict[str, frozenset[str]], name: str, part: Pa
     broken
         The parts that are broken, by replica.
     name
-        Who asks.
+        The replica that waits.
     """
     found: list[str] = []
     for other, held in sorted(facts.held.items()):

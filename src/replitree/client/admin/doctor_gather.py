@@ -1,7 +1,7 @@
 """Gathers what the doctor judges: asks coordination, the ZooKeeper servers and every replica process, side by side.
 
-Guarantees: it changes nothing; whoever does not answer costs some seconds and is told as a `problem`; only what the caller
-must mend (credentials that are refused) is raised.
+Guarantees: it changes nothing; a replica that does not answer costs some seconds and is reported as a `problem`; only what
+the caller must fix (credentials that are refused) is raised.
 """
 
 from __future__ import annotations

@@ -149,24 +149,24 @@ def _waiting(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding
 
 
 def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
-    nobody = [each.part for each in replica.lacking if not each.holders]
-    somebody = [each.part for each in replica.lacking if each.holders]
-    if nobody:
+    lost = [each.part for each in replica.lacking if not each.holders]
+    fetchable = [each.part for each in replica.lacking if each.holders]
+    if lost:
         yield DoctorFinding(
             Severity.CRITICAL,
             "lost-parts",
-            f"{count(len(nobody), 'part')} of {table.name} broken or missing on {replica.name}, and no other replica has "
-            f"the rows: {listed(nobody)}{_unusable(replica)}",
+            f"{count(len(lost), 'part')} of {table.name} broken or missing on {replica.name}, and no other replica has "
+            f"the rows: {listed(lost)}{_unusable(replica)}",
             _advice_for_lacking(table, replica),
             table.name,
             replica.name,
         )
-    if somebody:
+    if fetchable:
         holders = sorted({name for each in replica.lacking for name in each.holders})
         yield DoctorFinding(
             Severity.WARNING,
             "broken-parts",
-            f"{count(len(somebody), 'part')} of {table.name} broken or missing on {replica.name}: {listed(somebody)}; "
+            f"{count(len(fetchable), 'part')} of {table.name} broken or missing on {replica.name}: {listed(fetchable)}; "
             f"{listed(holders)} can send the rows",
             "they are fetched again by themselves; look at that disk: a part rarely breaks alone",
             table.name,

@@ -220,7 +220,7 @@ class _Performer:
         self._objects.store_id = here
 
     def keeps_orphans(self, *, forget: bool) -> bool:
-        """Whether the table was restored and not everybody may be back; `forget` that."""
+        """Whether the table was restored and some server may not be back; with `forget`, record that all are."""
         path = layout.restored(self._place)
         if forget:
             self._catalog.perform(fx.Commit(fx.Delete(path, fx.ANY_VERSION)))
@@ -440,7 +440,7 @@ def _words(table: str, found: Finding) -> tuple[str, str]:
                 f"restart the server of {found.replica}: it owns the share again, or fetches the part",
             )
         case FindingKind.ORPHAN:
-            return f"{share} is nobody's, and has {len(found.evidence)} objects", ""
+            return f"{share} belongs to no replica, and has {len(found.evidence)} objects", ""
         case FindingKind.UNOWNED:
             return f"{share} has a node and no owner", ""
         case FindingKind.STALE_MARK:
@@ -450,7 +450,7 @@ def _words(table: str, found: Finding) -> tuple[str, str]:
             why = "which is not in the table any more" if found.is_gone else "which knows nothing of it"
             return f"{share} was begun by {found.replica}, {why}", ""
         case FindingKind.LEFT_GARBAGE:
-            return f"{share} is garbage that nobody has worked off", ""
+            return f"{share} is garbage that no replica has removed yet", ""
         case FindingKind.LEFT_UPLOAD:
             assert found.upload is not None
             return f"{found.upload.file} of {share} was begun and not ended", ""

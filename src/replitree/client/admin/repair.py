@@ -1,7 +1,7 @@
 """Repair: what an operator decides about replicas that are lost or gone for good, and a look at every part's files.
 
 `recover_from` and `drop_replica` are one procedure each, run from the caller's own coordination session, so they work when no
-replica does.  Both may be repeated by anybody after any failure.  Neither deletes a row that a live replica has.
+replica does.  Any process may repeat both after any failure.  Neither deletes a row that a live replica has.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def drop_replica(catalog: Catalog, table: str, name: str) -> None:
         if outcome not in (TableOutcome.UNSETTLED, TableOutcome.NOT_EMPTY):
             break
     match outcome:
-        case TableOutcome.DONE | TableOutcome.MISSING:  # it was there a moment ago: somebody else has dropped it
+        case TableOutcome.DONE | TableOutcome.MISSING:  # it was there a moment ago: another process has dropped it
             return
         case TableOutcome.ACTIVE:
             raise BadInput(

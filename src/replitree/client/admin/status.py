@@ -3,7 +3,7 @@
 Guarantees: it never fails because a replica does, nor because one table's nodes can't be read; what a replica can't say is
 None, and `reachable` is False.  Positions come from coordination and rows from the replicas, so they may be moments apart.
 
-Absent on purpose: judgement.  Whoever shows it decides what is bad.
+Absent on purpose: judgement.  The caller that shows a status decides what is bad.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     lacking
         Parts of the table whose files are broken or gone on its disk: reads there do not show them.
     leader
-        Who proposes merges, as far as it knows.
+        The replica that proposes merges, as far as this one knows.
     merges_paused
         It merges nothing by itself.
     running

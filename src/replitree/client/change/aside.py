@@ -135,7 +135,7 @@ class TableAside(ChangingTable):
         try:
             snapshots, _ = self.frozen_everywhere()
         except Unavailable:
-            return None  # whoever is asked to freeze says why it can't
+            return None  # the replica that is asked to freeze says why it can't
         return next((each.replica for each in snapshots if each.name == name), None)
 
     def _everywhere(self, verb: str, kind: type[T]) -> tuple[list[tuple[str, T]], dict[str, str]]:

@@ -50,7 +50,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     index, id
         Of its entry in the log.
     replica
-        Who put it there.
+        The replica that put it there.
     partition, command
         What it does, and where.
     parts_done, parts_left
@@ -116,7 +116,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     parts, rows, bytes
         How much that is.
     note
-        Who froze it and why, if they said so.
+        The operator's text: who froze it and why; may be empty.
     path
         Its folder, on the machine of `replica`.
     """

@@ -16,7 +16,7 @@ A replica that finds an id in the log does not append it again.  In doubt no oth
 still be on its way through the first one, and two of them would update rows twice.
 
 "In the log" and "done" are two things.  A command takes effect at its place in the log on every replica alike; rewriting
-parts may take longer than anybody waits.  `CommandResult.finished` says whether this replica is through with it.
+parts may take longer than a client waits.  `CommandResult.finished` says whether this replica has finished it.
 
 Absent on purpose: undoing.  A mutation that is not finished can be killed; the parts that are done stay done.
 """
@@ -100,7 +100,7 @@ class Commander:
     table
         The table's name.
     catalog, http, router
-        Who knows the replicas, who talks to them, and who chooses one.
+        The directory of the replicas, the connection to them, and the choice of one.
     """
 
     def __init__(self, table: str, catalog: Catalog, http: HttpClient, router: Router) -> None:

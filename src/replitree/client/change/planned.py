@@ -1,6 +1,6 @@
-"""Planned merges: what `optimize` would merge, for somebody who makes the results elsewhere.
+"""Planned merges: what `optimize` would merge, for a caller that makes the results elsewhere.
 
-Order; whoever dies on the way leaves an upload that the replica removes, and parts that it merges by itself later:
+The order; a caller that dies on the way leaves an upload that the replica removes, and parts that it merges later by itself:
 
 1. *plan*      a replica, the leader if it answers, chooses the merges and keeps their parts for us, by a lease
 2. *make*      the results, in an upload each (`replitree.storage.rewrite.merge.merge_range`)
@@ -125,7 +125,7 @@ def planned_merges(
     Parameters
     ----------
     table, commander
-        The table, and who asks its replicas.
+        The table, and its `Commander`, which asks the replicas.
     partition, final, timeout_s
         As `Table.optimize`.
 
@@ -161,7 +161,7 @@ def planned_merges(
 
 
 def _planner(commander: Commander) -> str:
-    """Return the replica to ask: the leader, since nobody else proposes merges, or one that answers."""
+    """Return the replica to ask: the leader, since only it proposes merges, or one that answers."""
     who, status = commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
     active = {replica.name for replica in commander.replicas() if replica.active}
     return status.leader if status.leader in active else who

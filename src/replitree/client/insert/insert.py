@@ -201,7 +201,7 @@ class TableInserter:
     definition
         The table.
     catalog, http, router
-        Who knows the replicas, who talks to them, and who chooses one.
+        The directory of the replicas, the connection to them, and the choice of one.
     written
         Takes note of every insert.
     """

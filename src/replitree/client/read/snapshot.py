@@ -22,7 +22,7 @@ A part that a merge, a mutation or a drop took out of the table stays on the rep
 
 A *final* read shows what a merge of everything would leave: the table's policy is applied to rows with equal keys.
 
-Absent on purpose: locks.  Nobody waits for a reader.
+Absent on purpose: locks.  No writer waits for a reader.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Snapshot:
         Every insert and drop below this log index is included, and every mutation that was asked for; of other mutations
         some parts may be done and others not yet.
     replica
-        Who answered.
+        The replica that answered.
     parts
         By name.
     lease

@@ -1,4 +1,4 @@
-"""Pieces of what a server says about itself, as whoever shows or judges them takes them from its answer."""
+"""Parsing of what a server says about itself, for the commands that show or judge it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The catalog: which tables there are, what they look like, and who serves them.  All of it is read from coordination.
+"""The catalog: which tables there are, their definitions, and the replicas that serve them, all read from coordination.
 
 Guarantees:
 
-* What is read is at least as new as the beginning of the call where that matters (`Sync` first): a table that was
-  created a moment ago by anybody is found.
+* What is read is at least as new as the beginning of the call where that matters (`Sync` first): a table that any
+  client created a moment ago is found.
 * The session is opened when it is first needed, and a new one when the old one ended: a laptop may sleep.
-* `create` and `drop` may be repeated by anybody after any failure; both say what they found.
+* Any process may repeat `create` and `drop` after any failure; both say what they found.
 
 Absent on purpose: anything about rows, and any write but those two.
 """
@@ -260,7 +260,7 @@ class Catalog:
     def find_block(self, name: str, block: fx.BlockId) -> tuple[bool, int | None]:
         """Look up the deduplication id of an insert: whether the insert took place, and its index if it is still known.
 
-        "No" is certain only when nobody can still be inserting it.
+        "No" is certain only when no process can still be inserting it.
         """
         place = self._own_nodes(name)
         path = layout.block(place, block)

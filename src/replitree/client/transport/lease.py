@@ -1,13 +1,13 @@
-"""A lease: a replica keeps the files of one snapshot for as long as somebody renews it.
+"""A lease: a replica keeps the files of one snapshot for as long as a client renews it.
 
 Guarantees: a thread renews the lease several times (`RENEWALS`) before it would end, until it is released; so one lost
 answer does no harm.  What is known here is never more than the replica promised: the lease counts as lost when its time,
 counted from the moment before the last renewal was *asked* for, is over, and at once when the replica says so.  Then
 `check` raises; nothing is raised before it is certain that the parts may go.
 
-A lease that nobody releases (a process that was killed, a handle that was forgotten) ends by itself after its time.
+A lease that is not released (a process that was killed, a handle that was forgotten) ends by itself after its time.
 
-Absent on purpose: getting a lost lease back.  Whoever lost one takes a new snapshot.
+Absent on purpose: getting a lost lease back.  A client that lost one takes a new snapshot.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the parts may go at any time although nobody released the lease."""
+        """Whether the parts may go at any time although the lease was not released."""
         return self._renewal.problem() is not None
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class Lease:
             self._renewal.join(RELEASE_S)
 
     def hand_over(self) -> LeaseHandle:
-        """Neither renew the lease any more nor let go of it: return it for somebody else to renew."""
+        """Stop renewing the lease without releasing it, and return it for another process to renew."""
         self._renewal.stop(release=False)
         return self.handle
 
@@ -169,7 +169,7 @@ def hold(handle: LeaseHandle, http: HttpClient, asked_at: float | None = None) -
 
 
 def keep_for_frame(lease: Lease, http: HttpClient) -> None:
-    """Leave a lease to its time, because nobody knows when a frame is used for the last time.
+    """Let a lease expire by itself, because the last use of a frame is not known.
 
     Of one process the newest `FRAMES_MAX` such leases are left alone; older ones are let go, so that a program that makes a
     frame every second does not use up what a replica can give.

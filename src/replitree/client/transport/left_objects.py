@@ -1,16 +1,16 @@
 """What dropped tables have left in their object stores: noted when their nodes go, found and deleted later.
 
-A replica that leaves a dropped table deletes what nobody owns any more.  What that does not reach: objects of a store that
-gives no answer then, whose names go with the table's nodes; and what no node tells of, an object that came late, or an upload
-that was begun and not ended.  So whoever removes the last of these nodes looks at the store, and unless certainly nothing of
-the table is there it notes the table's id and its store first, below ``<root>/dropped_objects``.
+A replica that leaves a dropped table deletes the objects that no replica owns any more.  This does not reach: objects of a
+store that gives no answer then, whose names go with the table's nodes; and what no node tells of, an object that came late, or
+an upload that was begun and not ended.  So the process that removes the last of these nodes looks at the store, and unless
+certainly nothing of the table is there it notes the table's id and its store first, below ``<root>/dropped_objects``.
 
 The note stays until it is that store, nothing is below that id, and nothing was for a grace: longer than any write takes, so
 what a process puts that is not yet aware of all this is found, too.  Whether and when something was, says the note's own time:
 it is written anew before anything is deleted.
 
 Why nothing is lost: a table's id is never used again, the note is made when the table is dropped and no replica is left in it,
-and nobody can come to own what has no node.
+and no replica can come to own an object without a node.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def note_left(coordination: Coordination, root: str, place: Table) -> None:
     paths = layout.metadata(place), layout.columns(place), layout.sharing(place)
     metadata, columns, sharing = (coordination.perform(fx.Get(path)) for path in paths)
     if metadata is None or columns is None or sharing is None:
-        return  # it is on disks, or somebody else has just removed and noted it
+        return  # it is on disks, or another process has just removed and noted it
     definition, store_id = decode_definition(metadata.value, columns.value), sharing.value.decode()
     parents = layout.shares(place), layout.all_writing(place), layout.all_garbage(place)
     has_nodes = any(coordination.perform(fx.Children(parent)) for parent in parents)
@@ -112,7 +112,7 @@ def _has_nothing(definition: TableDefinition, store_id: str) -> bool:
         left.store_id = store_id
         left.check_store()
         return inventory_of(left.store, definition.table_id).is_empty()
-    except ReplitreeError:  # it is looked at later, by whoever reaches it
+    except ReplitreeError:  # a process that reaches the store looks later
         return False
 
 

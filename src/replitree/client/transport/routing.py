@@ -185,7 +185,7 @@ class Router:
                 f"table {self._table} is not served by {who} yet; start a server and wait a moment"
             )
         first = before[0].name if before else None
-        chance = {replica.name: random.random() for replica in usable}  # noqa: S311 - nobody's secret
+        chance = {replica.name: random.random() for replica in usable}  # noqa: S311 - not a secret
         return tuple(sorted(usable, key=lambda r: (not r.active, r.name != first, not r.is_local, chance[r.name])))
 
     def _prefer(self, replica: ReplicaInfo) -> None:

@@ -3,7 +3,7 @@
 Guarantees: every line that is about nothing managed is kept, comments included; the file that is written is valid TOML, has the
 managed values, and every other value that the old one had.
 
-Absent on purpose: taking a setting out again.  Who wants that edits the file while the replica is down.
+Absent on purpose: removing a setting.  An operator edits the file for that, while the replica is down.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class RangeTask:
     definition
         The table, as it is encoded.
     sources, machine, addresses
-        The parts, where they lie, and who sends them to those who do not see them.
+        The parts, the machine whose disk has them, and the addresses that send them to tasks on other machines.
     key_range, number
         Which rows, and which file of the result they become.
     upload
@@ -157,7 +157,7 @@ def optimize_df(
 
 
 def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:
-    """Open an upload; it is discarded in the end if nobody has taken it."""
+    """Open an upload; it is discarded in the end unless it was committed."""
     http = plan.table.http
     upload = plan.table.inserter.open_upload(timeout_s)
     stack.callback(discard_upload, upload, http)

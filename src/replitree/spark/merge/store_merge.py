@@ -63,7 +63,7 @@ class StoreMerge:
     definition
         The table, as it is encoded.
     sources, addresses
-        The parts, in the order of their blocks, and who sends those that are not in the store.
+        The parts, in the order of their blocks, and the addresses that send those that are not in the store.
     http
         How replicas are asked.
     upload

@@ -311,7 +311,7 @@ def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[
             f' time with .option("lease", seconds)'
         ) from error
     except ReplitreeError:
-        asked_at -= handle.seconds / 2  # nobody knows how old it is; the next renewal comes soon
+        asked_at -= handle.seconds / 2  # its age is not known; so the next renewal comes soon
     lease = hold(handle, http, asked_at)
     try:
         yield lease.check

@@ -19,7 +19,7 @@ ANCESTORS_MAX = 16
 
 
 def driver_process() -> Writer:
-    """Return the Java process that this one works for; this one when there is none, and nobody when that can't be told."""
+    """Return the Java process that this one works for; this one if there is none, or an unknown one."""
     pid = os.getpid()
     for _ in range(ANCESTORS_MAX):
         name, parent = _of(pid)

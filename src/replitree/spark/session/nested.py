@@ -3,7 +3,7 @@
 Guarantees: fields are found by their stored names, never by their place; what a file lacks is null; a null struct, list or map
 stays null.
 
-Absent on purpose: columns without anything inside; their types are cast by whoever reads them.
+Absent on purpose: columns without nested fields; their readers cast the types.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ LAST_BYTES = 2000
 
 @contextmanager
 def quiet_children() -> Iterator[None]:
-    """Let child processes that are started meanwhile, and stay, write their standard error to a file that nobody sees.
+    """Let child processes that are started meanwhile, and stay, write their standard error to a hidden file.
 
     When the block fails, the last of it is shown after all: it says why.
     """

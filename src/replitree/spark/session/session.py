@@ -30,7 +30,7 @@ CHECK_S_MAX = 60.0
 DEFAULTS: dict[str, str] = {
     # More than 32 paths would start a job just to list them; a snapshot's files are known.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
-    # Arrow exchanges timestamps as UTC, partitions are made in UTC, and a table looks the same to everybody.
+    # Arrow exchanges timestamps as UTC, partitions are made in UTC, and a table looks the same in every session.
     "spark.sql.session.timeZone": "UTC",
     # What our tables have; INT96 has no statistics and other readers see nanoseconds.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -1,7 +1,7 @@
 """Blocks of objects: read from the store once, kept for a moment, handed out as a stream from any position.
 
 Blocks are cut from the end, the last one small, so that it is a footer and little more.  Footers are read several
-times and by everybody, the rest is read once.  So the least recently used block goes first, and what is in flight is not
+times and by every task, the rest is read once.  So the least recently used block goes first, and what is in flight is not
 asked for again.
 
 Every block is verified (`replitree.storage.parts.checked_bytes`) before a byte of it is handed out.  So blocks begin where
@@ -31,7 +31,7 @@ TAIL_BYTES = 64 << 10
 CACHE_BYTES = 128 << 20
 READS_AT_ONCE = 8
 AHEAD = 2
-"""Blocks that are asked for before they are wanted, where somebody reads on."""
+"""Blocks that are requested ahead of a reader that reads in order."""
 
 
 class ServedObject:

@@ -56,7 +56,7 @@ class WeakReference(Protocol):
     """A weak reference to something of the JVM."""
 
     def get(self) -> object | None:
-        """Return it, or None when nobody has it any more."""
+        """Return it, or None when no reference to it is left."""
 
 
 class Copies:
@@ -65,7 +65,7 @@ class Copies:
     Parameters
     ----------
     folder
-        Where they lie.  Nobody else puts anything there.
+        Where they lie.  No other process writes there.
     bytes_max
         Size of all data files.
     """
@@ -108,7 +108,7 @@ class Copies:
             self._claims.clear()
 
     def _make_room(self, wanted: Mapping[str, int]) -> bool:
-        """Remove what nobody reads until all that is wanted finds room, too; tell whether it does."""
+        """Remove copies that are not read until all wanted ones have room; return whether they have."""
         excess = sum({**self._sizes, **wanted}.values()) - self._bytes_max
         if excess <= 0:
             return True
@@ -210,7 +210,7 @@ class _Held:
         self._plans = claim.plans
 
     def is_read(self) -> bool:
-        """Whether anybody may still read what it has."""
+        """Whether a reader may still use what it has."""
         return self._claim() is not None or any(_is_there(plan) for plan in self._plans)
 
 

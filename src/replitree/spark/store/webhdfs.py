@@ -2,7 +2,7 @@
 
 A file is opened in two steps: without a position the client is sent on, to the same server, and then says one wherever
 it jumps to.  It names no length, and closes the connection when it has enough; so an answer is read from the store
-only as far as somebody takes it.
+only as far as the client takes it.
 
 Absent on purpose: everything that changes a file, folders in folders, TLS (nothing leaves the machine), a ``Content-Type`` of
 answers (the shaded client of Hadoop 3.5 lacks a class that reads it).
@@ -30,10 +30,10 @@ BLOCK_SIZE = 128 << 20
 """What Hadoop is told of blocks; nothing depends on it."""
 
 SEND_BYTES = 256 << 10
-"""What the system may hold of an answer that nobody takes, in bytes."""
+"""The bytes of an answer that the system may hold before the client takes them."""
 
 IDLE_S_MAX = 75.0
-"""A connection on which nobody asks anything for so long is closed, in seconds."""
+"""A connection without a request for so long is closed, in seconds."""
 
 _OFFSET = re.compile(r"[0-9]{1,18}")
 
@@ -136,7 +136,7 @@ class _WebHdfsHandler(BaseHTTPRequestHandler):
         self._send(first, stream)
 
     def _send(self, first: memoryview | bytes, stream: Iterator[memoryview]) -> None:
-        """Send a file as long as somebody takes it; a broken one ends before its length, which the client notices.
+        """Send a file as long as the client takes it; a broken one ends before its length, which the client notices.
 
         A task may keep a file open for as long as it works on what it has read.
         """

@@ -15,8 +15,8 @@ A job that overwrites does so in the commit: what was there is read until then, 
 What a job that overwrites takes the place of may be the session's to say; its tasks bring the answer.
 
 `abort` comes when a task failed for good, and also when `commit` raised.  It removes the scratch folder; the upload
-only when the mark of step 4 is not there, for otherwise it may be part of the table.  What nobody removes, the replica
-does, some minutes after the driver's process has ended (`replitree.wire.upload_life`).
+only when the mark of step 4 is not there, for otherwise it may be part of the table.  The replica
+removes the rest, some minutes after the driver's process has ended (`replitree.wire.upload_life`).
 
 Without a shared disk, the files of an attempt travel in its message to the driver, which sends them on.
 

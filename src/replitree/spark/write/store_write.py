@@ -61,7 +61,7 @@ def reached(definition: TableDefinition, store: str, through: Through | None, re
     except (NotAuthorized, StoreError) as error:
         if through == "store":
             raise
-        # An executor's log is what its processes write there; nobody sets logging up in them.
+        # An executor's log is what its processes write there; logging is not configured in them.
         sys.stderr.write(f"replitree: {error}: the rows of this task go through replica {replica}\n")
         sys.stderr.flush()
         return None

@@ -45,8 +45,8 @@ MESSAGE_BYTES_MAX = 256 << 20
 """Bytes of part files that one task may send through the driver."""
 
 SCRATCH_SUFFIX = "_scratch"
-"""A folder beside an upload, on the same disk, which the replica sweeps with the uploads when nobody else removes
-it."""
+"""A folder beside an upload, on the same disk, which the replica removes with the uploads if the driver has
+not."""
 
 SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
 """What is overwritten by a job that does not say it.

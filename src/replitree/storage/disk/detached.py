@@ -10,8 +10,8 @@
 `<n>` tells folders of one part from each other, from 0 on.  The name says everything: nothing is written into a folder that is
 taken out, so its files stay those of its manifest.
 
-Absent on purpose: deletion by itself (what is here is deleted when somebody says so), and the question whether rows still fit
-the table: who attaches asks the definition.
+Absent on purpose: deletion by itself (a detached part is deleted when an operator says so), and the question whether rows
+still fit the table: the replica that attaches a part asks the definition.
 """
 
 from __future__ import annotations

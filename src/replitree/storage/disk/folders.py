@@ -253,7 +253,7 @@ class PartFolders(SharedFolders):
     def _give_name(self, folder: Path, target: Path) -> None:
         rename(folder, target)
         with self._lock:
-            self._names_given += 1  # after the rename: whoever reads it from now on syncs this name, too
+            self._names_given += 1  # after the rename: a thread that reads it from now on syncs this name, too
 
     def sync_names(self) -> None:
         """Make the names of the published parts durable; when they are already, nothing is left to do."""
@@ -333,7 +333,7 @@ class PartFolders(SharedFolders):
         return tuple(moved)
 
     def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
-        """Delete folders, each first put where nobody looks for it."""
+        """Delete folders; each is first moved to where no reader looks for it."""
         with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
             there = [(path, name) for path, name in doomed if is_folder(path)]
             moved = [

@@ -1,4 +1,4 @@
-"""Frozen snapshots: a table's parts as they were at one index, kept by hard links until somebody deletes them.
+"""Frozen snapshots: a table's parts as they were at one index, kept by hard links until an operator deletes them.
 
 ::
 
@@ -59,7 +59,7 @@ class FrozenSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     index
         The parts are those of the table's log up to this index, which is not included.
     note
-        Text of who froze it: when, why.
+        The operator's text: when and why it was frozen.
     metadata, columns
         Values of the nodes of the table's definition.
     parts

@@ -9,8 +9,8 @@ A folder with the manifest of a share never just vanishes: whatever removes it p
 stays until the share was let go of in coordination, so a crash at any moment leaves no mark without a folder that tells of it.
 A part whose rows move has such a folder beside it, a note, before anything could own the share (`disk_moving`).
 
-Copies are brought when somebody reads, verified, and taken away again, the one that was used longest ago first, as soon as
-there are more bytes of them than wanted; but nothing that is being read, or was a moment ago.
+A read fetches the copies that it needs and verifies them.  When the copies exceed their limit of bytes, the least recently used
+one is removed first, but none that is being read, or was a moment ago.
 
 Absent on purpose: marks and commits (`replitree.protocol.shares.sharing`), what is in the store
 (`replitree.storage.shares.shares`).

@@ -152,7 +152,7 @@ class StagedParts(PartFolders):
     def note_borrowed(self, staging: str, made: PartManifest, source: PartManifest) -> None:
         """Remember which files of a staged part are objects already: those that a part in the store has, the very same.
 
-        The staged part has all its files, and is one of this disk in any case: whoever forgets this puts all of them.
+        The staged part has all its files, and is one of this disk in any case: a caller that forgets this puts all of them.
         """
         theirs = {file.placed(None): share for file in source.files if (share := source.share_of(file)) is not None}
         borrowed = {file.name: theirs[file] for file in made.files if file in theirs}

@@ -173,7 +173,7 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
             raise CorruptPart(f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again")
         if manifest is None or manifest.as_local() == kept:
             return
-        if kept is not None:  # somebody put another part here under this name
+        if kept is not None:  # another part was put here under this name
             self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
         self._link(source, manifest, target)
 

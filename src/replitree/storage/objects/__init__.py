@@ -1,4 +1,4 @@
-"""Object stores: objects that are written once and read by everybody who shares the store.
+"""Object stores: objects that are written once and read by every replica that shares the store.
 
 ::
 

@@ -106,7 +106,7 @@ def probe_replacing(store: ObjectStore) -> None:
 def store_id(store: ObjectStore) -> str:
     """Return the id that this store has for ever; the first who asks gives it.
 
-    Whoever reads the same id reaches the same store, whatever its URL.
+    Two processes that read the same id reach the same store, whatever URL each of them uses.
     """
     found = store.get(STORE_ID_KEY)
     if found is None:

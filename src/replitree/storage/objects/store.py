@@ -2,19 +2,19 @@
 
 Guarantees:
 
-* `create` returns when the object is there as a whole and durable (a folder's files are synced), and nobody else's object was
-  replaced.  When the store says that the object exists, and an earlier try went without an answer, the object is compared: what
-  has our bytes is ours.
+* `create` returns when the object is there as a whole and durable (a folder's files are synced), and no other writer's object
+  was replaced.  When the store says that the object exists, and an earlier try went without an answer, the object is compared:
+  what has our bytes is ours.
 * `replace` puts other bytes in the place of those that were read, and of no others.
-* Whoever reads sees an object whole or not at all.
+* A reader sees an object whole or not at all.
 * An answer that never came is asked for again, a little later each time, until `patience_s` is over.  Then reading has failed
   (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
 * Refused credentials are looked for once more, and tried again if there are others (`NotAuthorized`).  A full disk is not.
 
-Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  Stores take large objects in
+Keys are unique by agreement: the creator of an object puts an unguessable id into its key.  Stores take large objects in
 pieces, and our client gives them no condition for that: it is asked first whether there is an object, and between that
-question and the last piece only the agreement keeps anybody from creating one.  A piece whose answer did not come is sent
-again by itself, and not all of the object.  When the last answer did not come, the object is read and compared.
+question and the last piece only the agreement keeps another process from creating one.  A piece whose answer did not come is
+sent again by itself, and not all of the object.  When the last answer did not come, the object is read and compared.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ObjectExists(StoreError):
 
 
 class ObjectChanged(StoreError):
-    """The object is not as it was read: somebody else has replaced it, or deleted it."""
+    """The object is not as it was read: another process has replaced it, or deleted it."""
 
 
 class StoreInDoubt(StoreError):
@@ -187,7 +187,7 @@ class ObjectStore:
                 raise StoreError(f"{self.name} is not there: {_first_line(error)}; make the bucket first") from error
             except (AlreadyExistsError, PreconditionError) as error:
                 if self._meta(key) is None:
-                    raise  # somebody else is about to create it, and may fail
+                    raise  # another process is about to create it, and may fail
                 if not (in_doubt and self._has(key, data, size)):
                     raise ObjectExists(f"{self.name} has another object {key}") from error
             except BaseError:
@@ -214,8 +214,8 @@ class ObjectStore:
     def replace(self, key: str, data: bytes, tag: str) -> None:
         """Put other bytes in the place of an object's, if these are still the ones that were read.
 
-        Whoever replaces an object may find out by reading it again whether it was done, also when an answer was lost: so the
-        bytes must be such that nobody else writes the same, and no object gets bytes that it had before.
+        A process that has lost the answer to its replacement reads the object to find out whether it was replaced.  So the
+        bytes must be such that no other process writes the same, and no object gets bytes that it had before.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class ObjectStore:
             except (AlreadyExistsError, PreconditionError, FileNotFoundError, NotAsItWas) as error:
                 found = self._tagged_or_none(key)
                 if found is not None and found.tag == tag and isinstance(error, BaseError):
-                    raise  # somebody else is about to replace it, and may fail
+                    raise  # another process is about to replace it, and may fail
                 if found is None or not (in_doubt and found.data == data):
                     raise ObjectChanged(f"the object {key} of {self.name} is not as it was") from error
             except BaseError:
@@ -306,7 +306,7 @@ class ObjectStore:
             self._ask(f"delete {len(keys)} objects", lambda: obstore.delete(self._raw, list(keys)), changes=True)
 
     def tidy(self, prefix: str) -> None:
-        """Remove the folders of a prefix below which nobody creates objects any more; only a store in a folder has any.
+        """Remove the folders of a prefix below which no process creates objects any more; only a store in a folder has any.
 
         Raises
         ------

@@ -19,8 +19,9 @@ this order.
 
 Floating-point values are compared by their bits: 0.0 and -0.0 differ, and so do two kinds of NaN.
 
-Nobody has read all rows of a part whose files several processes have written, each into the object store: its hash is
-`joined_hash`, of theirs.  Parts with the same one have the same rows; not every part with these rows has it.
+If several processes have written the files of a part, each into the object store, no process has read all rows: the hash of
+such a part is `joined_hash`, of the files' hashes.  Parts with the same one have the same rows; not every part with these rows
+has it.
 """
 
 from __future__ import annotations

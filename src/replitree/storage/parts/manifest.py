@@ -19,7 +19,8 @@ Statistics are kept of key and partition columns only: the Parquet footers have 
 `replitree.storage.schema.bounds`.
 
 The data files lie beside the manifest, or in a share; and some of them may be borrowed: they are objects of other parts'
-shares, under the names that they have there.  Who borrows of a part that borrows names the share in which the object lies.
+shares, under the names that they have there.  A part that borrows from a part that borrows names the share in which the object
+lies.
 """
 
 from __future__ import annotations

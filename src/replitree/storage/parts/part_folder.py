@@ -8,7 +8,7 @@ A part whose data files are objects of a share needs nothing in its folder but t
 may go.
 
 Data files are never written again once their part is sealed.  That is why one file may lie in several folders by hard links (a
-part, its clone under another name, a frozen snapshot): whoever deletes a folder takes away names, not the others' rows.
+part, its clone under another name, a frozen snapshot): deleting a folder removes names, not the rows of the other folders.
 
 Absent on purpose: which folders there are and what they mean; see `replitree.storage.disk.store`.
 """

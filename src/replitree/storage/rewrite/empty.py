@@ -1,7 +1,7 @@
 """Empty parts: what takes the place of a part that no replica has any more (`replitree.protocol.upkeep.lost`).
 
-An empty part has one data file without rows.  Nobody knows the values of its partition's transforms, which its id does not
-tell, so its manifest has none; a merge takes them from another part.
+An empty part has one data file without rows.  The values of its partition's transforms are not known, because the id does not
+tell them, so its manifest has none; a merge takes them from another part.
 
 The manifest has the format before the last, whose content is the content hash: replicas of all versions and the log entry that
 declares the loss agree on it, and another manifest with this content has no rows to show, either.

@@ -55,7 +55,7 @@ class MergeCancelled(ReplitreeError):
 
 
 def never() -> bool:
-    """Tell nobody to stop."""
+    """Never ask a merge to stop."""
     return False
 
 
@@ -124,7 +124,7 @@ def merge_range(
 ) -> PartManifest:
     """Merge the rows of one range of keys, without a wait for the disk.
 
-    The files of all ranges, in their order, are the files of the merged part.  Who merges the range without a lower bound
+    The files of all ranges, in their order, are the files of the merged part.  The merge of the range without a lower bound
     checks the sources for all of them.
 
     Parameters

@@ -67,7 +67,7 @@ KEPT_MIN = 0.25
 
 
 class MutationCancelled(ReplitreeError):
-    """Somebody asked the mutation to stop; nothing of it is left, and it can be begun again."""
+    """The mutation was asked to stop; nothing of it is left, and it can be begun again."""
 
 
 class MutationFailed(BadInput):

@@ -7,10 +7,10 @@ file happens to contain: the part's schema version decides.
 
 Two versions that differ only in columns' names have equal layouts, so their parts are read as one.
 
-`adapt` is for whoever has rows in memory (merges, mutations); scans put the same into their projections and filters
+`adapt` is for rows in memory (merges, mutations); scans put the same into their projections and filters
 (`replitree.storage.rewrite.read`), and Spark into its own (`replitree.spark.read.read`).
 
-Absent on purpose: newer versions than the definition's.  Who meets one reads the definition again.
+Absent on purpose: newer versions than the definition's.  A caller that meets one reads the definition again.
 """
 
 from __future__ import annotations

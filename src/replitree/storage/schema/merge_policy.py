@@ -10,7 +10,7 @@ A policy is text in the table's definition, as people write it::
 
 Guarantees: `parse_policy(p.text) == p`; a policy that `check_policy` accepted fits the table's columns.
 
-A policy is a promise about merges, and nobody knows when a merge comes: until then rows with equal keys lie beside each other.
+A policy takes effect when parts are merged, at a time that is not known in advance: until then rows with equal keys coexist.
 A *final* read applies the policy to what it reads (see `replitree.storage.rewrite.merge`).
 
 What exactly becomes of the rows is said, and done, in `replitree.storage.rewrite.merge_reduce`.

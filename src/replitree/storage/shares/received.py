@@ -1,7 +1,7 @@
-"""Received: whether objects that somebody else has put are the data files that a manifest speaks of.
+"""Received: whether objects that another process has put are the data files that a manifest names.
 
-What is compared, of every file: size, the tag that the store gave whoever has put it, and, from the end of the file, the number
-of rows and the columns.  Of a file a few kilobytes are read, whatever its size.
+Compared are, for every file: the size, the tag that the store gave to its writer, and, from the end of the file, the number of
+rows and the columns.  Of a file a few kilobytes are read, whatever its size.
 
 What is not: checksums, statistics and content hash are believed, as of every upload; `replitree check` reads every byte.
 """

@@ -4,9 +4,9 @@
 
     tables/<table id>/<share>/data-0.parquet …    the data files, named as in the part's manifest, but for those that it borrows
     tables/<table id>/<share>/.data-0.parquet.crc …   the sums objects of large data files, each put after its data file
-    tables/<table id>/<share>/manifest.json       the manifest, put last: whoever reads it finds the files
+    tables/<table id>/<share>/manifest.json       the manifest, put last: so a reader of it finds the files
 
-Nobody overwrites anything: a share's name is made anew by every attempt to write a part, and objects are created only where
+No object is overwritten: every attempt to write a part makes a new name for its share, and objects are created only where
 there is none.
 
 A sums object (`replitree.storage.shares.object_bytes`) may be missing or damaged without harm.  No manifest lists it; it is

@@ -91,7 +91,7 @@ class AddColumn(_InnerChange, frozen=True, tag="add column"):
 
 
 class DropColumn(_InnerChange, frozen=True, tag="drop column"):
-    """Drop a column: its values are in files, but nobody sees them any more."""
+    """Drop a column: its values stay in the files, but no read shows them."""
 
 
 class RenameColumn(_InnerChange, frozen=True, tag="rename column"):

@@ -4,8 +4,8 @@ Guarantees: `evaluate` gives the value that Spark gives in its ANSI mode, in an 
 `NoValueError`.  It looks at no row for which the value is not asked: a branch of ``case``, and what follows in ``coalesce``, is
 calculated only for the rows that get there, so that ``case when b = 0 then 0 else a / b end`` divides by no zero.
 
-An expression is a tree of a few kinds of nodes.  Each knows its type; whoever made the tree (see
-`replitree.storage.sql.expression_parser`) has put a `Cast` wherever a type changes.  Conditions are predicates, the same that
+An expression is a tree of a few kinds of nodes.  Each knows its type; the parser
+(`replitree.storage.sql.expression_parser`) has put a `Cast` wherever a type changes.  Conditions are predicates, the same that
 ``WHERE`` takes.
 
 ==============================  ==============================================================================================

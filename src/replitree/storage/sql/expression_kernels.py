@@ -8,7 +8,7 @@ Guarantees, for every kernel here:
 * Decimals are calculated with 76 digits and rounded once, half away from zero, to the digits of the result.
 * ``%`` has the sign of the dividend.
 
-`NoValueError` tells what is wrong, not in which row: whoever knows the expression and the part adds that.
+`NoValueError` says what is wrong, not in which row: the caller, which knows the expression and the part, adds that.
 
 Where the result for a value depends on the time zone, it is UTC's.
 """

@@ -50,7 +50,7 @@ MUTATION_BYTES_MAX = 256 << 10
 """Bytes of a mutation: its log entry stays far below ZooKeeper's limit of 1 MB."""
 
 NESTING_MAX = 30
-"""Levels inside each other; ``a AND b AND c`` is one.  Whoever reads the log has less stack left than who wrote it."""
+"""Levels inside each other; ``a AND b AND c`` is one.  A reader of the log may have less stack left."""
 
 OPERANDS_MAX = 100
 """Operands of one chain, such as ``a + b + c``, of any operator but AND and OR, whose chains may be as long as the text."""

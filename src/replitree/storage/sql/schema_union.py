@@ -7,7 +7,7 @@ maps.  Nothing is ever dropped or renamed, and what the rows lack stays.
 Guarantees: after the alter, rows of this schema can be conformed (`replitree.storage.parts.conform`) under the table's
 names, but for single values that do not fit and nulls where none may be; the same schema then asks for no further alter.
 
-Whole numbers are not made floating-point numbers or decimals by themselves, nor the other way round: that is for somebody to
+Whole numbers are not made floating-point numbers or decimals by themselves, nor the other way round: that is for the user to
 decide (``ALTER COLUMN a TYPE double``).
 
 Absent on purpose: merging of rows, which is `replitree.storage.rewrite.merge`; new fields in the keys of maps.
