@@ -21,7 +21,6 @@ from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seco
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.parts.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
-from replitree.replica.table.snapshots import take_snapshot
 from replitree.replica.table.table_replica import TableReplica
 
 LOOK_AGAIN_S = 0.1
@@ -279,7 +278,7 @@ def _why_nothing(table: TableReplica, partition: str | None) -> str:
 
 def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:
     """Link the parts of a snapshot; a lease keeps them meanwhile."""
-    taken = take_snapshot(table, None, FREEZE_LEASE_S)
+    taken = table.snapshots.take(None, FREEZE_LEASE_S)
     assert taken.lease is not None
     try:
         table.store.freeze(taken.parts, body.name, table.definition, taken.index, body.note)

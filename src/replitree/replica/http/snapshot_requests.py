@@ -19,7 +19,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.read import READ_LEVELS, ReadLevel, position_of
 from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.table.snapshots import TakenSnapshot, take_snapshot
+from replitree.replica.table.snapshots import TakenSnapshot
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.bounds import Scalar
@@ -199,7 +199,7 @@ def _strict_body(table: TableReplica, asked: SnapshotRequest, position: LogIndex
 
 def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex | None) -> bytes:
     """Take a snapshot and return it as JSON."""
-    taken = take_snapshot(table, as_of, asked.lease_s, names_lacking=asked.names_lacking)
+    taken = table.snapshots.take(as_of, asked.lease_s, names_lacking=asked.names_lacking)
     definition = table.definition
     try:
         manifests = [(part, _manifest(table, part)) for part in sorted(taken.parts)]

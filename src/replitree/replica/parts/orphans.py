@@ -10,39 +10,27 @@ is here already, or a later form of it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.replica.kit.old_parts import OldParts
-from replitree.replica.perform.progress import Progress
-from replitree.storage.disk.store import PartStore
-
-
-class Host(Protocol):
-    """What the search needs of the replica."""
-
-    store: PartStore
-    progress: Progress
-    old_parts: OldParts
+from replitree.replica.perform.context import LocalParts
 
 
 class Orphans:
     """Looks for orphans: parts become old parts, begun fetches are deleted."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, parts: LocalParts) -> None:
+        self._parts = parts
         self._seen: frozenset[str] = frozenset()
         self._abandoned: frozenset[str] = frozenset()
 
     def look(self) -> tuple[str, ...]:
         """Look once; return the parts that are orphans for the second time, which are old parts from now on."""
-        host = self._host
-        on_disk = host.store.parts()  # first: what is registered after this is not in it, or is in `held`
-        begun = host.store.fetches()
-        with host.progress.changed:
-            place, held = host.progress.place, host.progress.held
-            queue, hidden = host.progress.queue(), frozenset(host.progress.hidden())
+        store, progress, old_parts = self._parts.store, self._parts.progress, self._parts.old_parts
+        on_disk = store.parts()  # first: what is registered after this is not in it, or is in `held`
+        begun = store.fetches()
+        with progress.changed:
+            place, held = progress.place, progress.held
+            queue, hidden = progress.queue(), frozenset(progress.hidden())
         if place is None:
             return ()
         coming = {part for item in queue for part in item.change.added}
@@ -58,12 +46,12 @@ class Orphans:
                 return False
             return held.covering(part) is not None or place.parts.covering(part) is None
 
-        seen = frozenset(name for name in on_disk if is_orphan(parse_part(name)) and not host.old_parts.is_old(name))
+        seen = frozenset(name for name in on_disk if is_orphan(parse_part(name)) and not old_parts.is_old(name))
         found = tuple(sorted(seen & self._seen))
         self._seen = seen
-        host.old_parts.retire(found)
+        old_parts.retire(found)
         abandoned = frozenset(name for name in begun if is_abandoned(parse_part(name)))
         for name in sorted(abandoned & self._abandoned):
-            host.store.abandon_fetch(name)
+            store.abandon_fetch(name)
         self._abandoned = abandoned
         return found

@@ -23,6 +23,7 @@ from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.context import LocalParts
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
@@ -46,6 +47,7 @@ class Host(Protocol):
     progress: Progress
     store: PartStore
     old_parts: OldParts
+    local_parts: LocalParts
     mending: Mending
     lost_parts: LostParts
     prepared: PreparedMerges
@@ -92,7 +94,7 @@ class Maintenance:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._orphans, self._looked_at = Orphans(host), time.monotonic()
+        self._orphans, self._looked_at = Orphans(host.local_parts), time.monotonic()
         self._settled_at = 0.0
 
     def round(self) -> None:

@@ -9,29 +9,16 @@ elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from replitree.errors import ReplicaUnavailable, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
-from replitree.replica.kit.old_parts import OldParts
-from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.context import LocalParts
 
 TRIES_MAX = 10
 """A snapshot is taken again when a part of it was removed before its lease began; that often at most."""
-
-
-class Host(Protocol):
-    """What snapshots need of the replica."""
-
-    replica: Replica
-    progress: Progress
-    old_parts: OldParts
-
-    def why_unreadable(self) -> str | None:
-        """Say why what is here is no state of the table, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,84 +31,98 @@ class TakenSnapshot:
     lacking: tuple[str, ...] = ()
 
 
-def take_snapshot(
-    host: Host, as_of: LogIndex | None, lease_s: float | None, *, names_lacking: bool = False
-) -> TakenSnapshot:
-    """Take a snapshot.
+class Snapshots:
+    """Takes snapshots of one table replica.  Any thread may use it.
 
     Parameters
     ----------
-    as_of
-        The index, which is not above what this replica has executed; None is now.
-    lease_s
-        Seconds for which its parts are kept; None: no lease.
-    names_lacking
-        Whether parts that are broken here are named in the snapshot; otherwise they refuse it.
-
-    Raises
-    ------
-    SnapshotExpired
-        What the table was at `as_of` is not known any more, or parts of it are gone.
-    ReplicaUnavailable
-        A part is broken here and not whole again yet; or the replica is starting or recovering.
+    name
+        The replica's.
+    parts
+        What snapshots are made of.
+    why_unreadable
+        Returns why what is here is no state of the table, or None.
     """
-    for _ in range(TRIES_MAX):
-        index, parts, broken = _parts(host, as_of)
-        if broken and not names_lacking:
-            raise ReplicaUnavailable(
-                f"part {broken[0]} is broken on replica {host.replica.name} and is being made whole again; ask another replica"
-            )
-        lease = None if lease_s is None else host.old_parts.lease(parts, lease_s)
-        lacking = _lacking(host, parts)
-        if not lacking:
-            return TakenSnapshot(index, parts, lease, broken)
-        if lease is not None:
-            host.old_parts.release(lease)
-        if as_of is not None:
+
+    def __init__(self, name: str, parts: LocalParts, why_unreadable: Callable[[], str | None]) -> None:
+        self._name = name
+        self._progress = parts.progress
+        self._old_parts = parts.old_parts
+        self._why_unreadable = why_unreadable
+
+    def take(self, as_of: LogIndex | None, lease_s: float | None, *, names_lacking: bool = False) -> TakenSnapshot:
+        """Take a snapshot.
+
+        Parameters
+        ----------
+        as_of
+            The index, which is not above what this replica has executed; None is now.
+        lease_s
+            Seconds for which its parts are kept; None: no lease.
+        names_lacking
+            Whether parts that are broken here are named in the snapshot; otherwise they refuse it.
+
+        Raises
+        ------
+        SnapshotExpired
+            What the table was at `as_of` is not known any more, or parts of it are gone.
+        ReplicaUnavailable
+            A part is broken here and not whole again yet; or the replica is starting or recovering.
+        """
+        for _ in range(TRIES_MAX):
+            index, parts, broken = self._parts(as_of)
+            if broken and not names_lacking:
+                raise ReplicaUnavailable(
+                    f"part {broken[0]} is broken on replica {self._name} and is being made whole again; ask another replica"
+                )
+            lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
+            lacking = self._lacking(parts)
+            if not lacking:
+                return TakenSnapshot(index, parts, lease, broken)
+            if lease is not None:
+                self._old_parts.release(lease)
+            if as_of is not None:
+                raise SnapshotExpired(
+                    f"replica {self._name} has no part {lacking} any more, which the table had at {as_of}; "
+                    "take a newer snapshot, or raise old_parts_lifetime_s"
+                )
+        raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
+
+    def _parts(self, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...], tuple[str, ...]]:
+        """Return the index, the parts that are whole here, and those that are not."""
+        progress = self._progress
+        with progress.changed:
+            index, parts, broken = progress.shown()
+            unreadable = self._why_unreadable()  # asked now: what was taken before a recovery began is sound
+            if unreadable is not None:
+                raise ReplicaUnavailable(f"{unreadable}; ask another replica")
+            if as_of is None and progress.is_partly_shown():
+                raise ReplicaUnavailable(f"an insert is here in part on replica {self._name}; try again in a moment")
+            if as_of is not None:
+                then = frozenset(part.name for part in self._parts_at(as_of))
+                broken = tuple(name for name in progress.hidden() if name in then)
+                index, parts = as_of, tuple(sorted(then.difference(broken)))
+        return index, parts, broken
+
+    def _parts_at(self, index: LogIndex) -> tuple[Part, ...]:
+        progress = self._progress
+        held = progress.held
+
+        def is_here(part: Part) -> bool:
+            return part in held or self._old_parts.is_old(part.name)
+
+        place, queue, found = progress.place, progress.queue(), None
+        if progress.is_torn:
+            raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
+        if place is not None:
+            found = progress.history.parts_at(place, index, queue, is_here)
+        if found is None:
             raise SnapshotExpired(
-                f"replica {host.replica.name} has no part {lacking} any more, which the table had at {as_of}; "
-                "take a newer snapshot, or raise old_parts_lifetime_s"
+                f"replica {self._name} knows what the table was from index {progress.history.first} on, not at {index}"
             )
-    raise ReplicaUnavailable(f"the parts of replica {host.replica.name} change too fast; ask another replica")
+        return found
 
-
-def _parts(host: Host, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...], tuple[str, ...]]:
-    """Return the index, the parts that are whole here, and those that are not."""
-    progress = host.progress
-    with progress.changed:
-        index, parts, broken = progress.shown()
-        unreadable = host.why_unreadable()  # asked now: what was taken before a recovery began is sound
-        if unreadable is not None:
-            raise ReplicaUnavailable(f"{unreadable}; ask another replica")
-        if as_of is None and progress.is_partly_shown():
-            raise ReplicaUnavailable(f"an insert is here in part on replica {host.replica.name}; try again in a moment")
-        if as_of is not None:
-            then = frozenset(part.name for part in _parts_at(host, as_of))
-            broken = tuple(name for name in progress.hidden() if name in then)
-            index, parts = as_of, tuple(sorted(then.difference(broken)))
-    return index, parts, broken
-
-
-def _parts_at(host: Host, index: LogIndex) -> tuple[Part, ...]:
-    progress = host.progress
-    held = progress.held
-
-    def is_here(part: Part) -> bool:
-        return part in held or host.old_parts.is_old(part.name)
-
-    place, queue, found = progress.place, progress.queue(), None
-    if progress.is_torn:
-        raise ReplicaUnavailable(f"replica {host.replica.name} is about to read its state again; try again")
-    if place is not None:
-        found = progress.history.parts_at(place, index, queue, is_here)
-    if found is None:
-        raise SnapshotExpired(
-            f"replica {host.replica.name} knows what the table was from index {progress.history.first} on, not at {index}"
-        )
-    return found
-
-
-def _lacking(host: Host, parts: tuple[str, ...]) -> str | None:
-    """Return a part that is neither visible nor old, or None."""
-    visible = frozenset(host.progress.visible()[1])
-    return next((part for part in parts if part not in visible and not host.old_parts.is_old(part)), None)
+    def _lacking(self, parts: tuple[str, ...]) -> str | None:
+        """Return a part that is neither visible nor old, or None."""
+        visible = frozenset(self._progress.visible()[1])
+        return next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)

@@ -50,6 +50,7 @@ from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.context import LocalParts
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
@@ -66,6 +67,7 @@ from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
 from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import manifest_if_there, measure, status_of
+from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
@@ -120,10 +122,8 @@ class TableReplica:
         self.definitions = Definitions(replica.table, definition, coordination)
         self.replica = replica
         self.config = config
-        self.me = identity.encode()
-        self.incarnation = identity.incarnation
-        self.metrics = metrics
-        self.meter = metrics.meter(definition.name)
+        self.me, self.incarnation = identity.encode(), identity.incarnation
+        self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log = log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
@@ -138,6 +138,8 @@ class TableReplica:
             config.fetch_threads,
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
+        self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
+        self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
         self.maker = Maker(self)
         self.lost_parts = LostParts(self)
         self.mending = Mending(self)

@@ -1,0 +1,59 @@
+"""What the collaborators of one table replica share: what they are part of, and the parts on the replica's disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replitree.protocol.core.layout import Replica
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.definitions import Definitions
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.metrics import Metrics
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.store import PartStore
+
+
+@dataclass(frozen=True, slots=True)
+class TableContext:
+    """One table of one server: where it lies, how its effects are performed, and where to report.
+
+    Attributes
+    ----------
+    replica
+        The replica's place in coordination.  Its `Table.parent` is that of the start: what appends to the log takes
+        `TableReplica.replica`, which follows the log from parent to parent.
+    config
+        The server's settings.
+    definitions
+        The table's definition, which follows the log.
+    performer
+        Performs effects, under the epoch that it holds.
+    """
+
+    replica: Replica
+    config: ServerConfig
+    definitions: Definitions
+    performer: Performer
+    metrics: Metrics
+    log: Log
+
+
+@dataclass(frozen=True, slots=True)
+class LocalParts:
+    """The parts of one table on one disk.
+
+    Attributes
+    ----------
+    store
+        Their files.
+    progress
+        Which of them the table has, and what is still to be executed.
+    old_parts
+        Those that left the table, which stay for readers, and the readers' leases.
+    """
+
+    store: PartStore
+    progress: Progress
+    old_parts: OldParts
