@@ -213,6 +213,29 @@ class Salvage:
             return False
         return self._healed(None, part, manifest)
 
+    def put_sums(self, part: str, manifest: PartManifest) -> None:
+        """Put the sums objects that a registered, verified part of a share lacks: shares of earlier versions have none.
+
+        Raises
+        ------
+        CorruptPart, FileNotFoundError
+            An object has just changed, or is gone.
+        StoreError, NotAuthorized
+            The store gives no answer, or takes no more.
+        """
+        sharing = self._host.sharing
+        if sharing is None or manifest.share_id is None:
+            return
+        unsummed = sharing.objects.unsummed(manifest)
+        if not unsummed:
+            return
+        with sharing.letting_go:  # as for missing objects: no object comes to be in a share that is garbage
+            if not self._is_owned(sharing, part, manifest):
+                return
+            for key, sums in unsummed.items():
+                sharing.objects.put_sums_again(key, sums)
+        self._host.log.info("block checksums put", part=part, objects=len(unsummed))
+
     def _heal(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
         """Do it with the copies of a search; None: search when that is needed.
 

@@ -73,6 +73,8 @@ class Mending:
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
         self.lacking: dict[str, str] = {}
+        self.unsummed: frozenset[str] = frozenset()
+        """Parts in shares that a check found whole, and whose missing block checksums the store did not take."""
         self.salvage = Salvage(host)
         self.own_shares = OwnShares(host, self.salvage)
         self.bare_files = BareFiles(host)
@@ -241,7 +243,12 @@ class Mending:
         content
             The content hash with which it is registered.
         """
-        problem = self._problem(part, content) or self._seal(part)
+        problem = self._problem(part, content)
+        if not problem:
+            self._put_sums(
+                part
+            )  # first: a part whose manifest has a checksum no longer counts as one of an earlier version
+            problem = self._seal(part)
         if parse_part(part) not in self._host.progress.held:
             return None
         if not problem:
@@ -273,6 +280,17 @@ class Mending:
         except CorruptPart as error:
             return str(error)
         return "" if found == content else f"{part} has content {found}, and is registered with {content}"
+
+    def _put_sums(self, part: str) -> None:
+        """Put the block checksums that the share of a verified part lacks.  No failure is a problem: readers do without."""
+        manifest = self._manifest(part)
+        try:
+            if manifest is not None:
+                self.salvage.put_sums(part, manifest)
+            self.unsummed -= {part}
+        except (StoreError, NotAuthorized, CorruptPart, FileNotFoundError) as error:
+            self.unsummed |= {part}
+            self._host.log.warning("block checksums not put", part=part, problem=str(error))
 
     def _seal(self, part: str) -> str:
         """Give the manifest of a verified part of an earlier version a checksum; return what is wrong with it, or ""."""

@@ -52,10 +52,15 @@ def status_of(table: TableReplica) -> dict[str, object]:
 
 
 def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:
-    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both."""
+    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both.
+
+    For parts in shares the store is not asked: before its check, a part of an earlier version has no checksum of its manifest.
+    """
     if manifest is None:
         return False
-    return not manifest.is_sealed or unsummed_files(table.store.part_path(part), manifest) > 0
+    if not manifest.is_sealed or part in table.mending.unsummed:
+        return True
+    return unsummed_files(table.store.part_path(part), manifest) > 0
 
 
 def _making(table: TableReplica) -> list[dict[str, object]]:

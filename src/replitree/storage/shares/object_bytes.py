@@ -7,8 +7,9 @@ Sums (`replitree.storage.files.sums`) come from the first of these places that h
 3. the data object: all of it is read once, and its checksum is compared with the manifest's
 
 A sums object is believed as much as the manifest is, since it must be of a file with the manifest's size and checksum.  One
-that is missing, damaged, or of another file costs the third way, and nothing else.  So nothing that is put, owned, deleted or
-verified depends on sums objects: to the protocol of shares a sums object is a piece of its data object.
+that is missing, damaged, or of another file costs the third way, and nothing else, until the check of parts has put a good one.
+So nothing that is put, owned, deleted or verified depends on sums objects: to the protocol of shares a sums object is a piece
+of its data object.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ class ObjectBytes:
         """Return the sums of the object; raises as the protocol says."""
         found = kept_sums(self.entry)
         if found is None:
-            found = self._put_sums() or self._own_sums()
+            found = self.sums_object() or self._own_sums()
             keep_sums(self.entry, found)
         return found
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _put_sums(self) -> Sums | None:
-        """Read the sums object."""
+    def sums_object(self) -> Sums | None:
+        """Return what the sums object has; None when there is none, or it is damaged, of another file, or not to be had."""
         try:
             data = self.store.get_range(sums_key(self.key), 0, sums_bytes(self.entry.bytes))
         except (StoreError, NotAuthorized):

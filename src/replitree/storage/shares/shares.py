@@ -10,7 +10,8 @@ No object is overwritten: every attempt to write a part makes a new name for its
 there is none.
 
 A sums object (`replitree.storage.shares.object_bytes`) may be missing or damaged without harm.  No manifest lists it; it is
-deleted with its share, and a part that borrows a data file uses the lender's.
+deleted with its share, and a part that borrows a data file uses the lender's.  The check of parts puts one that is missing, and
+puts the right bytes in the place of a damaged one: the only objects that are overwritten.
 
 What is not found is missing only if the store itself is there: a disk that is not mounted, or another bucket under the same
 name, has nothing either.  So the store's id is read again before that is said, and before a folder is written to.
@@ -34,9 +35,10 @@ import xxhash
 from replitree import private
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
 from replitree.storage.files.durable import file_bytes, store_errors
-from replitree.storage.files.sums import Sums, is_summed, read_sums
+from replitree.storage.files.sums import Sums, SumsHasher, is_summed, read_sums
 from replitree.storage.objects.probe import STORE_ID_KEY
-from replitree.storage.objects.store import ObjectExists, ObjectStore
+from replitree.storage.objects.store import ObjectChanged, ObjectExists, ObjectStore
+from replitree.storage.parts.checked_bytes import keep_sums
 from replitree.storage.parts.manifest import (
     MANIFEST_FILE,
     FileEntry,
@@ -151,6 +153,41 @@ class ShareObjects:
         # is refused.
         with suppress(StoreError, NotAuthorized):
             self.store.create(sums_key(key), sums.encoded)
+
+    def unsummed(self, manifest: PartManifest) -> dict[str, Sums]:
+        """Return the sums of a part's large data objects that have no sums object of theirs, by the data object's key.
+
+        An object whose sums this process does not keep is read as a whole; `verify` keeps them.
+
+        Raises
+        ------
+        DamagedFile, FileNotFoundError
+            An object is not what the manifest says, or is gone.
+        StoreError, NotAuthorized
+            The store gives no answer.
+        """
+        found = {}
+        for file in manifest.files:
+            key = self.key(str(manifest.share_of(file)), file.name)
+            source = ObjectBytes(self.store, key, file)
+            if is_summed(file.bytes) and source.sums_object() is None:
+                found[key] = source.sums()
+        return found
+
+    def put_sums_again(self, key: str, sums: Sums) -> None:
+        """Put the sums object of a data object, also in the place of a damaged one.  Another replica may do so meanwhile.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            It is not done, or may be done later.
+        """
+        found = self.store.get_tagged(sums_key(key))
+        with suppress(ObjectExists, ObjectChanged):  # another replica has just put the same bytes
+            if found is None:
+                self.store.create(sums_key(key), sums.encoded)
+            elif found.data != sums.encoded:
+                self.store.replace(sums_key(key), sums.encoded, found.tag)
 
     def put_manifest(self, manifest: PartManifest) -> None:
         """Put the manifest of a share whose data files are there.  It may be put again.
@@ -336,8 +373,17 @@ class ShareObjects:
         return target
 
     def verify(self, share: str, file: FileEntry) -> None:
-        """Read every byte of a data file and compare its checksum.  Raises as `bring`."""
-        self._read(share, file, lambda _: None)
+        """Read every byte of a data file and compare its checksum.  Raises as `bring`.
+
+        The sums of a large one are kept if no sums object has them: `unsummed` needs them next.
+        """
+        source = ObjectBytes(self.store, self.key(share, file.name), file)
+        if not is_summed(file.bytes) or source.sums_object() is not None:
+            self._read(share, file, lambda _: None)
+            return
+        hasher = SumsHasher()
+        self._read(share, file, hasher.update)
+        keep_sums(file, hasher.finish())
 
     def delete(self, share: str) -> None:
         """Delete whatever a share has, also the folder of a store that is one.
