@@ -262,7 +262,7 @@ def _go_on_in_doubt(committed: Any, replica: Replica) -> Any:
     return REFUSED(committed, replica) if isinstance(committed, fx.Refused) else recover.NotYet("no answer")
 
 
-READ_SOURCE, LET_GO, REFUSED = recover._read_source, recover._let_go, recover._refused
+READ_SOURCE, LET_GO, REFUSED = recover._read_source, recover._release, recover._refused
 
 ANY_SOURCE: Patches = {(recover, "choose_source"): _any_source}
 PARTS_BEFORE_QUEUE: Patches = {(recover, "_read_source"): _parts_before_queue}

@@ -424,7 +424,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Nobody needs the result any more, or the operator has stopped such work.  Nothing is staged."""
+    """The result is not needed any more, or the operator has stopped such work.  Nothing is staged."""
 
     reason: str
 

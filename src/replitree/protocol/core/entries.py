@@ -16,7 +16,7 @@ kind       what it does to the parts of the table (`replitree.protocol.core.fold
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
 `storage`  changes where the rows belong; the parts stay                                          always
-`lost`     changes no part, but for its content: nobody has its rows, and it is empty             while it, or a cover, is there
+`lost`     changes no part, but for its content: no replica has its rows, it is empty             while it, or a cover, is there
 `roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
 """
@@ -60,7 +60,7 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     Attributes
     ----------
     replica, insert
-        Who wrote it, and the staging id under which its files lie there until they are published.
+        Its writer, and the staging id under which its files lie there until they are published.
     parts
         One part per partition.
     blocks
@@ -90,7 +90,7 @@ class SettleEntry(msgspec.Struct, frozen=True, tag="settle", tag_field="kind"):
     Attributes
     ----------
     replica
-        Who was the last one that was needed.
+        The replica that completed the quorum.
     insert, index
         The insert, by its staging id and by the index of its entry.
     holders
@@ -110,7 +110,7 @@ class FailEntry(msgspec.Struct, frozen=True, tag="fail", tag_field="kind"):
     Attributes
     ----------
     replica
-        Who gave it up.
+        The replica that gave it up.
     insert, index
         The insert, by its staging id and by the index of its entry.
     partitions
@@ -130,7 +130,7 @@ class MergeEntry(msgspec.Struct, frozen=True, tag="merge", tag_field="kind"):
     Attributes
     ----------
     replica
-        Who proposed it.
+        The replica that proposed it.
     sources
         Names of the parts, ascending, of one partition, with no other part between them.  One source is enough where a
         policy has something to do inside it.
@@ -150,7 +150,7 @@ class _Commanded(msgspec.Struct, frozen=True):
     Attributes
     ----------
     replica, id
-        Who proposed it, and the name by which it is found again.
+        The replica that proposed it, and the id of the command.
     """
 
     replica: str
@@ -237,7 +237,7 @@ class LostEntry(msgspec.Struct, frozen=True, tag="lost", tag_field="kind"):
     Attributes
     ----------
     replica
-        Who declared it.
+        The replica that declared it.
     part
         The part's name.
     content_hash, schema_version
@@ -257,7 +257,7 @@ class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
     Attributes
     ----------
     replica
-        Who appended it.
+        The replica that appended it.
     """
 
     replica: str

@@ -1,19 +1,19 @@
-"""Epochs of a name: no two processes that ever act under one replica's name have the same epoch, whatever was between them.
+"""Epochs of a name: no two processes that ever act under one replica's name have the same epoch.
 
-An epoch is the version of `host`, and a node that is created anew begins at version 0.  So whoever deletes `host` notes its
-last version below `epochs`, and whoever creates it again writes it until its version is past that; each of it in the commit
-that deletes, or creates.  What a process of an earlier replica still has in its hands is refused then, however often the new
-one has been activated, and so is what others have proved with the version of its `host`.
+An epoch is the version of `host`, and a node that is created anew begins at version 0.  So the commit that deletes `host`
+notes its last version below `epochs`, and the commit that creates it again writes it until its version is past that one.
+After that a request of a process of the earlier replica is refused, however often the new one has been activated, and so is a
+commit of another replica that checks an earlier version of `host`.
 
 ===========  =================================================================================================================
-no note      nobody has had this name: the commit proves it, so who was slow to join can't come after another one's life
+no note      no replica has had this name: the commit proves it, so a slow join can't follow another replica's life
 a note       the commit proves its version: of two replicas that join one after the other, the second counts past the first
 ===========  =================================================================================================================
 
-The note stays as long as the table.  Who drops a replica with an earlier version of this code leaves none, and its epochs begin
+The note stays as long as the table.  An earlier version of this code drops a replica without a note; then its epochs begin
 anew.
 
-Absent on purpose: writing `host` in more than one commit.  Between two of them it would be at a version that was somebody's.
+Absent on purpose: writing `host` in more than one commit.  Between two of them it could have the version of an earlier epoch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Noted:
 
     @property
     def last(self) -> fx.Version | None:
-        """The last version that `host` has had; None when nobody has had the name."""
+        """The last version that `host` has had; None when no replica has had the name."""
         return None if self.note is None else fx.Version(int(self.note.value))
 
     @property

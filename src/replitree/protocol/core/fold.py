@@ -3,7 +3,7 @@
 ``fold(log)`` is the one definition of a table's content.  A replica is a cache of it that is some entries behind.  The
 incremental form is `apply`: one entry and what it changes; the plain form applies all entries from the start.
 
-An entry that does not apply changes nothing, for every replica alike, so nobody needs a lock to append one, and two leaders at
+An entry that does not apply changes nothing, for every replica alike, so appending one needs no lock, and two leaders at
 once are harmless: of two merges of one part the first counts, a merge after a drop finds nothing.
 
 `restore` is the other way to the same set: from what a replica has registered and what is left in its queue (I1).  It holds

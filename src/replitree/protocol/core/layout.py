@@ -1,6 +1,6 @@
-"""Where things lie in coordination: the paths below a table, and the names of its numbered nodes.
+"""The tree in coordination: the paths below a table, and the names of its numbered nodes.
 
-Nobody else puts a path together.  The tree is design 3.1; operators who know ClickHouse will recognise it::
+No other module builds a path.  The tree is design 3.1; operators who know ClickHouse will recognise it::
 
     <table>/metadata, columns
     <table>/restoring                     exists while the nodes are made anew from a replica's parts
@@ -10,12 +10,12 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/blocks/<block id>             one per recent insert request
     <table>/quorum/status/<insert id>     who has the parts of an insert whose quorum is open (`protocol.insert.quorum`)
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
-    <table>/results/<part>                content hash of a merge's or mutation's result, by who published it first
+    <table>/results/<part>                content hash of a merge's or mutation's result, as its first publisher recorded it
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
     <table>/epochs/<r>                    the last epoch of a replica of this name that was dropped (`protocol.core.epochs`)
-    <table>/zero_copy_s3/shared/<id>/<owner>   who owns a share: objects that several replicas' parts have
-    (`protocol.shares.share`) <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to
-    be deleted <table>/zero_copy_s3/restored         the table was made anew from a disk (`protocol.rescue.restore_shared`)
+    <table>/zero_copy_s3/shared/<id>/<owner>  an owner of a share: objects of several replicas' parts (`protocol.shares.share`)
+    <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
+    <table>/zero_copy_s3/restored         the table was made anew from a disk (`protocol.rescue.restore_shared`)
     <table>/zero_copy_s3/merged/<part>    ephemeral: which replica makes this result for all (`protocol.state.work_mark`)
     <replicas>/<r>/host                   its version is the replica's epoch
     <replicas>/<r>/is_active              ephemeral
@@ -26,8 +26,8 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <replicas>/<r>/dropped                exists from the moment that the replica is taken out of the table
 
 where ``<replicas>`` is ``<table>/replicas-<incarnation>``, and the incarnation is the value of ``<table>``: another one each
-time that a table's nodes are made, by its creation or by a restore.  Whatever a replica commits proves a node of its own, so
-what it still has in its hands from an earlier table of this name finds that node gone, and changes nothing.  (Tables of earlier
+time that a table's nodes are made, by its creation or by a restore.  Every commit of a replica checks a node of its own, so a
+late commit to an earlier table of this name finds that node gone, and is refused.  (Tables of earlier
 versions have no incarnation; theirs are below ``<table>/replicas``.)
 
 and beside the tables::
@@ -56,7 +56,7 @@ INDEX_DIGITS_MAX = 30
 """Digits of an index: more than any table reaches, and few enough that a damaged value costs nothing."""
 
 INCARNATION_LENGTH = 16
-"""Hexadecimal digits of a table's incarnation, drawn at random: as many tables of one name as anybody makes differ."""
+"""Hexadecimal digits of a table's incarnation, drawn at random: any two tables of one name differ."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INCARNATION = re.compile(rb"[0-9A-Za-z_-]{1,64}")
@@ -73,8 +73,8 @@ class Table:
     Attributes
     ----------
     incarnation
-        Which of the tables that this path has had.  Empty: of an earlier version, or nobody has looked, for whom it is enough
-        to know where the table's own nodes are, and not those of its replicas.
+        Which of the tables that this path has had.  Empty: a table of an earlier version, or the caller has not
+        read it: it needs the table's own nodes only, and not those of its replicas.
     """
 
     path: str
@@ -347,7 +347,7 @@ def epochs(table: Table) -> str:
 
 
 def last_epoch(replica: Replica) -> str:
-    """Return the node with the last epoch of whoever had the replica's name before."""
+    """Return the node with the last epoch of the earlier replica of this name."""
     return f"{epochs(replica.table)}/{replica.name}"
 
 
@@ -468,7 +468,7 @@ def all_writing(table: Table) -> str:
 
 
 def writing(table: Table, name: str) -> str:
-    """Return the node of a share whose objects may be on their way, and that nobody owns yet."""
+    """Return the node of a share whose objects may be on their way, and that no replica owns yet."""
     return f"{all_writing(table)}/{name}"
 
 

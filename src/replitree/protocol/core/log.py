@@ -1,7 +1,7 @@
 """The log's first parent: which entries are still there.
 
-Entries are dense and are removed from the low end only, so the log is the indexes from `first` to the tail.  Whoever removes
-entries writes `first` in the same commit: nobody ever has to list the log.
+Entries are dense and are removed from the low end only, so the log is the indexes from `first` to the tail.  The commit that
+removes entries also writes `first`: no reader ever has to list the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a procedure to its end: for whoever can perform every effect at once, or asks for others in their place."""
+"""Running a procedure to its end, for a caller that can perform every effect at once, or replaces effects by others."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Drop: earlier parts leave the table, by themselves or because an insert replaces them.
+"""Drop: earlier parts leave the table, by a command or because an insert replaces them.
 
 The failure of an insert whose quorum was given up is a drop of its block, in the partitions that it wrote to.
 
-Only a drop removes for good, so it is executed after everything before it in the queue that could bring back what it removes
-(`registration.blockers`).  Such entries have nothing to bring any more and leave the queue at once.
+Only a drop removes for good.  So it is executed after every earlier queue entry that could bring back a part that it removes
+(`registration.blockers`).  Such entries have nothing left to add, and leave the queue at once.
 
-A *detach* is a drop that keeps copies of what it removes aside, in the form in which the replica has it.  So that the rows of
-every insert are kept by somebody, its writer brings them first (`registration.to_be_kept`); and whatever would take the place
-of what is to be kept, or remove it, waits for the detach.
+A *detach* is a drop that keeps copies of the removed parts aside, in the form in which the replica has them.  So that the rows
+of every insert are kept by some replica, the writer executes its inserts first (`registration.to_be_kept`); and every entry
+that would replace or remove a part that is to be kept waits for the detach.
 
-What is remembered of a drop, ``drops/<partition>``, is the index below which its blocks are gone: their rows may be inserted
-again (`protocol.insert.insert`).  It is written in the commit that executes the drop, by every replica, and only ever grows.
+The node ``drops/<partition>`` records the index below which the partition's blocks are gone: their rows may be inserted again
+(`protocol.insert.insert`).  Every replica writes it in the commit that executes the drop, and it only grows.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _fetch_either(replica: Replica, part: Part, cover: Part) -> fx.Procedure[tup
 def must_wait(view: View, item: Queued) -> bool:
     """Whether an earlier entry may still bring something that `item` removes.
 
-    An insert counts by its blocks, also when nothing of it is wanted any more: as long as it is in the queue, whoever restores
-    the table from what is registered would bring it back.
+    An insert counts by its blocks, also when a later entry drops all of it: as long as it is in the queue, a restore of the
+    table from the registrations would bring it back.
     """
     return removes(item) and any(_is_removed(part, item) for earlier in view.blockers for part in _touched(earlier))
 

@@ -1,16 +1,15 @@
-"""Execute: bring the queue's entries onto this replica.
+"""Execute: apply the queue's entries to this replica.
 
 1. *files*     publish this replica's own staged parts, fetch the others, or make them: every file verified and synced
 2. *register*  create the nodes of the new parts, delete those of the parts that they replace, and delete the queue entries,
-               one commit for a batch of inserts or for one other entry; of inserts with a quorum it also says that this
-               replica has their parts (`protocol.insert.quorum`)
+               one commit for a batch of inserts or for one other entry; for inserts with a quorum the commit also adds this
+               replica to the quorum (`protocol.insert.quorum`)
 3. *reveal*    local reads show the new parts and no longer the old ones
-4. *join*      where another replica was faster to say so: say it now
+4. *join*      if another replica changed the quorum first, add this one now
 
-Entries may be executed in any order and at the same time, but a drop only after everything before it that could bring back what
-it removes (`registration.blockers`).  What the table does not have any more at the pointer, because a drop has followed, is not
-brought at all.
-Every step is idempotent.
+Entries may be executed in any order and at the same time, except that a drop waits for every earlier entry that could bring
+back a part that it removes (`registration.blockers`).  A part that the table no longer has at the pointer, because a later
+drop removed it, is not brought at all.  Every step is idempotent.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def _to_count(
 
 
 def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> fx.Procedure[dict[Part, str]]:
-    """Fetch what covers parts that nobody has any more; return what could be had, with its content hash."""
+    """Fetch covers of parts that no replica has any more; return the fetched ones, with their content hashes."""
     covers = dict.fromkeys(view.parts.covering(parse_part(name)) for name in parts)
     fetched: dict[Part, str] = {}
     for cover in covers:
@@ -238,7 +237,7 @@ def _parts(item: Queued) -> tuple[tuple[Part, str], ...]:
 def _fetch(
     replica: Replica, wanted: tuple[tuple[fx.LogIndex, fx.FetchPart], ...]
 ) -> fx.Procedure[tuple[tuple[fx.LogIndex, fx.FetchPart, str], ...]]:
-    """Fetch parts, from their writers and where that fails from anybody who registered them; return the trouble."""
+    """Fetch parts, from their writers and if that fails from any replica that registered them; return the failures."""
     if not wanted:
         return ()
     left = yield from _try_fetch(wanted)

@@ -1,12 +1,11 @@
 """Execute a loss: the lost part becomes empty on every replica, and what was made of it is made anew.
 
-What a fetch or a merge that was fenced has left on a disk counts for nothing any more: as long as the entry is in the queue
-nothing is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not
-registered.
+Files that a fenced fetch or merge has left on a disk do not count any more: while the entry is in the queue no replica makes
+anything of the part (`registration.to_be_kept`), and the execution sets aside every unregistered part that covers it.
 
-Who had made something of the part, which then broke, has neither the part nor what it was made with.  It waits until another
-replica has made the same anew, of the empty part, and fetches that, or what it has become since.  When there is no other
-one that could, the result is a lost part itself, and is declared so (`protocol.upkeep.lost`).
+A replica that had made a cover of the part, which then broke, has neither the part nor its sources.  It waits until another
+replica has made the same cover anew, of the empty part, and fetches that, or a later form of it.  If no other replica can make
+it, the cover is a lost part itself, and is declared so (`protocol.upkeep.lost`).
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _renew(replica: Replica, epoch: fx.Epoch, view: View, item: Queued, cover: P
         if content_hash is not None:
             claim, gone = _in_place_of(replica, view, form, content_hash, own)
             return (yield from finish(replica, epoch, (item.index,), claim, (form,), gone))
-    return postpone(item.index, f"{cover.name} was made of it and is broken here, and nobody has made it anew yet")
+    return postpone(item.index, f"{cover.name} was made of it and is broken here, and no replica has made it anew yet")
 
 
 def later_forms(view: View, item: Queued, cover: Part) -> tuple[Part, ...]:

@@ -1,21 +1,21 @@
-"""Make once: how one replica makes a result for all of them, where results go into an object store.
+"""Make once: one replica makes a result for all, where results go into an object store.
 
-In this order, and each of it repeatable:
+The order; each step may be repeated:
 
-1. what an earlier try has published here is registered, as ever (`protocol.execute.making`); when another replica was
-faster since,
-   its attempt is given up, which a late commit of that try can't survive, and it is discarded
-2. a part that a mutation certainly leaves as it is gets its new name on every replica by itself: it *borrows* the objects, and
-   no row is read or written
-3. take the work mark (`protocol.state.work_mark`)
-4. make the result, and put it into the store (`protocol.shares.sharing` sees to that)
-5. look whether somebody was faster; then take that over, and discard what was made
-6. register it, say in ``results`` what it is, and end the mark: one commit
+1. Register what an earlier try has published here, as always (`protocol.execute.making`).  If another replica has registered
+   the result since, give that try's attempt up, so that a late commit of it is refused, and discard its files.
+2. A part that a mutation certainly leaves unchanged gets its new name on every replica separately: it *borrows* the objects,
+   and no row is read or written.
+3. Take the work mark (`protocol.state.work_mark`).
+4. Make the result, and put it into the store (`protocol.shares.sharing`).
+5. Check whether another replica was faster; if so, take its result over and discard this one.
+6. In one commit, register the result, record its content in ``results``, and end the mark.
 
-Who finds the mark taken waits until it is gone.  Who finds the result registered takes it over; it is made again only when no
-active replica has it, nor what it has become since, or when none of them has sent it for too long: waiting could be for ever.
+A replica that finds the mark taken waits until it is gone.  One that finds the result registered takes it over.  It makes the
+result again only if no active replica has it or a later form of it, or if none has sent it for too long: otherwise the replica
+could wait for ever.
 
-Absent on purpose: what a result is and when it counts (`protocol.execute.making`), who owns objects
+Absent on purpose: what a result is and when it counts (`protocol.execute.making`), and the ownership of objects
 (`protocol.shares.sharing`).
 """
 
@@ -66,7 +66,7 @@ def bring(making: Making, view: View) -> fx.Procedure[MakeOutcome]:
 
 
 def _take_over(making: Making, view: View, sharer: Sharer) -> fx.Procedure[MakeOutcome]:
-    """Take the result over, or wait for who makes it: this replica can't."""
+    """Take the result over, or wait for its maker: this replica can't make it."""
     fetched = yield from fetch_result(making, view)
     if isinstance(fetched, Waits):
         maker = yield from other_maker(sharer, making.result.name)
@@ -150,7 +150,7 @@ def _make(making: Making, view: View, sharer: Sharer) -> fx.Procedure[MakeOutcom
 def _publish(
     making: Making, view: View, sharer: Sharer, staging: fx.StagingId, made: fx.Made
 ) -> fx.Procedure[MakeOutcome | None]:
-    """Register what was made; or take over what somebody else has registered meanwhile, and discard what was made."""
+    """Register the result; if another replica has registered one meanwhile, take that over and discard this one."""
     outcome = yield from publish_result(making, staging, made.content_hash, published=False, marked=True, for_all=True)
     if not isinstance(outcome, Beaten):
         return outcome

@@ -1,19 +1,19 @@
 """Making parts: how every replica gets the same result from a merge or a mutation.
 
-Every replica makes the result for itself.  Whoever publishes it first says in ``results/<part>`` what its content is, in the
-commit by which it registers the part; who made something else throws it away and fetches.  So replicas of different versions or
-with different libraries can't drift apart unnoticed.
+Every replica makes the result itself.  The first to publish it records its content in ``results/<part>``, in the commit that
+registers the part.  A replica whose result has other content discards it and fetches the part.  So replicas with different
+versions of this code or of its libraries can't diverge unnoticed.
 
-*Made once.*  Nobody promises that the same merge gives the same bytes twice, not even on one replica.  So a result that an
-earlier try has published here is not made again: the commit of that try may still be on its way, and it registers these files.
-While it may be, no other content takes the name:
+*Made once.*  The same merge need not give the same bytes twice, not even on one replica.  So a result that an earlier try has
+published here is not made again: the commit of that try may still be on its way, and it registers these files.  While it may
+be, no other content takes the name:
 
-* What is found is used as if it were made now, and both commits say the same; one of them is refused.
-* What contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates ``results/<part>``, because
-  it would not have been sent if that had been there with other content, and that node is never changed.  The loss of a source
-  deletes it, in a commit that fences everything before (`protocol.upkeep.lost`).
+* A published result is used as if it were made now; both commits carry the same content, and one of them is refused.
+* A result that contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates
+  ``results/<part>``, because it would not have been sent if that node had had other content, and the node is never changed.
+  The loss of a source deletes the node, in a commit that fences every earlier one (`protocol.upkeep.lost`).
 
-What goes into an object store is made by one replica for all: `protocol.execute.make_once`.
+A result that goes into an object store is made by one replica for all: `protocol.execute.make_once`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Making:
     Attributes
     ----------
     replica, epoch
-        Who makes it, under which epoch.
+        The replica that makes it, and its epoch.
     result, sources
         What is made of what; the sources are held.
     index
@@ -82,7 +82,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """Somebody else has registered the result; what was made here is still staged, or published, and not registered."""
+    """Another replica has registered the result; the one made here is staged, or published, and not registered."""
 
     is_published: bool
 
@@ -152,7 +152,7 @@ def publish_result(
     marked
         It was made under a work mark, which ends with its registration.
     for_all
-        One copy is enough for all: where somebody else was first this one is not registered, whatever is in it.
+        One copy is enough for all: if another replica was first this one is not registered, whatever its content.
     """
     result, table = making.result, making.replica.table
     path = layout.result(table, result.name)
@@ -192,8 +192,8 @@ def _replacing(making: Making, content_hash: str) -> tuple[fx.Operation, ...]:
 def fetch_result(making: Making, view: View, *, later: bool = False) -> fx.Procedure[MakeOutcome]:
     """Fetch the result from a replica that has it; whatever of it is held already is replaced.
 
-    Where a source is broken here, or with `later`, what the result has become since is taken too: nobody else need have kept
-    the result itself.
+    If a source is broken here, or with `later`, a later form of the result is taken too: the other replicas may have
+    replaced the result itself.
 
     Something of it must be held: only a commit that deregisters what the view holds is refused when the view is out of date.
     One that deregisters nothing could register the result after a drop has removed it.  Where nothing is held, the inserts are

@@ -1,18 +1,18 @@
 """Mutate: every part in the mutation's scope is replaced by its mutated form.
 
-Some parts at a time, so that progress is kept and seen; the entry leaves the queue with the last one.  A part on which the
-mutation fails is left as it is and tried again; the others go on.
+The replica mutates a few parts at a time, so that progress is kept and visible; the entry leaves the queue with the last one.
+A part on which the mutation fails stays as it is and is tried again; the others go on.
 
 Parts that this replica makes by itself are made, published and registered together (`_bring_together`), `TOGETHER_MAX` in one
-commit: reading claims and registering part by part took as long as all else.  The commit claims each result and takes back
-each source.  So it takes place as a whole or not at all, late or repeated, as that of one part does
-(`protocol.execute.making`).  Parts that can't go with the others are brought one by one: another replica has claimed
-them with other content, they can't be made here, or they are to be fetched.
+commit: reading claims and registering part by part took as long as the rest of the work.  The commit claims each result and
+deletes each source's registration.  So it takes place as a whole or not at all, late or repeated, as the commit of one part
+does (`protocol.execute.making`).  Other parts are brought one by one: another replica has claimed them with other content,
+they can't be made here, or they are to be fetched.
 
-*Killing* a mutation lets everything that nobody has mutated yet be as it was: for each such part it claims the result, as the
-first publisher would, with the content of the source.  So a part is either mutated on every replica or on none.  A replica that
-finds a result with the content of its source only gives the part its new name.  A source that is broken is left out: when it is
-declared lost, no replica may take its content for that of a result (`protocol.upkeep.lost`).
+*Killing* a mutation leaves every part unchanged that no replica has mutated yet: for each such part it claims the result, as
+the first publisher would, with the content of the source.  So a part is mutated on every replica or on none.  A replica that
+finds a result with the content of its source only renames the part.  A broken source is left out: when it is declared lost, no
+replica may take its content for that of a result (`protocol.upkeep.lost`).
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _making(replica: Replica, epoch: fx.Epoch, item: Queued, source: Part, resul
 
 
 def kill_mutation(replica: Replica, epoch: fx.Epoch, item: Queued) -> fx.Procedure[int]:
-    """Let every part of a mutation be as it was that nobody has mutated yet and this replica holds; return how many these are.
+    """Leave unchanged every part of a mutation that no replica has mutated yet and this one holds; return their number.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def kill_mutation(replica: Replica, epoch: fx.Epoch, item: Queued) -> fx.Procedu
 
 
 def _let_be(replica: Replica, epoch: fx.Epoch, claims: tuple[tuple[fx.Check, fx.Create], ...]) -> fx.Procedure[int]:
-    """Claim results, of sources that are whole still; when somebody was faster with one of them, one by one."""
+    """Claim results of sources that are still whole; one by one if another replica was faster with one of them."""
     check = fx.Check(layout.host(replica), epoch)
     together: tuple[fx.Operation, ...] = tuple(operation for claim in claims for operation in claim)
     if isinstance((yield fx.Commit(check, *together)), fx.Applied):

@@ -5,28 +5,26 @@ Order of publication.  A crash between any two steps leaves the table without th
 1. *stage*    the rows of the group as part files under a fresh id, synced    before: nothing; after: garbage for the sweep
 2. *commit*   the block ids and the log entry, one transaction                from here on the insert exists, for every replica
 3. *publish*  rename the staged parts to their names                          repeated, and synced, by `execute`
-4. *answer*   every client of the group hears the index; with a quorum, when it is reached or given up
-(`protocol.insert.quorum`)
+4. *answer*   every client of the group gets the index; with a quorum, when it is reached or given up (`protocol.insert.quorum`)
 
-The log gives the number: the index of the entry is the block number of its parts.  Nothing is allocated before the commit, so
-there are no numbers in flight that anybody has to wait for.
+The log assigns the number: the index of the entry is the block number of its parts.  No number is allocated before the commit,
+so no reader has to wait for numbers in flight.
 
-*Duplicates.*  The commit is refused as a whole when one block id exists.  The group is staged again without the requests
-whose block ids exist, and those are answered with the index of the insert that they repeat.  When all that the earlier insert
-wrote to was dropped since, its block id is free again: the next try takes it over.  Of an insert with a quorum they wait for
-that.
+*Duplicates.*  The commit is refused as a whole if one block id exists.  The group is staged again without the requests whose
+block ids exist, and those are answered with the index of the insert that they repeat.  If every part that the earlier insert
+wrote was dropped since, its block id is free again: the next try takes it over.  A request that repeats an insert with a quorum
+waits for that quorum.
 
-*Failures.*  When a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a
-failure is answered to the request that it belongs to.  `Failed.why` says what the failure proves; only `Why.EPOCH` concerns the
-replica.
+*Failures.*  If a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a failure
+is answered to the request that caused it.  `Failed.why` says what the failure proves; only `Why.EPOCH` concerns the replica.
 
-*Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
-took place already or never will, and what the look shows is final.  That no block id is there proves nothing either, because
-ids are forgotten (`protocol.upkeep.clean_blocks`): then the log is searched.  It is for every insert with a quorum,
-which may have failed meanwhile and left its ids to another one.  When no new epoch can be had, or the log does not
-reach back, the clients hear "outcome unknown", never "failed".
+*Unknown.*  A read proves nothing while the lost request may still be on its way.  So the epoch is renewed first: after that
+the commit has taken place or never will, and a read is final.  A missing block id proves nothing either, because ids are
+forgotten (`protocol.upkeep.clean_blocks`): then the log is searched.  It is searched for every insert with a quorum, which may
+have failed meanwhile and left its ids to another one.  If no new epoch can be had, or the log does not reach back, the clients
+are answered "outcome unknown", never "failed".
 
-Absent on purpose: locks, clocks, and retries of anything that was not certainly refused.
+Absent on purpose: locks, clocks, and retries of a commit that was not certainly refused.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a group after a try: the requests to be staged again, ids that are free again, and who waits."""
+    """The rest of a group after a try: the requests to be staged again, ids that are free again, and those that wait."""
 
     requests: tuple[Request, ...] = ()
     freed: Freed = Freed()
@@ -162,7 +160,7 @@ def insert(
     Parameters
     ----------
     inserter, epoch
-        Who inserts, and the epoch under which it is active.
+        The replica that inserts, and the epoch under which it is active.
     staging
         Names the group; its n-th staging is ``<staging>.<n>``.
     requests
@@ -170,7 +168,7 @@ def insert(
 
     Returns
     -------
-    Who is still to be answered (`quorum.answer_awaited`).
+    The requests that are still to be answered (`quorum.answer_awaited`).
     """
     assert requests
     assert not (inserter.quorum and inserter.drops)

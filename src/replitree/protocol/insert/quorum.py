@@ -1,34 +1,35 @@
 """Quorum: an insert counts once so many replicas have its parts, or it leaves the table for good.
 
-The insert's commit also creates ``quorum/status/<insert id>``, in which the writer is named.  From then on the insert is *open*
+The insert's commit also creates ``quorum/status/<insert id>``, which names the writer.  From then on the insert is *open*
 (`protocol.core.fold`), until exactly one of two things happens, each in one commit that deletes that node by its version:
 
-* *counting* a replica that has brought the parts adds itself; the one that completes the number appends `settle`
+* *counting* a replica that has the parts adds itself; the one that completes the number appends `settle`
 * `give_up`  the writer when its patience is over, or the leader, appends `fail` and frees the block ids
 
-So the log says of every insert what became of it, once and for all replicas, and whoever waits for it answers by that entry
-as soon as it has read it, pulled or not (`answer_awaited`).  That the node is gone answers nothing: that is so in both cases.
+So the log records the outcome of every insert, once and for all replicas.  A replica that waits for an insert answers by that
+entry as soon as it has read it, pulled or not (`answer_awaited`).  The absence of the node answers nothing: it is absent in
+both cases.
 
-*Who has the parts.*  A replica that has executed the insert's entry: it has registered them, or what they became by merges and
-mutations, or they were dropped by a later entry, which it knows.  The writer has them from the commit on: they are staged and
-synced, and nobody sweeps what was committed.  A replica whose files are broken does not count itself.
+*Which replica has the parts.*  One that has executed the insert's entry: it has registered the parts, or their merged or
+mutated forms, or it knows a later entry that dropped them.  The writer has them from the commit on: they are staged and
+synced, and the sweep does not delete committed files.  A replica whose files are broken does not count itself.
 
-*In one commit.*  Who comes first after the writer registers the parts and counts itself in the same commit, without a look at
-the node before: until then it is as the writer has made it (`count_first`).  Where that does not hold, somebody else was
-faster, or it is over: then the parts are registered alone, and the node is read (`join`).
+*In one commit.*  The first replica after the writer registers the parts and joins the quorum in one commit.  It does not read
+the quorum node first: if it is first, the node still has the version at which the insert created it (`count_first`).  If that
+commit is refused, another replica was faster or the quorum is over.  Then the replica registers the parts alone and reads the
+node (`join`).
 
-*Who leaves the table* is counted no more: the drop takes its name back before it takes anything that it has
+*A replica that leaves the table* is counted no more: the drop removes its name from the node before it removes any of its parts
 (`counted.count_no_more`).
 
-*Nothing is forgotten.*  Whoever has executed an insert and has not counted itself, because it died or its answer was lost,
-does so when its state is loaded the next time (`rejoin`).  The inserts that are open are written beside its pointer, and the
-log keeps their entries.  No commit here needs a new epoch after an unknown outcome: each is conditional on the version of a
-node that never comes back, so of a late and a repeated one at most one takes place.
+*Nothing is forgotten.*  A replica that has executed an insert and has not counted itself, because it died or its answer was
+lost, does so when its state is next loaded (`rejoin`).  The open inserts are written beside its pointer, and the log keeps
+their entries.  No commit here needs a new epoch after an unknown outcome: each is conditional on the version of a node that is
+never created again, so of a late and a repeated one at most one takes place.
 
-*A retry* whose block id is taken waits for the insert that it repeats, on whatever replica.  When that one fails, the id is
-free.
+*A retry* whose block id is taken waits, on any replica, for the insert that it repeats.  When that one fails, the id is free.
 
-Absent on purpose: clocks.  When to give up is the caller's business; it is safe at any time.
+Absent on purpose: clocks.  The caller decides when to give up; it is safe at any time.
 
 (Spec 5: ClickHouse answers from the absence of the node and asks whether its session held all the time, #54543; a replica that
 comes back does not count itself again before 9.2 step 6; a deduplicated retry once answered at once, #18215.)
@@ -74,7 +75,7 @@ class Awaited:
     index, entry
         The insert in the log.
     requests
-        Who waits.
+        The requests that wait.
     is_duplicate
         Whether they repeat the insert; otherwise they are part of it.
     """
@@ -115,7 +116,7 @@ def join(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry)
     Parameters
     ----------
     replica, epoch
-        Who has executed the insert's entry.  When this process has taken a newer epoch meanwhile, it goes on under that.
+        The replica, which has executed the insert's entry, and its epoch; the procedure goes on under a newer one.
     index, entry
         The insert.
 
@@ -142,8 +143,8 @@ def join(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry)
 def count_first(replica: Replica, inserts: tuple[tuple[fx.LogIndex, GetEntry], ...]) -> tuple[fx.Operation, ...]:
     """Return what counts a replica for inserts of others, in the commit by which it registers their parts.
 
-    They hold only if nobody but the writer was counted before, of each of them, and none is given up: the node is then at the
-    version at which the insert's commit has created it.
+    They hold only if no replica but the writer was counted before, for each of the inserts, and none is given up: the node
+    then has the version at which the insert's commit created it.
     """
     counted: list[fx.Operation] = []
     settles: list[SettleEntry] = []
@@ -211,7 +212,7 @@ def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEnt
     Parameters
     ----------
     replica, epoch
-        Who gives up: any replica, active under `epoch`.
+        The replica that gives up: any one, active under `epoch`.
     index, entry
         The insert.
 
@@ -373,7 +374,7 @@ def count_replicas(table: Table) -> fx.Procedure[Replicas]:
 def give_up_overdue(
     replica: Replica, epoch: fx.Epoch, opened: tuple[fx.LogIndex, ...], age_ms: int
 ) -> fx.Procedure[int]:
-    """Let inserts fail that nobody has joined for long: their writers are gone.  For the leader.
+    """Let inserts fail that no replica has joined for long, because their writers are gone.  For the leader.
 
     The time is that of the coordination service: what it notes when a node is written, and it notes the present when the parent
     of these nodes is written.
@@ -381,7 +382,7 @@ def give_up_overdue(
     Parameters
     ----------
     replica, epoch
-        Who gives up: active under `epoch`.
+        The replica that gives up, active under `epoch`.
     opened
         The inserts that are open where it stands.
     age_ms

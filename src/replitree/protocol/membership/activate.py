@@ -1,16 +1,16 @@
-"""Activation: one process owns a replica, and whoever it replaced can change nothing any more.
+"""Activation: one process owns a replica, and the process that it replaced can change nothing any more.
 
 A process takes `is_active` (ephemeral) and bumps `host` in one commit.  The new version of `host` is its *epoch*.  Every
 commit of a replica carries ``Check(host, epoch)``, so from that commit on all requests of earlier epochs are refused: those
-of a replaced process, and this process's own requests that were thought lost (invariant I9).
+of a replaced process, and this process's own requests without an answer (invariant I9).
 
-* `activate` is for a process that starts.  It takes the replica when nobody holds `is_active`, or when the holder is provably
-  dead; a live or doubtful holder is left alone.
+* `activate` is for a process that starts.  It takes the replica when no process holds `is_active`, or when the holder is
+  provably dead; it does not take it from a holder that lives or may live.
 * `renew_epoch` is for a process that has the replica and needs a new epoch: after an unknown outcome, or in a new session.
   It succeeds only while `host` still names this process.
 
-An unknown outcome of the commit needs no care of its own: the commit is conditional on the version of `host`, so of two
-attempts at most one takes place, and the loop looks again.
+An unknown outcome of the commit needs no special care: the commit is conditional on the version of `host`, so of two attempts
+at most one takes place, and the loop reads again.
 
 Absent on purpose: waiting for the old session to expire.
 """

@@ -1,14 +1,14 @@
-"""Leader election: who chooses the merges.
+"""Leader election: which replica chooses the merges.
 
-Whoever wants to lead creates an ephemeral sequential node; the lowest one leads.  Nothing depends on there being one leader:
-merges of two leaders are decided by the fold.  It only saves proposals that come to nothing.
+A replica that wants to lead creates an ephemeral sequential node; the lowest one leads.  Safety does not depend on there being
+one leader: the fold decides between the merges of two.  One leader only saves proposals that the fold ignores.
 
-What it promises: whoever stands and is active has exactly one node, and once all is quiet exactly one of them leads.  So a node
-must not be left behind by a replica that believes that it does not stand, for then nobody would lead:
+Guarantee: an active replica that stands has exactly one node, and once the nodes stop changing exactly one of them leads.  So a
+replica that believes that it does not stand must not have left a node, because then no active replica would lead:
 
-* When it is unknown whether the node was created, the request may still be on its way, and a second try could make a second
-  node.  The caller activates again, which fences the request, before it stands again.
-* When it is unknown whether the node was deleted, the caller resigns again.
+* If it is unknown whether the node was created, the request may still be on its way, and a second try could make a second node.
+  The caller activates again, which fences the request, before it stands again.
+* If it is unknown whether the node was deleted, the caller resigns again.
 
 (The recipe of the sources and of ZooKeeper's documentation; ClickHouse's leaders could assign merges that intersect, #1759.)
 """
@@ -33,7 +33,7 @@ class Leads:
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """Another replica leads; the caller is woken when somebody joins or leaves the election."""
+    """Another replica leads; the caller is woken when a replica joins or leaves the election."""
 
     path: str
     leader: str | None

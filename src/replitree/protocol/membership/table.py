@@ -1,8 +1,8 @@
 """A table's life in coordination: created in one commit, joined by replicas, dropped in resumable steps.
 
-A drop first marks the table (`dropped`); from then on replicas leave and nobody joins.  Each replica deletes its own nodes,
-and whoever drops deletes the rest when no replica is left.  Every step may be repeated by anybody: a drop that was cut off
-is finished by dropping again.
+A drop first marks the table (`dropped`); from then on replicas leave and none joins.  Each replica deletes its own nodes, and
+the process that drops the table deletes the rest when no replica is left.  Any process may repeat any step: a drop that was cut
+off is finished by dropping again.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def leave_table(replica: Replica, *, shared: bool = False) -> fx.Procedure[Table
 
     First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then it is counted no
     more for inserts that are open, and its nodes are deleted, the queue and the parts in batches, the rest in one commit.
-    Every step may be repeated by anybody, at any time: it proves that the mark is still there, so it can't touch a replica of
+    Any process may repeat any step, at any time: it proves that the mark is still there, so it can't touch a replica of
     the same name that has joined since.
 
     `shared`: the table's parts lie in an object store; the replica's shares are let go of, too.
@@ -249,7 +249,8 @@ def _mark_dropped(replica: Replica, host: fx.Node, lost: fx.Node) -> tuple[fx.Op
 def good_replica(table: Table, besides: str) -> fx.Procedure[tuple[fx.Check, fx.Check] | None]:
     """Find another replica that is not lost; return the operations that prove that it still is not.
 
-    Its `is_lost` has not changed, and nobody was added: of one that was dropped and has joined again its version begins anew.
+    Its `is_lost` has not changed, and no replica was added: of one that was dropped and has joined again its version begins
+    anew.
     """
     added = yield fx.Get(layout.replicas(table))
     if added is None:

@@ -111,7 +111,7 @@ def propose(
     Parameters
     ----------
     proposer, epoch
-        Who proposes, and the epoch under which it is active.
+        The replica that proposes, and the epoch under which it is active.
     command
         The entry.  When a command with its id is in the log already, that one is the answer.
     columns

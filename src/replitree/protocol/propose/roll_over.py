@@ -3,10 +3,10 @@
 ZooKeeper numbers the children of a node with 31 bits.  At a steady 1,000 entries a second that is enough for 24 days.
 
 In one commit the last entry is appended below the old parent, its mark `open` is deleted, and the next parent is made with a
-mark of its own.  Every append checks the mark of the parent that it goes below, so nothing can come after the last entry.  Who
-pulls the last entry goes on with the first index of the next parent; the indexes between were never used, and never will be.
+mark of its own.  Every append checks the mark of the parent that it goes below, so no entry can follow the last one.  A replica
+that pulls the last entry goes on with the first index of the next parent; the indexes between are never used.
 
-The commit may be repeated, and tried by any number of replicas: one of them finds the mark.
+The commit may be repeated, and any number of replicas may try it: one of them finds the mark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def roll_over(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[bool]:
     Parameters
     ----------
     replica, epoch
-        Who does it, active under `epoch`; its table's `parent` is the one that is closed.
+        The replica that does it, active under `epoch`; its table's `parent` is the one that is closed.
     """
     table, following = replica.table, replica.table.parent + 1
     last = fx.Create(layout.log_create(table), encode_entry(RollEntry(replica.name)), sequential=True)

@@ -210,7 +210,7 @@ def optimize(
     """Choose, for each partition, one merge of as many parts as possible, as ``OPTIMIZE`` asks for.
 
     Parts that are not free divide a partition; the longest stretch is taken.  `sources_max`, `part_bytes_max` and `merges_max`
-    do not hold here: somebody asked for it.
+    do not hold here: a user asked for it.
 
     Parameters
     ----------

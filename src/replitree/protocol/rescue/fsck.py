@@ -9,11 +9,11 @@ finding          what is so
 ===============  ============================================================================================================
 `DANGLING`       a part needs objects that are not there, or are of another size: rows of this replica can't be read
 `UNMARKED`       a registered part lacks the mark on one of its shares: another replica may delete its objects
-`ORPHAN`         objects that nobody has begun, owns, or is to delete
+`ORPHAN`         objects without an attempt, an owner or garbage node
 `UNOWNED`        a share's node without owners
 `STALE_MARK`     a mark of a replica that is gone, of an earlier one of its name, or of a part that is not on its disk
 `LEFT_ATTEMPT`   an attempt to write whose replica is gone; or one older than the grace of which its replica knows nothing
-`LEFT_GARBAGE`   garbage that nobody has worked off for longer than the grace
+`LEFT_GARBAGE`   garbage that no replica has removed for longer than the grace
 `LEFT_UPLOAD`    an upload in pieces that was begun before the grace and not ended
 `LEFT_TRIAL`     an object of no table, older than the grace, by which a process tried the store or asked for its time
 `UNREFERENCED`   an object older than the grace that no part needs, in a share that has owners: nothing is wrong, it takes room
@@ -41,7 +41,7 @@ from replitree.protocol.rescue.fsck_look import (
 from replitree.protocol.shares.share import ShareId
 
 GRACE_S = 24 * 3600.0
-"""How old something must be to count as left over when nobody says otherwise, in seconds: longer than any write takes."""
+"""The age, in seconds, from which something counts as left over, by default: longer than any write takes."""
 
 
 class FindingKind(Enum):
@@ -197,7 +197,7 @@ def _unmarked(seen: FsckLook) -> Iterator[Finding]:
                 yield Finding(FindingKind.UNMARKED, each.share, replica.name, each.part)
 
 
-# --- what nobody needs --------------------------------------------------------------------------------------------------------
+# --- what is not needed -------------------------------------------------------------------------------------------------------
 
 
 def _orphans(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
@@ -277,7 +277,7 @@ def _left(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
 def _unreferenced(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
     """Yield what owned shares have besides what is needed: files that a mutation has written anew, files that came late.
 
-    All who have a share must have said what they need of it, and nobody may be about to write it or to let go of it.
+    All owners of a share must have said what they need of it, and none may be about to write or to release it.
     """
     if seen.silent:
         return

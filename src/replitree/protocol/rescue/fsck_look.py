@@ -1,17 +1,17 @@
 """One look at all that is known of a table's shares: objects, nodes, and what the replicas have on their disks.
 
-The order is what makes a look worth something (`protocol.shares.sharing` says how a share comes and goes):
+The order gives a look its value (`protocol.shares.sharing` describes the life of a share):
 
 1. *list* the objects
-2. *attempts, shares, garbage*, in the order in which a share goes through them, never back: a share that has a place is found
+2. *attempts, shares, garbage*, in the order in which a share passes through them, never back: a share that has a node is found
    in one of them, whatever happens meanwhile
-3. *registrations*, then what each replica *refers to*: a part's folder is there before its mark is, and goes after it
+3. *registrations*, then the shares that each replica *refers to*: a part's folder exists before its mark, and goes after it
 
-So objects that were listed and have no place are nobody's, for good: whoever puts objects has noted the attempt before, and who
-registers a part deletes that note.  What is listed too early, or asked too late, is judged by a second look
+So listed objects without a node belong to no replica, for good: a writer notes its attempt before it puts objects, and the
+commit that registers the part deletes that note.  A second look judges what was listed too early, or asked too late
 (`protocol.rescue.fsck`).
 
-Every age is by the clock of whom it concerns: of objects by the store's, of nodes by coordination's.
+Every age is by the clock of its writer: of objects by the store's, of nodes by coordination's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class MultipartUpload:
-    """An upload in pieces that was begun and not ended: nobody sees it, and it takes room."""
+    """An upload in pieces that was begun and not ended: no listing shows it, and it takes room."""
 
     share: ShareId
     file: str

@@ -6,7 +6,7 @@ finding         done                                                            
 `ORPHAN`        one commit: prove that the share is neither begun nor owned,    who registers it would delete the note of its
                 and make it garbage; then work it off                           attempt, which is not there, nor will be
 `UNOWNED`       one commit: delete the share's node, make it garbage            a node with a mark can't be deleted; without
-                                                                                the node nobody can mark
+                                                                                the node no replica can mark
 `STALE_MARK`    its replica is gone: let go in its name                         that incarnation never comes again
                 its replica is there: fence it by a new epoch, ask it again,    what it registers or marks after the question
                 let go under that epoch                                         needs a newer epoch: this commit is refused
@@ -177,7 +177,7 @@ def without(table: Table, share_id: ShareId) -> tuple[fx.Operation, ...]:
 def _work_off(table: Table, share_id: ShareId) -> Checking[Repair]:
     deleted = yield DeleteObjects(share_id)
     if not isinstance(deleted, ObjectsGone):
-        return Repair.UNKNOWN  # the garbage has it now: whoever works that off goes on
+        return Repair.UNKNOWN  # the garbage has it now: the replica that removes it goes on
     outcome = yield fx.Commit(fx.Delete(layout.garbage(table, share_id), fx.ANY_VERSION))
     return Repair.UNKNOWN if isinstance(outcome, fx.Unknown) else Repair.DONE  # refused: another process has deleted it
 

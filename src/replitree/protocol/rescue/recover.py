@@ -4,23 +4,23 @@ A replica is lost when entries that it had not pulled were removed from the log;
 active first, then:
 
 1. *choose*  the good replica that lags least: the *source*
-2. *begin*   take the source's pointer and mark oneself half-built, in one commit that proves that the source still stands
-             there and is good; from here on the log is kept from that pointer on
-3. *bring*   fetch the parts that the source has registered, from anybody who has them, and register them
-4. *let go*  of what the source does not have: set it aside, take its registration back
+2. *begin*   take the source's pointer and mark this replica half-built, in one commit that proves that the source's pointer is
+             unchanged and the source good; from here on the log is kept from that pointer on
+3. *bring*   fetch the parts that the source has registered, from any replica that has them, and register them
+4. *release* the parts that the source does not have: set them aside, and delete their registrations
 5. *queue*   take over the entries below the pointer that the source has not executed
 6. *end*     clear `is_lost`, in one commit that proves that the source was good all the time, and that this replica was
-             active: of one that is lost and away the log keeps nothing
+             active: for one that is lost and inactive the log keeps nothing
 
-The pointer is taken first, the queue is read second and the parts third: whatever the source executes meanwhile moves from its
-queue to its parts and is seen in one of them.  The copy may be ahead of the pointer, because applying an entry again changes
-nothing (`protocol.core.fold`); so the state of the source may be read again as often as the fetching takes.
+The pointer is taken first, the queue is read second and the parts third: an entry that the source executes meanwhile moves
+from its queue to its parts and is seen in one of them.  The copy may be ahead of the pointer, because applying an entry again
+changes nothing (`protocol.core.fold`); so the state of the source may be read again as often as the fetching takes.
 
-Until step 6 the replica is both lost and active: nobody copies from it (I6), and the log is kept for it.  A crash anywhere
-repeats it from step 1.  Parts that are on disk with the right content are not fetched again, so a repetition is cheap.
+Until step 6 the replica is both lost and active: no replica copies from it (I6), and the log is kept for it.  After a crash it
+begins again with step 1.  Parts that are on disk with the right content are not fetched again, so a repetition is cheap.
 
-What is set aside is never deleted: it may be rows that only this replica had.  A part that is broken at the source and whole
-here stays as it is: nobody else need have it.
+A part that is set aside is never deleted: it may hold rows that only this replica had.  A part that is broken at the source and
+whole here stays: it may be the only copy.
 
 (Spec 9.3 and 9.4; of ClickHouse's defects there: a queue that was not emptied #24777, parts that were dropped meanwhile and
 came back #6522, parts kept because a bigger part reaches over them #42134.)
@@ -89,7 +89,7 @@ RecoverOutcome: TypeAlias = Good | Recovered | NoSource | NotYet | Fenced
 def stand_in_log(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[Standing]:
     """Find out whether a replica that has just become active must recover; mark it lost when the log says that it is.
 
-    While a replica is active its pointer is respected by whoever cleans, so this is asked once, after the activation.
+    While a replica is active every cleaner respects its pointer, so this is asked once, after the activation.
     `NoSource`: entries are missing, and there is no other good replica.
     """
     table = replica.table
@@ -122,7 +122,7 @@ def recover(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[RecoverOutcome]:
     Parameters
     ----------
     replica, epoch
-        Who recovers: active under `epoch`, and executing nothing.
+        The replica that recovers: active under `epoch`, and executing nothing.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def recover(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[RecoverOutcome]:
     brought = yield from _bring_all(begun)
     if not isinstance(brought, _SourceState):
         return brought
-    left = yield from _let_go(begun, brought)
+    left = yield from _release(begun, brought)
     if not isinstance(left, tuple):
         return left
     trouble = yield from _take_queue(begun, brought)
@@ -166,7 +166,7 @@ def recover(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[RecoverOutcome]:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A good replica: the version of its `is_lost` says so, as long as nobody was added since.
+    """A good replica: the version of its `is_lost` says so, as long as no replica was added since.
 
     One that was dropped and has joined again has an `is_lost` whose version begins anew; that of `replicas` (`added`) tells.
     """
@@ -294,7 +294,7 @@ def _read_source(recovery: _Recovery) -> fx.Procedure[_SourceState | None]:
 
 
 def _bring(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[Part, ...] | NotYet | Fenced]:
-    """Fetch and register what is not registered here with the same content; return what nobody could send."""
+    """Fetch and register what is not registered here with the same content; return the parts that no replica could send."""
     own = yield from _own_parts(recovery.replica)
     wanted = tuple((part, value) for part, value in state.registered.items() if not _is_as_good(own.get(part), value))
     other = tuple(part for part, _ in wanted if part in own)
@@ -361,10 +361,10 @@ def _rotated(holders: tuple[tuple[str, frozenset[str]], ...], part: Part, turn: 
     return names[turn:] + names[:turn]
 
 
-# --- let go, take the queue -------------------------------------------------------------------------------------------------
+# --- release, take the queue ------------------------------------------------------------------------------------------------
 
 
-def _let_go(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str, ...] | NotYet | Fenced]:
+def _release(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str, ...] | NotYet | Fenced]:
     """Take back what the source has neither registered nor still to bring; set aside what no part of it covers.
 
     A part that the source has still to bring, or to pull, may be here already, and here only.  What the log from the pointer on

@@ -5,27 +5,26 @@ process does not run, and its parts become the table:
 
 1. *begin*    create the table's nodes, of another incarnation, and the replica's own, lost, and the node `restoring`, in one
               commit
-2. *fence*    bump the replica's `host`: what an earlier run has still on its way is refused from here on
-3. *register* the parts, in batches; what an earlier run registered and is not whole any more is taken back
+2. *fence*    bump the replica's `host`: a request that an earlier run has still on its way is refused from here on
+3. *register* the parts, in batches; delete the registrations of an earlier run whose parts are not whole any more
 4. *end*      clear `is_lost` and delete `restoring`, in one commit
 
-Until step 4 there is no good replica: nobody can insert, read or recover.  Whoever joins meanwhile is lost, because the log
-does not begin at 0, and recovers when there is a source.  A run that was cut off anywhere is repeated from the start, by the
-same replica; one that comes after the end, as when its answer was lost, finds the table as it should be, and says so.  Nobody
-declares another replica good meanwhile (`recover.survive`): who lets an operator do so looks for `restoring` first, which can't
-come later, because it is created with the table.
+Until step 4 there is no good replica: no client can insert or read, and no replica can recover.  A replica that joins
+meanwhile is lost, because the log does not begin at 0, and recovers when there is a source.  The same replica repeats a run
+that was cut off from the start.  A run after the end, as when the answer of the first was lost, finds the table as it should
+be, and says so.  No other replica is declared good meanwhile (`recover.survive`): the command that lets an operator do so
+looks for `restoring` first, which can't appear later, because it is created with the table.
 
-The log goes on below a parent that no entry was ever below, so no index and no part's name is used twice, whatever other
-replicas have on their disks that this one never had.  They reuse what the restored table has, by content, and set aside the
-rest.
+The log goes on below a parent that never had an entry, so no index and no part's name is used twice, whatever other replicas
+have on their disks that this one never had.  Those reuse the parts of the restored table by content, and set aside the rest.
 
-What a detach has kept aside is not restored: a process that died in the middle of it may have left the parts where they were,
-and who attaches what was kept would have its rows twice.
+Parts that a detach has kept aside are not restored: a process that died in the middle of it may have left the parts in the
+table, and attaching the copies would double their rows.
 
-What can't be restored: the ids of earlier inserts (a repeated one is inserted again), entries that this replica had not
-executed, and drops that were executed and whose files were not marked old before a crash.
+Not restored: the ids of earlier inserts (a repeated one is inserted again), entries that this replica had not executed, and
+drops that were executed and whose files were not marked old before a crash.
 
-Of a table on an object store the parts get their marks back with their registrations: `protocol.rescue.restore_shared`.
+For a table on an object store the parts get their marks back with their registrations: `protocol.rescue.restore_shared`.
 
 (ClickHouse's `SYSTEM RESTORE REPLICA` detaches all parts and attaches them one by one; cut off, it can't be repeated.)
 """

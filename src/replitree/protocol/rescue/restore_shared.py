@@ -1,13 +1,13 @@
-"""Restore, of a table on an object store: the shares of its parts get their nodes and marks back, with the registrations.
+"""Restore a table on an object store: the shares of its parts get their nodes and marks back, with the registrations.
 
-Coordination alone knew who owns what.  The disks know what their parts have, and the store has the objects; so a part that is
-whole is registered, and marked, in one commit, as when it was written: a registered part is never without its mark.
+Only coordination knew the owners of the shares.  The disks know the shares of their parts, and the store has the objects; so a
+whole part is registered and marked in one commit, as when it was written: a registered part is never without its mark.
 
-Who else had a mark gets it back when it recovers: its parts are taken over anew, from what the table has by then.
+Another replica that had a mark gets it back when it recovers: it takes its parts over anew, from the restored table.
 
-*Nothing is garbage here.*  Objects without a node may be those of parts that only other disks have; these set them aside, with
-rows of their own, when they recover.  So the table keeps a node that says that it was restored, and as long as it is there,
-`fsck` tells of such objects and deletes none.
+*Nothing is garbage here.*  Objects without a node may belong to parts that only other disks have; those replicas set the parts
+aside, with rows of their own, when they recover.  So the table keeps a node that says that it was restored, and while that node
+exists `fsck` reports such objects and deletes none.
 
 Source: ``spec/zero_copy.md`` 3.2, scenario 35.
 """
@@ -106,7 +106,7 @@ def _there(paths: list[str]) -> fx.Procedure[tuple[str, ...]]:
 def _unmarks(
     replica: Replica, incarnation: str, parts: frozenset[str]
 ) -> fx.Procedure[dict[str, tuple[fx.Operation, ...]]]:
-    """Return what deletes the marks of parts that are taken back, and the nodes of shares that nobody else owns."""
+    """Return what deletes the marks of parts that are taken back, and the nodes of shares without another owner."""
     found: dict[str, tuple[fx.Operation, ...]] = {}
     names: tuple[str, ...] = ((yield fx.Children(layout.shares(replica.table))) or ()) if parts else ()
     for name in names:

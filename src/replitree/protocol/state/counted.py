@@ -1,15 +1,15 @@
-"""Counted: the node of an open insert says who has its parts; and who leaves the table is counted no more.
+"""Counted: the node of an open insert names the replicas that have its parts, until they leave the table.
 
-A name below ``quorum/status`` stands for the replica that had this name when it counted itself.  Whoever takes a replica out of
-the table takes its name back first, from every insert that is open, and only then anything that it has: its marks, its parts,
-its nodes.  So a replica that joins again under the name, maybe with an empty disk, has to count itself like any other one, and
-an insert settles with replicas that have it, or does not settle.
+A name below ``quorum/status`` stands for the replica that had this name when it counted itself.  The drop of a replica removes
+its name from every open insert first, and only then its marks, its parts and its nodes.  So a replica that joins again under
+the name, maybe with an empty disk, has to count itself like any other one, and an insert settles only with replicas that have
+it.
 
-No name comes back: the mark of the drop has ended the epoch of whoever counted itself, and others change the node only at the
-version at which they have read it.
+A removed name does not come back: the mark of the drop has ended the replica's epoch, and other replicas change the node only
+at the version at which they have read it.
 
-Absent on purpose: an incarnation beside each name.  Replicas on local disks have none, and who settles without a look at the
-node (`quorum.count_first`) could not compare it.
+Absent on purpose: an incarnation beside each name.  Replicas on local disks have none, and a replica that settles without
+reading the node (`quorum.count_first`) could not compare it.
 
 Source: design 3; ``spec/clickhouse_replication.md`` 5.
 """
@@ -76,7 +76,7 @@ def count_no_more(replica: Replica, marked: fx.Check) -> fx.Procedure[bool]:
     Parameters
     ----------
     replica
-        Who is being dropped.
+        The replica that is being dropped.
     marked
         What proves it.  The session has seen the mark, so it sees every node that names the replica.
 

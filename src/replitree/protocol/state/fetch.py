@@ -1,9 +1,8 @@
-"""Fetch: find out who has a part, and copy it.
+"""Fetch: find out which replica has a part, and copy it.
 
-A part of an insert is fetched from its writer, and where that fails from anybody who has registered it.  When nobody has it
-any more, because they all have merged or mutated it by now, a later form of it is fetched instead: the part of the table that
-covers it.  That registers the result of an entry before the entry itself is executed, which the fold allows
-(`protocol.core.fold`).
+A part of an insert is fetched from its writer, and if that fails from any replica that has registered it.  If none has it any
+more, because all have merged or mutated it by now, a later form of it is fetched instead: the part of the table that covers it.
+That registers the result of an entry before the entry itself is executed, which the fold allows (`protocol.core.fold`).
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from replitree.protocol.state.registration import content_of, is_broken
 
 
 def fetch_anywhere(replica: Replica, part: Part) -> fx.Procedure[str | None]:
-    """Fetch a part from whoever has registered it; return its content hash, None when it could not be had.
+    """Fetch a part from a replica that has registered it; return its content hash, None if no replica could send it.
 
-    Whoever published a merge's or a mutation's result first has said what its content is; other content is not taken.
+    The first publisher of a merge's or a mutation's result has recorded its content; other content is not taken.
     """
     others = yield from others_of(replica)
     paths = (layout.result(replica.table, part.name), *(layout.part(other, part.name) for other in others))

@@ -96,7 +96,7 @@ class Loaded:
     held
         The registered parts that no other one covers.
     covered
-        Names of registered parts that another registered part covers: nobody needs them any more.
+        Names of registered parts that another registered part covers: they are not needed any more.
     """
 
     place: Place
@@ -108,7 +108,7 @@ class Loaded:
     def is_torn(self) -> bool:
         """Whether a pull in doubt took place between the reads: the queue is then that of a later pointer than was read.
 
-        The next pull is refused, and the state read again.  Until then nobody knows at which position the parts are.
+        The next pull is refused, and the state read again.  Until then the position of the parts is unknown.
         """
         return any(item.index >= self.place.pointer.index for item in self.queue)
 

@@ -4,25 +4,25 @@ What a read shows is a function of the log alone: the settled parts of ``fold(lo
 
 ================  ==========================================================================================================
 ``eventual``      no position: whatever the replica shows at the moment, whole inserts only
-``sequential``    n is the replica's own pointer, or what the client has seen or written before, if that is higher
-``linearizable``  n is the end of the log, asked for after a commit; or what the client has seen, if that is higher
+``sequential``    n is the replica's own pointer, or the last position that the client has seen or written, if that is higher
+``linearizable``  n is the end of the log, read after a commit; or the last position that the client has seen, if higher
 ================  ==========================================================================================================
 
-Order of a read, whatever its level: find n (`position_of`), wait until everything below n is executed (`is_readable`), then
-show exactly ``fold(log[0:n])`` (`parts_at`).  The end of the log is asked for *after* the read began and *after* a commit that
-changes nothing, so it lies above every entry that was acknowledged before.  What is executed above n is not shown: entries are
-executed in any order, and a read that showed one without an earlier one would be at no position at all.
+Order of a read, at every level: find n (`position_of`), wait until every entry below n is executed (`is_readable`), then show
+exactly ``fold(log[0:n])`` (`parts_at`).  The end of the log is read *after* the read began and *after* a commit that changes
+nothing, so it lies above every entry that was acknowledged before.  Entries above n that are executed are not shown: entries
+are executed in any order, and a read that showed one without an earlier one would be at no position at all.
 
-A `Sync` would not do.  ZooKeeper's leader answers one by itself, and one that was deposed and does not know it yet answers from
-a past that is over.  A commit needs the quorum of the servers, also one that only checks a node: once it is applied, the
-session sees whatever was committed before.
+A `Sync` would not suffice.  ZooKeeper's leader answers it alone, and a deposed leader that does not know it yet answers from an
+old state.  A commit needs the quorum of the servers, also one that only checks a node: once it is applied, the session sees
+every earlier commit.
 
-The commit counts for its session only.  A new session may begin behind it, so a session that has changed meanwhile is a doubt
-like a commit without an answer: nothing is believed, and the caller asks again.
+The commit counts for its session only.  A new session may begin behind it.  So a session that has changed meanwhile is treated
+like a commit without an answer: the procedure trusts nothing it has read, and the caller asks again.
 
 Merges need not be executed: the rows are the same before and after.  Mutations must be.
 
-Absent on purpose: time limits.  Whoever waits gives up with an error; nothing older is ever shown instead.
+Absent on purpose: time limits.  A caller that has waited too long fails with an error; it never shows an older state instead.
 
 (ClickHouse's ``select_sequential_consistency`` asks without either, and hides a merged part that reaches over its limit.)
 """

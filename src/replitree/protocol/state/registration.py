@@ -46,8 +46,8 @@ class View:
     opened
         The inserts whose quorum is open at the pointer, ascending.
     sharer
-        Who the replica is to the others where one makes a result for all (`protocol.execute.make_once`); None: each
-        makes its own.
+        This replica's identity where one replica makes a result for all (`protocol.execute.make_once`); None: each makes
+        its own.
     is_overdue
         It has waited for the others long enough, and makes by itself what it can't have from them.
     """

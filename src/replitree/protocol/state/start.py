@@ -68,7 +68,7 @@ def list_idle_staging() -> fx.Procedure[tuple[fx.StagingId, ...]]:
 def catch_up(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[CatchUp]:
     """Step 3: pull until the log's tail, not older than now, is reached.
 
-    A session that has ended unnoticed keeps nobody from marking this replica lost and removing the rest: that is a `Gap`.
+    After a session that has ended unnoticed another replica may mark this one lost and remove the rest: that is a `Gap`.
     """
     yield fx.Sync(layout.log(replica.table))
     place = (yield from load(replica)).place
@@ -97,7 +97,7 @@ def sweep_staging(idle: tuple[fx.StagingId, ...], loaded: Loaded) -> fx.Procedur
 
 
 def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[PartsCompared]:
-    """Step 5: reveal what is registered and on disk; let go of what was replaced; set aside what nobody knows.
+    """Step 5: reveal what is registered and on disk; release what was replaced; set aside unknown parts.
 
     Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
     """

@@ -1,21 +1,20 @@
-"""Work marks: of the replicas that could all make a result, one does it, and the others own what it has made.
+"""Work marks: of the replicas that could all make a result, one does it, and the others become owners of it.
 
-A result that goes into an object store need be written once.  Who begins takes its *work mark*, an ephemeral node with the name
-of the result; who finds it taken waits, watches it, and looks again when it is gone:
+A result that goes into an object store need be written only once.  The replica that begins takes its *work mark*, an ephemeral
+node with the name of the result.  A replica that finds it taken watches it, and looks again when it is gone:
 
 ===========================  ==================================================================================================
 the result is registered     take it over: the commit that registered it has ended the mark
-it is not                    whoever made it has failed, or its session has ended: take the mark, and make it
+it is not                    its maker has failed, or that session has ended: take the mark, and make the result
 ===========================  ==================================================================================================
 
-A mark saves work, and does nothing else: no commit that registers something proves that there is one, and nobody deletes
-anything because there is none.  So two replicas may make the same result, such as when one is paused for longer than its
-session lasts.  Then ``results/<part>`` decides as ever (`protocol.execute.making`), and who comes later discards what
-it has made.
+A mark only saves work: no commit that registers a part proves that there is one, and no replica deletes anything because there
+is none.  So two replicas may make the same result, as when one is paused for longer than its session lasts.  Then
+``results/<part>`` decides as always (`protocol.execute.making`), and the later replica discards its own.
 
-A mark that nobody works under would be waited for until its session ends.  So it ends with the commit that registers the
-result; in every other case who took it gives it up; and what was left all the same, because coordination did not answer or
-because a request was late, `give_up_left` finds.
+Other replicas would wait for a mark without work until its session ends.  So the commit that registers the result ends it; in
+every other case its owner gives it up; and `give_up_left` finds a mark that was left because coordination did not answer or a
+request was late.
 
 Source: design 3.1 and 6 (``zero_copy_s3/merged``); ``spec/zero_copy.md`` 1.9, scenarios 16 to 18.
 """
@@ -42,7 +41,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Somebody has registered the result."""
+    """Another replica has registered the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +60,16 @@ Took: TypeAlias = Taken | Registered | HeldBy | MarkUnsettled | Fenced
 
 
 def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) -> fx.Procedure[Took]:
-    """Take the work mark of a result, if nobody makes it and nobody has made it.
+    """Take the work mark of a result, if no replica makes it or has made it.
 
     Parameters
     ----------
     sharer, epoch
-        Who would make it.
+        The replica that would make it, and its epoch.
     result
         Name of the part.
     anew
-        Also when somebody has registered it: nobody can send it.
+        Also if a replica has registered it, because none can send it.
     """
     table = sharer.replica.table
     path, made = layout.merged(table, result), layout.result(table, result)

@@ -1,19 +1,19 @@
 """Clean the deduplication ids: forget the oldest, by number and by age, and the notes of drops that concern none any more.
 
-What stays is what is both among the newest `count` ids and younger than `age_ms`.  Ages are differences between the times at
-which the coordination service wrote the nodes; "now" is the time of the newest of them.  No other clock is asked: a replica
-whose clock is wrong forgets nothing too early.
+An id stays if it is both among the newest `count` ids and younger than `age_ms`.  Ages are differences between the times at
+which the coordination service wrote the nodes; "now" is the time of the newest of them.  No other clock is used: a replica
+whose clock is wrong forgets no id too early.
 
-The value of the node `blocks` counts the commits that remove ids.  Each of them proves that nobody else has removed any since
-the ids were read: an id that was removed and then taken by a new insert looks like the old one, and must not go with it.  (The
-id of an insert that is repeated after a drop stays where it is and gets a new version, which is checked too.)
+The value of the node `blocks` counts the commits that remove ids.  Each of them proves that no other replica has removed an id
+since the ids were read: an id that was removed and then taken by a new insert looks like the old one, and must stay.  (The id
+of an insert that is repeated after a drop stays where it is and gets a new version, which is checked too.)
 
-A note ``drops/<partition>`` says that the rows of older inserts may be inserted again (`protocol.insert.insert`).
-Which inserts are older is seen from their entries; so before entries leave the log (who cleans both cleans the ids
-first), the ids of dropped inserts say that they were dropped.  The note itself goes when no id is left that may belong
-to an older insert.  Notes are read before ids: whatever was inserted before a drop that is noted has its id by then.
+A note ``drops/<partition>`` says that the rows of older inserts may be inserted again (`protocol.insert.insert`).  The entries
+tell which inserts are older; so before entries leave the log (a cleaner of both cleans the ids first), the ids of dropped
+inserts are marked as dropped.  The note itself goes when no id is left that may belong to an older insert.  Notes are read
+before ids: every insert before a noted drop has its id by then.
 
-The caller remembers what it has read of the ids (`Block`), so that each is read once.
+The caller remembers the ids that it has read (`Block`), so that each is read once.
 
 (Spec 4.8: ClickHouse's `clearOldBlocks`, without the defects that it had there: a remembered time of an id that was removed and
 taken again, #5549; removal of an id that was taken again, #23301.)
@@ -92,7 +92,7 @@ def clean_blocks(cleaner: Replica, epoch: fx.Epoch, window: Window, known: Block
     Parameters
     ----------
     cleaner, epoch
-        Who cleans: active under `epoch`.
+        The replica that cleans, active under `epoch`.
     window
         What stays.
     known
@@ -100,7 +100,7 @@ def clean_blocks(cleaner: Replica, epoch: fx.Epoch, window: Window, known: Block
 
     Returns
     -------
-    What is left; when somebody else cleans at the same time, or an outcome is unknown, less was removed.
+    What is left; if another replica cleans at the same time, or an outcome is unknown, less was removed.
     """
     table = cleaner.table
     parent: fx.Node | None = yield fx.Get(layout.blocks(table))
@@ -151,12 +151,14 @@ def _mark_dropped(
             indexes[entry.insert] = index
 
     yield from search_log(table, begins.first, note, READ_BATCH)
-    begins = yield from read_start(table)  # after the search: what it did not find was below, whoever cleans meanwhile
+    begins = yield from read_start(
+        table
+    )  # after the search: what it did not find was below, also if another replica cleans
     if begins is None:
         return
     dropped: list[fx.BlockId] = []
     for block, each in open_ones.items():
-        # An entry that is gone was below the first one; when the drop is too, nobody can tell any more which came first.
+        # An entry that is gone was below the first one; if the drop is gone too, their order can't be told any more.
         if indexes.get(each.insert, begins.first - 1) < _dropped_below(each, below):
             dropped.append(block)
         else:

@@ -3,26 +3,26 @@
 What is kept, counted in entries back from the cleaner's own pointer, which is not above the tail:
 
 * the newest `keep_min`;
-* whatever an *active* replica has not pulled, however many;
-* whatever a *recovering* replica (active and lost) has not pulled, and while there is one, whatever a replica has not pulled
-  that it may be cloning;
-* whatever comes from the first insert on whose quorum is open at the cleaner's pointer: who joins it, or gives it up, reads
-  its entry (`protocol.insert.quorum`);
-* whatever a *fresh* replica has not pulled: inactive, not lost, and no further behind than `keep_max`.
+* every entry that an *active* replica has not pulled, however many;
+* every entry that a *recovering* replica (active and lost) has not pulled, and while there is one, every entry that a replica
+  has not pulled that it may be cloning;
+* every entry from the first insert on whose quorum is open at the cleaner's pointer: a replica that joins it, or gives it up,
+  reads its entry (`protocol.insert.quorum`);
+* every entry that a *fresh* replica has not pulled: inactive, not lost, and no further behind than `keep_max`.
 
 A replica that is inactive and further behind (*stale*) is marked lost first.  It will recover from another one.
 
-Any number of replicas may clean at the same time; each commit proves that nothing has changed that the decision was based on:
+Any number of replicas may clean at the same time; each commit proves that the facts behind its decision still hold:
 
-* of **every** replica the version of `host` (nobody became active) and of `is_lost` (nobody was marked, nobody has recovered);
-* the version of `replicas` (nobody was added);
-* the version of `log` (nobody else has removed entries).
+* of **every** replica the version of `host` (none became active) and of `is_lost` (none was marked, none has recovered);
+* the version of `replicas` (none was added);
+* the version of `log` (no other cleaner has removed entries).
 
 The order of the reads matters.  The version of `replicas` is read before their names; of all replicas `is_lost` before
 `is_active` before `log_pointer`, because a recovery sets its pointer, possibly backwards, before it ends; and the pointers of
 those that recover last of all, because a recovery takes its pointer from a replica whose pointer is read before.
 
-The cleaner itself is active and not lost, and every commit says so: it is the replica that is never marked (I5).
+The cleaner itself is active and not lost, and every commit proves it: it is the replica that is never marked (I5).
 
 (ClickHouse's `clearOldLogs`, spec 8.2, with its holes H1 to H5 closed; the sources' *CleanOldLog*.)
 """
@@ -47,7 +47,7 @@ SLACK = 10
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is kept whether or not somebody needs it, in entries.
+    """What is kept whether or not a replica needs it, in entries.
 
     Attributes
     ----------
@@ -106,12 +106,12 @@ class Plan:
 
 
 def clean_log(cleaner: Replica, epoch: fx.Epoch, keep: Keep) -> fx.Procedure[CleanOutcome]:
-    """Remove the entries that nobody needs.
+    """Remove the entries that no replica needs.
 
     Parameters
     ----------
     cleaner, epoch
-        Who cleans: active under `epoch`.
+        The replica that cleans, active under `epoch`.
     keep
         How much stays in any case.
     """
@@ -189,7 +189,7 @@ def _look_again(replicas: tuple[Seen, ...]) -> fx.Procedure[tuple[Seen, ...] | N
 
 
 def plan(cleaner: Replica, replicas: tuple[Seen, ...], first: fx.LogIndex, keep: Keep) -> Plan | None:
-    """Decide what is removed and who is marked lost for it; None when nothing is to be done.
+    """Decide which entries are removed and which replicas are marked lost; None if nothing is to be done.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def plan(cleaner: Replica, replicas: tuple[Seen, ...], first: fx.LogIndex, keep:
         seen.pointer for seen in replicas if (seen.is_active or not seen.is_lost) and (recovers or seen not in stale)
     )
     if layout.parent_of(first) < layout.parent_of(own.pointer) and own.pointer % layout.PARENT_ENTRIES < keep.at_most:
-        return None  # between two parents there are indexes that nobody has used: wait until distances mean something again
+        return None  # between two parents there are unused indexes: wait until distances mean something again
     end = fx.LogIndex(min((*needed, own.pointer - keep.at_least, *own.opened)))
     if end - first <= keep.at_least // SLACK:
         return None
@@ -221,8 +221,8 @@ def _mark(
 ) -> fx.Procedure[tuple[Seen, ...] | None]:
     """Mark replicas lost, all in one commit; return all replicas as they are now, None when it was not certainly done.
 
-    That none of them came back, or was dropped and has joined again, the versions of `host` say; that nobody was added, that of
-    `replicas`; that the cleaner is a good one itself, its own `is_lost`.
+    The versions of `host` prove that none of them came back, or was dropped and has joined again; that of `replicas`, that
+    none was added; the cleaner's own `is_lost`, that it is good.
     """
     if not stale:
         return replicas

@@ -62,7 +62,7 @@ def lowest_need(table: Table) -> fx.Procedure[Need | None]:
 
 
 def clean_results(replica: Replica, epoch: fx.Epoch, results: tuple[str, ...], added: fx.Version) -> fx.Procedure[int]:
-    """Delete the nodes of results that nobody needs, if no replica was added since the look (`Need.added`).
+    """Delete the nodes of results that are not needed, if no replica was added since the look (`Need.added`).
 
     Returns
     -------

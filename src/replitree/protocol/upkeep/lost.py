@@ -1,42 +1,43 @@
 """Lost parts: what to do when no replica has a part that the table needs.
 
 A part whose files are broken, and that no other replica can send, stays registered with a *broken* value: the table has the
-part, and this replica does not have its bytes.  It is no source for others then, and all can see it, also while the replica is
-down.  Before a replica writes that value it searches its own disk for copies: parts that were detached, frozen or are on their
-way out, and copies of objects.  A copy that it finds it puts back.  The value says that the search found none (*searched*).
-Earlier versions wrote a value that says nothing of a search; so does a replica that recovers from a source without the part.
+part, and this replica does not have its bytes.  The replica is no source of the part then, and all others can see it, also
+while it is down.  Before a replica writes that value it searches its own disk for copies: detached, frozen and leaving parts,
+and copies of objects.  It puts back a copy that it finds.  The value says that the search found none (*searched*).  Earlier
+versions wrote a value that says nothing of a search; so does a replica that recovers from a source without the part.
 
 A part is *lost* when no replica can have it, active or not.  Then a `lost` entry is appended.  It does not change which parts
 the table has; it says that this one is empty from here on.  Every replica makes the empty part for itself, so merges and
-mutations that wait for it go on, and no name in the table's history loses its meaning.
+mutations that wait for it go on, and every name in the table's history keeps its meaning.
 
-Who declares a part lost proves in the commit, for every replica:
+The commit that declares a part lost proves, for every replica:
 
-* it has registered nothing that holds rows of the part's blocks: what it has registered there is broken, its own disk was
-  searched for copies, and the version of each such node is checked.  A replica that did not say so blocks the declaration,
-  active or not, until it has searched or is dropped;
-* it is not taking over another one's state, in which nodes are made anew with the version that they had: the version of its
-  `is_lost` is checked;
-* it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
-  writer whose staged files may still be there;
-* whatever it has under way is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
-  anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
+* it has registered nothing that holds rows of the part's blocks: every such registration is broken and searched, and the
+  version of each such node is checked.  A replica that has not searched blocks the declaration, active or not, until it has
+  searched or is dropped;
+* it is not taking over another one's state, which makes nodes anew with their earlier version: the version of its `is_lost` is
+  checked;
+* it is not about to have the part: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and
+  it is not the writer whose staged files may still be there;
+* its work in progress is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
+  anything.  That includes the replica that declares the part lost: it may be merging the part, from a time when it was whole.
 
-What was made of the part is broken everywhere, too.  So the commit deletes what ``results`` say of everything that reaches over
-it: no replica has that content, and one that makes it of what is left would throw it away, for ever.  They are read after the
-registrations: who would add one has registered something, and so is noticed, or kills a mutation of a part that is whole.
+Whatever was made of the part is broken everywhere, too.  So the commit deletes the node ``results`` of every cover of it: no
+replica has that content, and one that makes the cover of the remaining parts would discard it, for ever.  These nodes are read
+after the registrations: a replica that adds one has registered something, and so is noticed, or kills a mutation of a whole
+part.
 
-What becomes of the entry: `protocol.execute.execute_lost`.
+`protocol.execute.execute_lost` executes the entry.
 
-A part whose loss is still to be executed is not declared lost once more: that would be harmless, and said twice.  Who
-declares it has pulled every earlier loss, for each has bumped its epoch.
+A part whose loss is not yet executed is not declared lost again: that would be harmless, but a second entry.  The replica that
+declares it has pulled every earlier loss, because each has bumped its epoch.
 
 An insert whose quorum is open is not declared lost: it would be acknowledged as soon as enough replicas have the empty part.
 It is given up in time, or settles.
 
-The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.  That is counted in
-the node `blocks`, as every removal of ids is (`protocol.upkeep.clean_blocks`): an id that was removed and taken anew
-looks like the old one.
+The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.  The commit counts
+in the node `blocks`, like every removal of ids (`protocol.upkeep.clean_blocks`): an id that was removed and taken anew looks
+like the old one.
 
 (Spec 6.9, 9.6: ClickHouse's "lost forever" replaces the part by an empty one, decided by each replica for itself.)
 """
@@ -111,7 +112,7 @@ def declare_lost(
     Parameters
     ----------
     replica, epoch
-        Who declares it: active under `epoch`, and sure that neither its disk nor its staging has the part's rows.
+        The replica that declares it: active under `epoch`, and sure that neither its disk nor its staging has the rows.
     part
         A part that the table has at the replica's pointer.
     empty
@@ -304,7 +305,7 @@ def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[No
 def _is_to_be_made_anew(replica: Replica, part: Part) -> fx.Procedure[bool]:
     """Whether the queue says that something is lost of which a part was made.
 
-    Who has not pulled that yet is under an epoch that is over, so nothing comes of what it says.
+    A replica that has not pulled that yet is under an epoch that is over, so its commits are refused.
     """
     lost = yield from _losses_to_execute(replica, part)
     return any(each != part and part.covers(each) for each in lost)
