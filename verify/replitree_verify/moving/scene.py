@@ -19,7 +19,6 @@ from replitree.protocol.shares.share import (
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
-    PutObjects,
     ShareId,
 )
 from replitree_verify.moving.disk import act, can_act, told_at_once
@@ -28,6 +27,7 @@ from replitree_verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, M
 from replitree_verify.shared_tables.scene import short
 from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, clean, replica_of
 from replitree_verify.world.kernel import Kernel, ProcedureFailed
+from replitree_verify.world.objects import PutObjects
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]

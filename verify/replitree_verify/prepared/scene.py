@@ -9,7 +9,12 @@ from typing_extensions import override
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Made
-from replitree.protocol.shares.share import LookAtObjects, ObjectsInDoubt, ObjectsThere, PutObjects, ShareId
+from replitree.protocol.shares.share import (
+    LookAtObjects,
+    ObjectsInDoubt,
+    ObjectsThere,
+    ShareId,
+)
 from replitree_verify.merging.scene import WAITING, MergeScene
 from replitree_verify.merging.tasks import AwaitLeft
 from replitree_verify.prepared.tasks import BeginUpload, ForgetUpload, ListUploads, TakePrepared, attempt
@@ -17,6 +22,7 @@ from replitree_verify.prepared.world import World
 from replitree_verify.shared_tables.scene import Outcomes
 from replitree_verify.shared_tables.tasks import CONTENT, TABLE
 from replitree_verify.shared_tables.world import PIECES
+from replitree_verify.world.objects import PutObjects
 
 
 class PreparedScene(MergeScene):

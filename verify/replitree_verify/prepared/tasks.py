@@ -18,7 +18,10 @@ from replitree.protocol.core.run import translate
 from replitree.protocol.execute.merge import execute_merge
 from replitree.protocol.program.stages import Then
 from replitree.protocol.shares import letting_go, sharing, uploading
-from replitree.protocol.shares.share import ObjectsThere, PutObjects, ShareId
+from replitree.protocol.shares.share import (
+    ObjectsThere,
+    ShareId,
+)
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.pull import Fenced
 from replitree.protocol.state.registration import Executed, View
@@ -26,6 +29,7 @@ from replitree_verify.merging import tasks as merging
 from replitree_verify.merging.tasks import ITEM, RESULT, Task
 from replitree_verify.shared_tables import tasks as shared
 from replitree_verify.shared_tables.tasks import TABLE, replica_of, sharer_of
+from replitree_verify.world.objects import PutObjects
 
 
 @dataclass(frozen=True, slots=True)

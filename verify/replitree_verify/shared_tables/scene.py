@@ -19,7 +19,6 @@ from replitree.protocol.shares.share import (
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
-    PutObjects,
     ShareId,
 )
 from replitree.protocol.shares.share_effects import (
@@ -47,6 +46,7 @@ from replitree_verify.shared_tables.tasks import (
 )
 from replitree_verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
+from replitree_verify.world.objects import PutObjects
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]

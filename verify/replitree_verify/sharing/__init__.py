@@ -1,10 +1,11 @@
-"""The procedures of shared storage (`protocol.shares.share`) and of fsck under every order of steps, with faults.
+"""The procedures of shared storage (`protocol.shares`) and of fsck under every order of steps, with faults.
 
 A small search of its own, beside the explorer of the table's protocol: what matters here is coordination, an object store, and
 who is registered.  `world` says what is, `scene` what may happen, `search` goes through all of it, `models` has the scenarios,
-`mutants` the bugs that must be found.  `checking` and `disk_tasks` add disks and times, which fsck needs.
+`mutants` the bugs that must be found, `process` what a replica's process does and answers.  `checking` and `disk_tasks` add
+disks and times, which fsck needs.
 
 Imports: `engine.small_search` and `world.kernel`.
 
-Changes: with `protocol.shares.share` and fsck; its counts are pinned.
+Changes: with `protocol.shares` and fsck; its counts are pinned.
 """

@@ -25,10 +25,12 @@ from replitree.protocol.rescue.fsck_look import (
     Reference,
     StoredObject,
 )
-from replitree.protocol.shares.share import PutObjects, ShareId
-from replitree_verify.sharing.tasks import TABLE
-from replitree_verify.sharing.world import FSCK, PIECES, Fault, World, spend
+from replitree.protocol.shares.share import (
+    ShareId,
+)
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, World, spend
 from replitree_verify.world.kernel import END, ProcedureFailed
+from replitree_verify.world.objects import PutObjects
 
 GRACE_MS = 1
 _NOW_MS = 1

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from replitree.protocol.core import layout
 from replitree.protocol.state.registration import is_broken
-from replitree_verify.sharing.tasks import INCARNATION, TABLE, replica_of, shares_in
-from replitree_verify.sharing.world import PIECES, Model, World
+from replitree_verify.sharing.world import INCARNATION, PIECES, TABLE, Model, World, replica_of, shares_in
 
 DESCRIPTIONS = {
     "MARKED": "a registered part has a mark on each of its shares, and every mark of a replica has a registered part",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree_verify.sharing.models_fsck import FSCK_MODELS
 from replitree_verify.sharing.models_own import OWN_MODELS
 from replitree_verify.sharing.models_upload import UPLOAD_MODELS
-from replitree_verify.sharing.tasks import drop, leave, take, write
+from replitree_verify.sharing.process import drop, leave, take, write
 from replitree_verify.sharing.world import Fault, Model, Task
 
 

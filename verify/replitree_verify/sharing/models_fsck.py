@@ -7,8 +7,7 @@ from typing import Any
 from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.sharing.disk_tasks import check, check_afterwards, retire, take, tidy, write
-from replitree_verify.sharing.tasks import TABLE, replica_of
-from replitree_verify.sharing.world import FSCK, PIECES, Fault, Model, Task
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
 
 
 def _write(name: str, part: str) -> Task:

@@ -8,8 +8,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.sharing.disk_tasks import check, retire, tidy
 from replitree_verify.sharing.own_tasks import find_again, leave_found
-from replitree_verify.sharing.tasks import TABLE, replica_of
-from replitree_verify.sharing.world import FSCK, PIECES, Fault, Model, Task
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
 
 PART = "all_0_0_0"
 LOST, OTHER, SECOND = "r2", "r1", "r2, second process"

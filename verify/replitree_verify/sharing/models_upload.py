@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replitree.protocol.core import layout
 from replitree_verify.sharing.disk_tasks import check, check_afterwards
-from replitree_verify.sharing.tasks import TABLE
-from replitree_verify.sharing.upload_tasks import finish, put, receive, share_of
-from replitree_verify.sharing.world import FSCK, Fault, Model, Task
+from replitree_verify.sharing.process import new_share
+from replitree_verify.sharing.upload_tasks import finish, put, receive
+from replitree_verify.sharing.world import FSCK, TABLE, Fault, Model, Task
 
 _PART = ("r1", "a")
 _RECEIVE: tuple[Task, ...] = ((receive, _PART),)
@@ -53,8 +53,8 @@ UPLOAD_MODELS = (
         {},
         ("r1",),
         has_disks=True,
-        nodes={layout.writing(TABLE, share_of(*_PART)): b"r1~i1"},
-        disks=frozenset({(*_PART, share_of(*_PART))}),
+        nodes={layout.writing(TABLE, new_share("a", "r1")): b"r1~i1"},
+        disks=frozenset({(*_PART, new_share("a", "r1"))}),
     ),
 )
 

@@ -5,103 +5,99 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Table
-from replitree.protocol.shares import share
-from replitree.protocol.shares.share import (
-    DeleteObjects,
-    LetGo,
-    NotOwned,
-    Owned,
-    Owning,
-    PutObjects,
-    ShareId,
-    ShareOwner,
-    Sharing,
-)
-from replitree_verify.engine.small_search import Mutant
-from replitree_verify.sharing import tasks
+from replitree.protocol.shares import owning, share, sharing
+from replitree.protocol.shares.share import DeleteObjects, LetGo, NotOwned, ShareId, ShareOwner, Sharing
+from replitree.protocol.shares.share_effects import LocalSharing, NameShares, PutShares, SharedPart, Sharer
+from replitree_verify.engine.small_search import Mutant, mutant_of
+from replitree_verify.sharing import process
 from replitree_verify.sharing.mutants_fsck import FSCK_MUTANTS
 from replitree_verify.sharing.mutants_history import HISTORY_MUTANTS
 from replitree_verify.sharing.mutants_own import OWN_MUTANTS
 from replitree_verify.sharing.mutants_upload import UPLOAD_MUTANTS
 
-_TAKE_OVER, _LET_GO, _WRITE, _WORK_OFF = share.take_over, share.let_go, share.write_share, share.work_off
+_OWN, _LET_GO = owning.own, share.let_go
 
 Shares = tuple[ShareId, ...]
+Shared = tuple[SharedPart, ...]
 Operations = tuple[fx.Operation, ...]
 
 
 # --- becoming an owner --------------------------------------------------------------------------------------------------------
 
 
-def _registered_first(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
-    outcome = yield fx.Commit(owner.proof, *register)
-    if not isinstance(outcome, fx.Applied):
-        return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
-    return (yield from _TAKE_OVER(owner, shares, ()))
-
-
-def _marked_first(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
-    outcome = yield from _TAKE_OVER(owner, shares, ())
-    if not isinstance(outcome, Owned):
-        return outcome
-    registered = yield fx.Commit(owner.proof, *register)
-    return Owned() if isinstance(registered, fx.Applied) else fx.InDoubt()
-
-
-def _resurrects(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
-    outcome = yield from _TAKE_OVER(owner, shares, register)
-    if isinstance(outcome, NotOwned):
-        places = tuple(fx.Create(layout.share(owner.replica.table, each)) for each in shares)
-        marks = tuple(fx.Create(owner.mark(each)) for each in shares)
-        yield fx.Commit(owner.proof, *places, *marks, *register)
+def _registered_first(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome: fx.Committed = yield fx.Commit(*operations)
+    if isinstance(outcome, fx.Applied):
+        yield from _OWN(sharer, operations[:1], parts)
     return outcome
 
 
-def _owns_its_own_only(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
-    return (yield from _TAKE_OVER(owner, shares[:1], register))
-
-
-def _borrows_unmarked(owner: ShareOwner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
-    return (yield from _WRITE(owner, own, (), register))
-
-
-def _named_by_the_part(owner: ShareOwner, _own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
-    own = ShareId(f"{owner.part}-")
-    registered = tuple(replace(each, value=own.encode()) if isinstance(each, fx.Create) else each for each in register)
-    return (yield from _WRITE(owner, own, borrowed, registered))
-
-
-def _deletes_in_doubt(owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
-    outcome = yield from _WRITE(owner, own, borrowed, register)
-    if isinstance(outcome, fx.InDoubt):
-        yield DeleteObjects(own)
+def _marked_first(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome = yield from _OWN(sharer, operations[:1], parts)
+    if isinstance(outcome, fx.Applied):
+        outcome = yield fx.Commit(*operations)
     return outcome
 
 
-def _deletes_what_it_borrowed(
-    owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations
-) -> Sharing[Owning]:
-    outcome = yield from _WRITE(owner, own, borrowed, register)
-    if isinstance(outcome, NotOwned):
-        for each in borrowed:
-            yield DeleteObjects(each)
+def _resurrects(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome = yield from _OWN(sharer, operations, parts)
+    if isinstance(outcome, fx.Refused):
+        places = tuple(fx.Create(layout.share(sharer.replica.table, each.share)) for each in parts)
+        outcome = yield fx.Commit(*operations, *places, *(fx.Create(sharer.mark(each)) for each in parts))
     return outcome
 
 
-def _registers_before_it_stores(
-    owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations
-) -> Sharing[Owning]:
-    table = owner.replica.table
-    marks = tuple(fx.Create(owner.mark(each)) for each in (own, *borrowed))
-    outcome = yield fx.Commit(owner.proof, fx.Create(layout.share(table, own)), *marks, *register)
-    yield PutObjects(own)
-    return Owned() if isinstance(outcome, fx.Applied) else fx.InDoubt()
+def _owns_its_own_only(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    return (yield from _OWN(sharer, operations, parts if parts[0].is_new else parts[:1]))
+
+
+def _borrows_unmarked(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    return (yield from _OWN(sharer, operations, parts[:1] if parts[0].is_new else parts))
+
+
+def _named_by_the_part(part: str, _name: str, _attempt: str = "") -> ShareId:
+    return ShareId(f"{part}-")
+
+
+def _deletes_in_doubt(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome = yield from _OWN(sharer, operations, parts)
+    if isinstance(outcome, fx.Unknown):
+        for each in parts:
+            if each.is_new:
+                yield DeleteObjects(each.share)
+    return outcome
+
+
+def _deletes_what_it_borrowed(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome = yield from _OWN(sharer, operations, parts)
+    if isinstance(outcome, fx.Refused):
+        for each in parts[1:]:
+            yield DeleteObjects(each.share)
+    return outcome
+
+
+def _not_put(sharer: Sharer, staging: fx.StagingId) -> LocalSharing[None]:
+    """Note what is to be put, and put nothing."""
+    named: Shares = yield NameShares(staging)
+    epoch = yield fx.CurrentEpoch()
+    noted = (fx.Create(layout.writing(sharer.replica.table, each), sharer.signature) for each in named)
+    yield fx.Commit(fx.Check(layout.host(sharer.replica), epoch), *noted)
+
+
+def _puts_what_is_registered(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    outcome = yield from _OWN(sharer, operations, parts)
+    if parts[0].is_new:
+        yield PutShares(fx.StagingId("s"))
+    return outcome
+
+
+def _proves_no_epoch(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    return (yield from _OWN(sharer, operations[1:], parts))
 
 
 # --- letting go ---------------------------------------------------------------------------------------------------------------
@@ -196,16 +192,11 @@ def _looks_only(table: Table) -> Sharing[Shares]:
     return ()
 
 
-class _Unproved(ShareOwner):
-    """An owner whose commits prove nothing of its epoch."""
-
-    @property
-    def proof(self) -> Any:  # type: ignore[explicit-override]
-        return fx.Check(layout.shares(self.replica.table), fx.ANY_VERSION)
-
-
 def _mutant(name: str, model: str, breaks: str, description: str, **patches: Any) -> Mutant:
-    return Mutant(name, description, model, breaks, {(share, each): broken for each, broken in patches.items()})
+    rooms = {"own": sharing, "_put": sharing}
+    return Mutant(
+        name, description, model, breaks, {(rooms.get(each, share), each): broken for each, broken in patches.items()}
+    )
 
 
 MUTANTS = (
@@ -214,63 +205,64 @@ MUTANTS = (
         "share_two",
         "MARKED",
         "a part is registered in one commit and marked in the next",
-        take_over=_registered_first,
+        own=_registered_first,
     ),
     _mutant(
         "marked-before-registered",
         "share_crash",
         "MARKED",
         "a part is marked in one commit and registered in the next: a crash in between leaves a mark without a part",
-        take_over=_marked_first,
+        own=_marked_first,
     ),
     _mutant(
         "share-resurrected",
         "share_two",
         "ONCE",
         "who takes over makes the share's node again when it is gone",
-        take_over=_resurrects,
+        own=_resurrects,
     ),
     _mutant(
         "borrowed-not-taken-over",
         "share_borrow",
         "MARKED",
         "who takes a mutated part over marks only what the mutation wrote, not what it borrows",
-        take_over=_owns_its_own_only,
+        own=_owns_its_own_only,
     ),
     _mutant(
         "borrowed-not-marked",
         "share_borrow",
         "MARKED",
         "a mutation does not mark what its result borrows",
-        write_share=_borrows_unmarked,
+        own=_borrows_unmarked,
     ),
-    _mutant(
+    mutant_of(
         "share-named-by-part",
         "share_twice",
-        "THERE",
+        "ONCE",
         "the share's name is made of the part's: two attempts write and delete the same objects",
-        write_share=_named_by_the_part,
+        (process, "new_share", _named_by_the_part),
     ),
     _mutant(
         "deleted-in-doubt",
         "share_doubt",
         "THERE",
         "a writer whose commit has no answer takes it for failed and deletes its objects",
-        write_share=_deletes_in_doubt,
+        own=_deletes_in_doubt,
     ),
     _mutant(
         "borrowed-deleted",
         "share_borrow_refused",
         "THERE",
         "a mutation that is refused deletes what it borrowed, too",
-        write_share=_deletes_what_it_borrowed,
+        own=_deletes_what_it_borrowed,
     ),
     _mutant(
         "registered-before-stored",
         "share_two",
         "THERE",
         "a part is registered before its objects are in the store",
-        write_share=_registers_before_it_stores,
+        _put=_not_put,
+        own=_puts_what_is_registered,
     ),
     _mutant(
         "left-without-witness",
@@ -314,12 +306,12 @@ MUTANTS = (
         "a replica is dropped and its marks stay",
         release=_releases_nothing,
     ),
-    Mutant(
+    _mutant(
         "unfenced",
-        "commits do not prove the epoch: a dropped replica's process still marks",
         "share_drop",
         "RELEASED",
-        {(tasks, "ShareOwner"): _Unproved},
+        "commits do not prove the epoch: a dropped replica's process still marks",
+        own=_proves_no_epoch,
     ),
     _mutant(
         "garbage-forgotten-first",

@@ -2,68 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.shares import share
-from replitree.protocol.shares.share import (
-    DeleteObjects,
-    LetGo,
-    NotOwned,
-    Owned,
-    Owning,
-    PutObjects,
-    ShareId,
-    ShareOwner,
-    Sharing,
-)
+from replitree.protocol.shares import owning, share, sharing
+from replitree.protocol.shares.share import DeleteObjects, LetGo, NotOwned, ShareId, ShareOwner, Sharing
+from replitree.protocol.shares.share_effects import LocalSharing, SharedPart, Sharer
 from replitree_verify.engine.small_search import Mutant
 
-_TAKE_OVER = share.take_over
+_OWN, _OWNING = owning.own, owning._owning  # noqa: SLF001 - a mutant replaces it
 
 Shares = tuple[ShareId, ...]
+Shared = tuple[SharedPart, ...]
 Operations = tuple[fx.Operation, ...]
 
 
-def _deletes_what_it_could_not_take(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _deletes_what_it_could_not_take(
+    sharer: Sharer, operations: Operations, parts: Shared
+) -> LocalSharing[fx.Committed]:
     """Tidy up after a take-over that failed, with the objects."""
-    outcome = yield from _TAKE_OVER(owner, shares, register)
-    if isinstance(outcome, NotOwned):
-        for each in shares:
-            yield DeleteObjects(each)
+    outcome = yield from _OWN(sharer, operations, parts)
+    if not isinstance(outcome, fx.Applied):
+        for each in parts:
+            if not each.is_new:
+                yield DeleteObjects(each.share)
     return outcome
 
 
-def _ephemeral_marks(owner: ShareOwner, shares: Shares) -> Iterator[fx.Operation]:
-    for each in shares:
-        yield fx.Create(owner.mark(each), ephemeral=True)
+def _ephemeral_marks(sharer: Sharer, part: SharedPart, standing: Any) -> Operations:
+    mark = sharer.mark(part)
+    return tuple(
+        replace(each, ephemeral=True) if isinstance(each, fx.Create) and each.path == mark else each
+        for each in _OWNING(sharer, part, standing)
+    )
 
 
 # --- a number of owners, beside the marks -------------------------------------------------------------------------------------
 
 
-def _writes_a_number(owner: ShareOwner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
-    yield PutObjects(own)
-    place = layout.share(owner.replica.table, own)
-    outcome = yield fx.Commit(owner.proof, fx.Create(place, b"1"), fx.Create(owner.mark(own)), *register)
-    return _owning(outcome)
-
-
-def _adds_one(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
-    place = layout.share(owner.replica.table, shares[0])
-    node = yield fx.Get(place)
-    if node is None:
-        return NotOwned("it is gone")
-    more = fx.Set(place, b"%d" % (int(node.value) + 1), node.version)
-    return _owning((yield fx.Commit(owner.proof, more, fx.Create(owner.mark(shares[0])), *register)))
-
-
-def _owning(outcome: Any) -> Owning:
-    if isinstance(outcome, fx.Applied):
-        return Owned()
-    return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
+def _adds_one(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
+    part, table = parts[0], sharer.replica.table
+    place = layout.share(table, part.share)
+    mark = fx.Create(sharer.mark(part))
+    changed: tuple[fx.Operation, ...] = (
+        fx.Delete(layout.writing(table, part.share), fx.ANY_VERSION),
+        fx.Create(place, b"1"),
+    )
+    if not part.is_new:
+        node = yield fx.Get(place)
+        if node is None:
+            return fx.Refused(mark, fx.Reason.NO_NODE)
+        changed = (fx.Set(place, b"%d" % (int(node.value) + 1), node.version),)
+    outcome: fx.Committed = yield fx.Commit(*operations, *changed, mark)
+    return outcome
 
 
 def _takes_one_off(owner: ShareOwner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
@@ -90,28 +83,26 @@ def _takes_one_off(owner: ShareOwner, shares: Shares, deregister: Operations) ->
 # --- a mark that stands for nothing -------------------------------------------------------------------------------------------
 
 
-def _does_not_look(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _registers_unmarked(sharer: Sharer, operations: Operations, parts: Shared) -> LocalSharing[fx.Committed]:
     """Register a part whose share can't be marked any more, without marks."""
-    outcome = yield from _TAKE_OVER(owner, shares, register)
-    if isinstance(outcome, NotOwned):
-        return _owning((yield fx.Commit(fx.Check(layout.host(owner.replica), owner.epoch), *register)))
-    return outcome
+    outcome = yield from _OWN(sharer, operations, parts)
+    return (yield fx.Commit(*operations)) if isinstance(outcome, fx.Refused) else outcome
 
 
 HISTORY_MUTANTS = (
     Mutant(
         "failed-take-over-deletes",
-        "a take-over that failed, because the store did not answer, removes what it was to take over, with the objects",
-        "share_store",
+        "a take-over that failed, because an answer was lost, removes what it was to take over, with the objects",
+        "share_doubt",
         "THERE",
-        {(share, "take_over"): _deletes_what_it_could_not_take},
+        {(sharing, "own"): _deletes_what_it_could_not_take},
     ),
     Mutant(
         "mark-is-ephemeral",
         "a mark that stands for a registered part ends with the session of who made it",
         "share_crash",
         "MARKED",
-        {(share, "_marks"): _ephemeral_marks},
+        {(owning, "_owning"): _ephemeral_marks},
     ),
     Mutant(
         "owners-in-a-number",
@@ -119,8 +110,7 @@ HISTORY_MUTANTS = (
         "share_crash",
         "THERE",
         {
-            (share, "write_share"): _writes_a_number,
-            (share, "take_over"): _adds_one,
+            (sharing, "own"): _adds_one,
             (share, "let_go"): _takes_one_off,
         },
     ),
@@ -129,7 +119,7 @@ HISTORY_MUTANTS = (
         "what can't be marked is registered all the same: its objects are a corpse",
         "share_two",
         "MARKED",
-        {(share, "take_over"): _does_not_look},
+        {(sharing, "own"): _registers_unmarked},
     ),
 )
 

@@ -19,8 +19,8 @@ from replitree.protocol.shares.share_effects import ForgetParts, SharedPart, Sha
 from replitree.protocol.upkeep import lost
 from replitree_verify.sharing.checking import Discard, Keep, OnDisk
 from replitree_verify.sharing.disk_tasks import retire, tidy
-from replitree_verify.sharing.tasks import INCARNATION, new_epoch, replica_of
-from replitree_verify.sharing.world import UNANSWERED
+from replitree_verify.sharing.process import new_epoch
+from replitree_verify.sharing.world import INCARNATION, UNANSWERED, replica_of
 
 TRIES_MAX = 2
 

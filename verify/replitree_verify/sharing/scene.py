@@ -19,13 +19,26 @@ from replitree.protocol.shares.share import (
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
-    PutObjects,
 )
 from replitree_verify.sharing.checking import grown_older, harm_of, new_names, perform
 from replitree_verify.sharing.disk_tasks import check, tidy
-from replitree_verify.sharing.tasks import TABLE, clean, replica_of
-from replitree_verify.sharing.world import CLEANER, PIECES, SESSION, UNANSWERED, Fault, Model, Seat, Step, World, spend
+from replitree_verify.sharing.process import clean
+from replitree_verify.sharing.world import (
+    CLEANER,
+    PIECES,
+    SESSION,
+    TABLE,
+    UNANSWERED,
+    Fault,
+    Model,
+    Seat,
+    Step,
+    World,
+    replica_of,
+    spend,
+)
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed, Stage
+from replitree_verify.world.objects import PutObjects
 
 COUNTED = ("write", "receive", "finish")
 """Tasks that are told the number of the attempt."""

@@ -11,10 +11,14 @@ from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
+from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.shares.share import ShareId
+from replitree.protocol.state.registration import content_of
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END, Stage
 
+TABLE = Table("/t")
+INCARNATION = "i1"
 PIECES = 2
 SESSION = 1
 CLEANER = "cleaner"
@@ -44,6 +48,16 @@ class Fault(Enum):
 
 
 Task = tuple[Stage, tuple[Any, ...]]
+
+
+def replica_of(name: str) -> Replica:
+    """Return a replica of the models' table."""
+    return Replica(TABLE, name)
+
+
+def shares_in(value: bytes) -> tuple[ShareId, ...]:
+    """Return the shares of a registered part; the models' registrations name them."""
+    return tuple(ShareId(name) for name in content_of(value).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +161,10 @@ def spend(world: World, fault: Fault) -> World | None:
 __all__ = [
     "CLEANER",
     "FSCK",
+    "INCARNATION",
     "PIECES",
     "SESSION",
+    "TABLE",
     "UNANSWERED",
     "Fault",
     "Model",
@@ -156,5 +172,7 @@ __all__ = [
     "Step",
     "Task",
     "World",
+    "replica_of",
+    "shares_in",
     "spend",
 ]

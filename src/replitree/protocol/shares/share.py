@@ -5,22 +5,21 @@ has its own share, and a mutated part also those that it borrows files of.  For 
 replica has a *mark*: a child of the share's node, named by replica, incarnation and part.
 
 =============  ============================================================================================================
-write          put the objects; in the commit that registers the part: create the share's node, and the mark
-take over      look whether the objects can be read; in the commit that registers the part: create the mark
-let go         in the commit that takes the registration back: delete the mark, and prove that another owner stays; or delete
-               the share's node too and create its garbage node, which only the last owner can: a node with children stays
-work off       delete the objects of a garbage node, then the node; whoever likes, as often as needed
+write          note the attempt, put the objects; the commit that registers the part creates the share's node and the mark
+take over      the commit that registers the part creates the mark, and proves that the share's node is there
+let go         delete the mark, and prove that another owner stays; or delete the share's node too and create its garbage node,
+               which only the last owner can: a node with children stays
+work off       delete the objects of a garbage node, then the node; any replica may, as often as needed
 =============  ============================================================================================================
+
+The first two are `protocol.shares.sharing` and `protocol.shares.owning`; the others are here.
 
 What holds, at every moment and after every crash:
 
 * A registered part has its marks, and the objects of every marked share are there: registration and mark are one commit.
-* A share's node has an owner.  It is created once, by the writer: who comes after the last owner let go is refused, and nothing
-  is resurrected.
+* A share's node has an owner.  Its writer creates it once: a replica that comes after the last owner let go is refused, and
+  nothing is resurrected.
 * The objects of a share that once had a node and has none are in the garbage until they are deleted.
-
-A write that certainly failed deletes its own objects.  One whose answer was lost leaves them: nobody may delete what may be
-owned, so what was never registered is left to ``fsck``.
 
 Every commit proves the replica's epoch, so what a replaced process still has on its way is refused.  After `InDoubt` the caller
 takes a new epoch and looks at its registration, as after any lost answer.
@@ -30,7 +29,7 @@ Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NewType, TypeAlias, TypeVar
 
@@ -50,13 +49,6 @@ GARBAGE_AT_ONCE = 64
 
 
 # --- effects on the object store ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PutObjects(fx.Effect):
-    """Put the objects of a share into the store, durably.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
-
-    share: ShareId
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +83,7 @@ class ObjectsInDoubt:
 
 
 _T = TypeVar("_T")
-ShareEffect: TypeAlias = fx.Effect | PutObjects | LookAtObjects | DeleteObjects
+ShareEffect: TypeAlias = fx.Effect | LookAtObjects | DeleteObjects
 Sharing: TypeAlias = Generator[ShareEffect, Any, _T]
 """A procedure of shared storage: yields effects on coordination and on the object store."""
 
@@ -133,90 +125,6 @@ class ShareOwner:
         return f"{layout.share(self.replica.table, share)}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """The part is registered, and its shares are marked."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotOwned:
-    """Certainly not; `problem` says why."""
-
-    problem: str
-
-
-Owning: TypeAlias = Owned | NotOwned | fx.InDoubt
-"""After `InDoubt` the caller takes a new epoch, then reads the registration."""
-
-
-# --- becoming an owner --------------------------------------------------------------------------------------------------------
-
-
-def write_share(
-    owner: ShareOwner, share: ShareId, borrowed: tuple[ShareId, ...], register: tuple[fx.Operation, ...]
-) -> Sharing[Owning]:
-    """Write a part's objects, register the part, and own what it has.
-
-    Parameters
-    ----------
-    owner
-        The part.
-    share, borrowed
-        What it writes, and what it has of other parts.
-    register
-        What registers it, such as the log entry of its insert and its node.
-    """
-    put = yield PutObjects(share)
-    if not isinstance(put, ObjectsThere):
-        return NotOwned(f"the objects could not be stored: {put.problem}")
-    table = owner.replica.table
-    outcome = yield fx.Commit(
-        owner.proof,
-        fx.Create(layout.share(table, share)),
-        fx.Create(owner.mark(share)),
-        *_marks(owner, borrowed),
-        *register,
-    )
-    if isinstance(outcome, fx.Refused):  # no other replica ever knew of these objects
-        yield DeleteObjects(share)
-    return _owning(outcome)
-
-
-def take_over(owner: ShareOwner, shares: tuple[ShareId, ...], register: tuple[fx.Operation, ...]) -> Sharing[Owning]:
-    """Register a part of which another replica has told the shares, and own them too.
-
-    Parameters
-    ----------
-    owner
-        The part.
-    shares
-        All that it has, its own first.
-    register
-        What registers it.
-    """
-    looked = yield LookAtObjects(shares)
-    if not isinstance(looked, ObjectsThere):
-        return NotOwned(f"the objects can't be read from here: {looked.problem}")
-    return _owning((yield fx.Commit(owner.proof, *_marks(owner, shares), *register)))
-
-
-def _marks(owner: ShareOwner, shares: tuple[ShareId, ...]) -> Iterator[fx.Operation]:
-    """Yield what marks shares of others."""
-    for each in shares:
-        yield fx.Check(layout.share(owner.replica.table, each), FRESH)
-        yield fx.Create(owner.mark(each))
-
-
-def _owning(outcome: fx.Applied | fx.Refused | fx.Unknown) -> Owning:
-    match outcome:
-        case fx.Applied():
-            return Owned()
-        case fx.Refused(operation, reason):
-            return NotOwned(f"{operation.path}: {reason.value}")
-        case fx.Unknown():
-            return fx.InDoubt()
-
-
 # --- letting go ---------------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +133,13 @@ class LetGo:
     """The part is not registered any more; `garbage` are the shares whose last owner it was."""
 
     garbage: tuple[ShareId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotOwned:
+    """The owner does not own all of the shares; `problem` says which node a commit was refused for."""
+
+    problem: str
 
 
 def let_go(
@@ -368,15 +283,11 @@ __all__ = [
     "ObjectsGone",
     "ObjectsInDoubt",
     "ObjectsThere",
-    "Owned",
-    "PutObjects",
     "ShareEffect",
     "ShareId",
     "ShareOwner",
     "Sharing",
     "let_go",
     "release",
-    "take_over",
     "work_off",
-    "write_share",
 ]

@@ -1,0 +1,215 @@
+"""What a process of a model does, and what it answers to the shipped procedures about its memory and its disk.
+
+A process is replaced after a crash: the next one takes a new epoch and does the task that was not done.  It knows what is done
+from coordination alone: from its registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.run import translate
+from replitree.protocol.shares import letting_go, share, sharing
+from replitree.protocol.shares.share import LetGo, LookAtObjects, NotOwned, ObjectsThere, ShareId, ShareOwner
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+)
+from replitree_verify.sharing.checking import Keep
+from replitree_verify.sharing.world import INCARNATION, TABLE, replica_of, shares_in
+from replitree_verify.world.objects import PutObjects
+
+_T = TypeVar("_T")
+Running = Generator[Any, Any, _T]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a process knows by itself.
+
+    Attributes
+    ----------
+    replica, epoch
+        Whose process it is, and under which epoch it works.
+    parts
+        What it has staged, or taken over.
+    named
+        The shares that it gives to what it stages, and puts.
+    here
+        The shares that are on its disk.
+    has_disk
+        Whether what it stages lies on a disk, and is there after a crash.
+    """
+
+    replica: Replica
+    epoch: fx.Epoch
+    parts: tuple[SharedPart, ...] = ()
+    named: tuple[ShareId, ...] = ()
+    here: tuple[ShareId, ...] = ()
+    has_disk: bool = False
+
+    @property
+    def sharer(self) -> Sharer:
+        """Who it is to coordination."""
+        return Sharer(self.replica, INCARNATION)
+
+    def run(self, procedure: fx.Procedure[_T]) -> Running[_T]:
+        """Run a shipped procedure, and answer what it asks of process and disk."""
+        return translate(procedure, self._answer)
+
+    def _answer(self, effect: Any) -> Running[Any]:
+        match effect:
+            case fx.Stage():
+                for each in self.parts if self.has_disk else ():
+                    yield Keep(self.replica, each.part, each.share)
+                return fx.Staged(())
+            case NameShares():
+                return self.named
+            case PutShares():
+                return (yield PutObjects(*self.named))
+            case SharesOf(parts):
+                return tuple(each for each in self.parts if each.part in parts)
+            case HasPart():
+                return False
+            case SharesHere():
+                return self.here
+            case fx.CurrentEpoch():
+                return self.epoch
+            case SharesSettled() | ForgetParts():
+                return None
+        return (yield effect)
+
+    def insert(self, part: str) -> Running[Any]:
+        """Stage and register a part, as the procedures of a local table do, and keep its shares."""
+        return self.run(sharing.with_shares(self.sharer, _insert(self, part)))
+
+    def take_over(self, part: str) -> Running[fx.Committed]:
+        """Register a part of which another replica has told the shares, and own them."""
+        return self.run(sharing.with_shares(self.sharer, _register(self, part)))
+
+
+def _insert(process: Process, part: str) -> fx.Procedure[Any]:
+    staged = yield fx.Stage(fx.StagingId("s"), ())
+    return (yield from _register(process, part)) if isinstance(staged, fx.Staged) else staged
+
+
+def _register(process: Process, part: str) -> fx.Procedure[fx.Committed]:
+    value = " ".join(each.share for each in process.parts).encode()
+    outcome: fx.Committed = yield fx.Commit(
+        fx.Check(layout.host(process.replica), process.epoch), fx.Create(layout.part(process.replica, part), value)
+    )
+    return outcome
+
+
+def new_share(part: str, name: str, attempt: str = "") -> ShareId:
+    """Return the name of a share that an attempt of a replica writes."""
+    return ShareId(f"{part}-{name}{attempt}")
+
+
+def told_parts(part: str, value: bytes) -> tuple[SharedPart, ...]:
+    """Return the shares of a part that another registration names."""
+    return tuple(SharedPart(part, each, is_new=False) for each in shares_in(value))
+
+
+def new_epoch(replica: Replica) -> fx.Procedure[fx.Epoch | None]:
+    """Take a new epoch; None when the replica is being dropped."""
+    while True:
+        yield fx.Sync(layout.host(replica))
+        host = yield fx.Get(layout.host(replica))
+        if host is None or host.value == b"dropped":
+            return None
+        outcome = yield fx.Commit(fx.Set(layout.host(replica), host.value, host.version))
+        if isinstance(outcome, fx.Applied):
+            return fx.Epoch(host.version + 1)
+        if not isinstance(outcome, fx.Unknown):
+            return None  # another process has it now
+
+
+def write(name: str, part: str, attempt: int, borrows_of: str = "") -> Running[None]:
+    """Write a part; one that borrows takes the shares of another part that is registered here."""
+    replica = replica_of(name)
+    for again in range(2):
+        epoch = yield from new_epoch(replica)
+        if epoch is None or (yield fx.Get(layout.part(replica, part))) is not None:
+            return
+        if attempt or again:
+            yield from Process(replica, epoch).run(letting_go.give_up_attempts(Sharer(replica, INCARNATION), epoch))
+        source = (yield fx.Get(layout.part(replica, borrows_of))) if borrows_of else None
+        if borrows_of and source is None:
+            return
+        own = new_share(part, name, f"{attempt}{again}")
+        borrowed = told_parts(part, source.value) if source is not None else ()
+        process = Process(replica, epoch, (SharedPart(part, own, is_new=True), *borrowed), (own,))
+        outcome = yield from process.insert(part)
+        if isinstance(outcome, fx.Refused):  # its folder leaves the disk, and with that the attempt is given up
+            yield from process.run(letting_go.let_go_of(process.sharer, epoch, "", own))
+        if not isinstance(outcome, fx.Unknown):
+            return
+
+
+def take(name: str, part: str, source: str) -> Running[None]:
+    """Take a part over from the replica `source`, if its objects can be read from here."""
+    replica = replica_of(name)
+    for _ in range(2):
+        epoch = yield from new_epoch(replica)
+        if epoch is None or (yield fx.Get(layout.part(replica, part))) is not None:
+            return
+        told = yield fx.Get(layout.part(replica_of(source), part))
+        if told is None or not isinstance((yield LookAtObjects(shares_in(told.value))), ObjectsThere):
+            return
+        outcome = yield from Process(replica, epoch, told_parts(part, told.value)).take_over(part)
+        if not isinstance(outcome, fx.Unknown):
+            return
+
+
+def leave(name: str, part: str) -> Running[None]:
+    """Let go of a part."""
+    replica = replica_of(name)
+    for _ in range(2):
+        epoch = yield from new_epoch(replica)
+        registered = yield fx.Get(layout.part(replica, part))
+        if epoch is None or registered is None:
+            return
+        deregister = (fx.Delete(layout.part(replica, part), fx.ANY_VERSION),)
+        outcome = yield from share.let_go(
+            ShareOwner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
+        )
+        if isinstance(outcome, LetGo | NotOwned):
+            return
+
+
+def drop(name: str) -> Running[None]:
+    """Drop a replica: fence it, take its registrations back, release its marks, remove its node."""
+    replica = replica_of(name)
+    host = yield fx.Get(layout.host(replica))
+    if host is None:
+        return
+    epoch = fx.Epoch(host.version)
+    if host.value != b"dropped":
+        outcome = yield fx.Commit(fx.Set(layout.host(replica), b"dropped", host.version))
+        if not isinstance(outcome, fx.Applied):
+            return
+        epoch = fx.Epoch(host.version + 1)
+    released = yield from share.release(replica, epoch)
+    if isinstance(released, LetGo):
+        yield fx.Commit(fx.Delete(layout.host(replica), epoch))
+
+
+def clean() -> Running[None]:
+    """Work the garbage off."""
+    yield from share.work_off(TABLE)
+
+
+__all__ = ["Process", "Running", "clean", "drop", "leave", "new_epoch", "new_share", "take", "told_parts", "write"]
