@@ -15,47 +15,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from replitree.errors import CorruptPart, ReplitreeError, Unavailable
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import GetMany, Many
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.state.registration import content_of
-from replitree.replica.kit.config import ServerConfig
-from replitree.replica.kit.definitions import Definitions
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.disk.aside_check import damage_aside
-from replitree.storage.disk.store import PartStore
 
 READ_BATCH = 500
 """Registrations read at once."""
 
 REST = 9
 """The slow thread rests so many times as long as it has read."""
-
-
-class Host(Protocol):
-    """What the check needs of the replica."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    progress: Progress
-    metrics: Metrics
-    log: Log
-    lacking: dict[str, str]
-    store: PartStore
-    definitions: Definitions
-
-    def check_part(self, part: str, content: str) -> str | None:
-        """Verify a registered part; set it aside and say why when it is not what it should be."""
 
 
 @dataclass(slots=True)
@@ -80,13 +55,33 @@ class CheckReport:
 
 
 class Checker:
-    """Checks the parts of one table replica."""
+    """Checks the parts of one table replica.
 
-    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
-        self._host = host
+    Parameters
+    ----------
+    lacking
+        The parts that are known to be broken or gone, and are being fetched again.
+    check
+        Verifies a registered part by its name and content hash; says why when the part was set aside, else None.
+    stopping
+        Whether the replica shuts down.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        lacking: Mapping[str, str],
+        check: Callable[[str, str], str | None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._parts = parts
+        self._lacking = lacking
+        self._check_part = check
         self._stopping = stopping
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"check-{host.replica.table.name}")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"check-{context.replica.table.name}")
         self._running: Future[CheckReport] | None = None
         self._last = CheckReport(running=False)
         self._wake = threading.Event()
@@ -94,7 +89,7 @@ class Checker:
         self._has_more = False
         """Whether a part of an earlier version was verified last, and more of them may be left."""
         self._tried: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name=f"rot-{host.replica.table.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"rot-{context.replica.table.name}", daemon=True)
 
     # --- on request ---
 
@@ -122,7 +117,7 @@ class Checker:
     def _check_all(self, report: CheckReport) -> CheckReport:
         begun = time.monotonic()
         try:
-            names = tuple(part.name for part in self._host.progress.held)
+            names = tuple(part.name for part in self._parts.progress.held)
             report.parts = len(names)
             for first in range(0, len(names), READ_BATCH):
                 batch = names[first : first + READ_BATCH]
@@ -131,35 +126,35 @@ class Checker:
                         raise Unavailable("the replica shuts down; the check was not finished")
                     self._check(name, content, report)
                 report.done = first + len(batch)  # also what has left meanwhile
-            report.aside += self._host.definitions.repair()
-            report.aside += damage_aside(self._host.store)
+            report.aside += self._context.definitions.repair()
+            report.aside += damage_aside(self._parts.store)
         finally:
             report.running = False
         seconds = round(time.monotonic() - begun, 3)
-        self._host.log.info("parts checked", parts=report.parts, broken=len(report.broken), seconds=seconds)
+        self._context.log.info("parts checked", parts=report.parts, broken=len(report.broken), seconds=seconds)
         for place, problem in report.aside:
-            self._host.log.error("damaged aside", place=place, problem=problem)
+            self._context.log.error("damaged aside", place=place, problem=problem)
         return report
 
     def _check(self, name: str, content: str, report: CheckReport) -> None:
-        problem = self._host.lacking.get(name) and "its files are broken or gone; it is being fetched again"
-        problem = problem or self._host.check_part(name, content)
+        problem = self._lacking.get(name) and "its files are broken or gone; it is being fetched again"
+        problem = problem or self._check_part(name, content)
         report.done += 1
-        self._host.metrics.checked.labels(self._host.replica.table.name).inc()
+        self._context.metrics.checked.labels(self._context.replica.table.name).inc()
         if problem:
             report.broken.append((name, problem))
 
     def _registered(self, names: tuple[str, ...]) -> dict[str, str]:
         """Return the content hashes with which parts are registered here; those that have left are left out."""
-        host = self._host
-        many: Many = host.performer.perform(GetMany(tuple(layout.part(host.replica, name) for name in names)))
+        paths = tuple(layout.part(self._context.replica, name) for name in names)
+        many: Many = self._context.performer.perform(GetMany(paths))
         return {name: content_of(node.value) for name, node in zip(names, many.nodes, strict=True) if node is not None}
 
     # --- slowly, all the time ---
 
     def start(self) -> None:
         """Begin to look for rot."""
-        if self._host.config.check_interval_s > 0:
+        if self._context.config.check_interval_s > 0:
             self._thread.start()
 
     def close(self, timeout_s: float) -> None:
@@ -170,19 +165,19 @@ class Checker:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self) -> None:
-        pause = self._host.config.check_interval_s
+        pause = self._context.config.check_interval_s
         while not self._stopping():
             self._wake.wait(pause)
             begun = time.monotonic()
             try:
                 self.check_next()
             except ReplitreeError as error:
-                self._host.log.warning("check", problem=str(error))
+                self._context.log.warning("check", problem=str(error))
             except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the replica live
-                self._host.log.defect("check failed")
+                self._context.log.defect("check failed")
             pause = REST * (time.monotonic() - begun)
             if not self._has_more:
-                pause += self._host.config.check_interval_s
+                pause += self._context.config.check_interval_s
 
     def _without_checksum(self, names: list[str]) -> str | None:
         """Return a part whose manifest is of an earlier version and was not verified yet; each is tried once."""
@@ -195,7 +190,7 @@ class Checker:
 
     def _is_unsealed(self, name: str) -> bool:
         try:
-            is_sealed = self._host.store.manifest(name).is_sealed
+            is_sealed = self._parts.store.manifest(name).is_sealed
         except CorruptPart:
             return False  # whoever reads it next sets it aside
         if is_sealed:
@@ -210,7 +205,7 @@ class Checker:
         CoordinationUnavailable
             Coordination does not answer.
         """
-        names = sorted(part.name for part in self._host.progress.held)
+        names = sorted(part.name for part in self._parts.progress.held)
         first = self._without_checksum(names)
         name = first or next((each for each in names if each > self._after), names[0] if names else None)
         if name is None or self._stopping():
@@ -218,7 +213,7 @@ class Checker:
         if first is None:
             self._after = name
         for each, content in self._registered((name,)).items():
-            if each not in self._host.lacking:
-                self._host.check_part(each, content)
-                self._host.metrics.checked.labels(self._host.replica.table.name).inc()
+            if each not in self._lacking:
+                self._check_part(each, content)
+                self._context.metrics.checked.labels(self._context.replica.table.name).inc()
         return name

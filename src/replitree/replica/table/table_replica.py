@@ -50,7 +50,7 @@ from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.context import LocalParts
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
@@ -120,8 +120,7 @@ class TableReplica:
         log: Log,
     ) -> None:
         self.definitions = Definitions(replica.table, definition, coordination)
-        self.replica = replica
-        self.config = config
+        self.replica, self.config = replica, config
         self.me, self.incarnation = identity.encode(), identity.incarnation
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log = log.bind(table=definition.name)
@@ -138,6 +137,10 @@ class TableReplica:
             config.fetch_threads,
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
+        self.performer = Performer(
+            coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
+        )
+        self.context = TableContext(replica, config, self.definitions, self.performer, metrics, self.log)
         self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
         self.maker = Maker(self)
@@ -149,9 +152,6 @@ class TableReplica:
         self.sharing: Sharing | None = None
         self.followed_storage = FollowedStorage(self)
         self.followed_storage.use(None)
-        self.performer = Performer(
-            coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
-        )
         self._changed, self._trouble = threading.Condition(), Trouble()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._hindrances: dict[Hindrance, str] = {}
@@ -169,7 +169,7 @@ class TableReplica:
         self.prepared = PreparedMerges(self)
         self.leader = Leader(self, self.is_stopping)
         self.cleaner = Cleaner(self, self.is_stopping)
-        self.checker = Checker(self, self.is_stopping)
+        self.checker = Checker(self.context, self.local_parts, self.lacking, self.check_part, self.is_stopping)
         self.commands = Commands(self)
         self.end_of_log = EndOfLog(self)
         self.mover = Mover(self, self.is_stopping)
