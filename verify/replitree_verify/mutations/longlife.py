@@ -254,20 +254,20 @@ def _keep_everything(recovery: Any, state: Any) -> Some:
 
 
 def _let_all_go(recovery: Any, state: Any) -> Some:
-    """Let go of what is yet to come, too."""
-    return (yield from LET_GO(replace(recovery, pointer=fx.LogIndex(1_000_000)), state))
+    """Release what is yet to come, too."""
+    return (yield from RELEASE(replace(recovery, pointer=fx.LogIndex(1_000_000)), state))
 
 
 def _go_on_in_doubt(committed: Any, replica: Replica) -> Any:
     return REFUSED(committed, replica) if isinstance(committed, fx.Refused) else recover.NotYet("no answer")
 
 
-READ_SOURCE, LET_GO, REFUSED = recover._read_source, recover._release, recover._refused
+READ_SOURCE, RELEASE, REFUSED = recover._read_source, recover._release, recover._refused
 
 ANY_SOURCE: Patches = {(recover, "choose_source"): _any_source}
 PARTS_BEFORE_QUEUE: Patches = {(recover, "_read_source"): _parts_before_queue}
-KEEP_EVERYTHING: Patches = {(recover, "_let_go"): _keep_everything}
-LET_ALL_GO: Patches = {(recover, "_let_go"): _let_all_go}
+KEEP_EVERYTHING: Patches = {(recover, "_release"): _keep_everything}
+LET_ALL_GO: Patches = {(recover, "_release"): _let_all_go}
 GO_ON_IN_DOUBT: Patches = {(recover, "_refused"): _go_on_in_doubt}
 
 
