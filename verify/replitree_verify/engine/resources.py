@@ -22,7 +22,9 @@ from replitree.protocol.program.stages import (
     AskReload,
     AwaitDecided,
     AwaitIdle,
+    AwaitMutation,
     AwaitOpen,
+    AwaitParts,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
@@ -41,16 +43,7 @@ from replitree.protocol.program.stages import (
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import STAGED, AwaitDamage, AwaitLoss, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
-from replitree_verify.process.threads import (
-    Accept,
-    AcceptCommand,
-    Appear,
-    AwaitLack,
-    AwaitMutation,
-    AwaitParts,
-    Mended,
-    Release,
-)
+from replitree_verify.process.threads import Accept, AcceptCommand, Appear, AwaitLack, Mended, Release
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 from replitree_verify.world.scoping import LookAtParts

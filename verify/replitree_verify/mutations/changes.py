@@ -17,8 +17,8 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import translate
 from replitree.protocol.insert.quorum import rejoin
 from replitree.protocol.membership.activate import Activated, activate, renew_epoch
-from replitree.protocol.program import candidate, executor, keeper, life, puller
-from replitree.protocol.program.stages import AskReload, BeginLoad, Lack, Quieten, Serve, TakeOver, Then
+from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller
+from replitree.protocol.program.stages import AskReload, BeginLoad, End, Lack, Quieten, Serve, TakeOver, Then
 from replitree.protocol.program.stages import Stage as Running
 from replitree.protocol.state.pull import load
 from replitree.protocol.state.start import compare_parts, forget_covered, list_idle_staging, sweep_staging
@@ -51,7 +51,9 @@ def changed(stage: StageFunction, new_change: Callable[..., Change]) -> StageFun
 def find_stage(name: str) -> StageFunction:
     """Return the stage of a thread by its name."""
     found: StageFunction = next(
-        getattr(room, name) for room in (life, puller, executor, keeper, candidate, threads) if hasattr(room, name)
+        getattr(room, name)
+        for room in (life, puller, executor, keeper, candidate, leader, commands, threads)
+        if hasattr(room, name)
     )
     return found
 
@@ -318,7 +320,7 @@ def sweeping_early(replica: Replica, me: bytes, epoch: fx.Epoch, idle: tuple[fx.
     """Sweep before catching up with the log."""
     loaded = yield from load(replica)
     yield from sweep_staging(idle, loaded)
-    then: Then | None = yield from life.catch_up_with_log(replica, me, epoch, ())
+    then: Then | End | None = yield from life.catch_up_with_log(replica, me, epoch, ())
     return then
 
 

@@ -16,6 +16,7 @@ from replitree.protocol.core.parts import Part
 from replitree.protocol.insert import insert
 from replitree.protocol.membership.activate import renew_epoch
 from replitree.protocol.membership.table import LOST
+from replitree.protocol.program import leader
 from replitree.protocol.propose import propose
 from replitree.protocol.propose.propose import Proposer
 from replitree.protocol.state import pull
@@ -27,7 +28,6 @@ from replitree_verify.mutations.changes import Asked
 from replitree_verify.mutations.changes import Change as EffectChange
 from replitree_verify.mutations.stages import leaving_out
 from replitree_verify.mutations.table import Patches
-from replitree_verify.process import upkeep
 
 Some = Generator[Any, Any, Any]
 
@@ -172,8 +172,8 @@ def _anybody_may_join(operation: fx.Operation, commit: fx.Commit) -> bool:
     return isinstance(operation, fx.Check) and operation.path.endswith("/replicas")
 
 
-NEEDED_BY_NOBODY: Patches = {(upkeep, "lowest_need"): _needed_by_nobody}
-NOT_THERE: Patches = {(upkeep, "has_left"): _not_there}
+NEEDED_BY_NOBODY: Patches = {(leader, "lowest_need"): _needed_by_nobody}
+NOT_THERE: Patches = {(leader, "has_left"): _not_there}
 unseen_added = leaving_out(_anybody_may_join)
 
 # --- parents of the log -------------------------------------------------------------------------------------------------------

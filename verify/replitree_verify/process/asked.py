@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from replitree.protocol.core.effects import RequestId
+from replitree.protocol.core.entries import MergeEntry
 from replitree_verify.world.model import Model
 
 Asked: TypeAlias = tuple[str, str, tuple[Any, ...]]
@@ -33,7 +34,7 @@ def _read(model: Model, seat: str) -> Iterator[Asked]:
 def _done_once(model: Model, seat: str) -> Iterator[Asked]:
     for number, merge in enumerate(model.merges, 1):
         if merge.seat == seat:
-            yield "leader", str(number), (merge.sources,)
+            yield "leader", str(number), ((MergeEntry(dict(model.seats)[seat], merge.sources),),)
     for kill in model.kills:
         if kill.seat == seat:
             yield "kill", "", (kill.mutation,)

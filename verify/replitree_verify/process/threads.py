@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import Command, MergeEntry, MutateEntry
+from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.insert.insert import Inserter, Request, insert
 from replitree.protocol.program import life, quorum_waiter
 from replitree.protocol.program.stages import (
@@ -21,9 +20,8 @@ from replitree.protocol.program.stages import (
     Then,
 )
 from replitree.protocol.propose import propose as proposals
-from replitree.protocol.propose.propose import propose, propose_merges
+from replitree.protocol.propose.propose import propose
 from replitree.protocol.state.fetch import refetch
-from replitree.protocol.state.pull import Queued
 from replitree_verify.world import scoping
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------
@@ -71,48 +69,10 @@ class AcceptCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitParts:
-    """Wait, while active (and leading, where there are elections), until the table has these parts at the pointer.
-
-    Outcome: `LeadTurn`.
-    """
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LeadTurn:
-    """What a leader works with: `pointer` is the next entry that it will pull."""
-
-    epoch: fx.Epoch
-    pointer: fx.LogIndex
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitMutation:
-    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
-
-    id: fx.EntryId
-
-
-@dataclass(frozen=True, slots=True)
-class KillTurn:
-    """What a kill works with."""
-
-    epoch: fx.Epoch
-    item: Queued
-
-
-@dataclass(frozen=True, slots=True)
 class Release:
     """The group's staging folders are not held any more."""
 
     staging: fx.StagingId
-
-
-def following(replica: Replica, pointer: fx.LogIndex) -> Replica:
-    """Return the place of a replica that appends below the parent that it has pulled up to."""
-    return Replica(replica.table.below(layout.parent_of(pointer)), replica.name)
 
 
 # --- the life thread ------------------------------------------------------------------------------------------------------
@@ -122,12 +82,6 @@ def appear(replica: Replica, me: bytes) -> Stage:
     """Start, some time."""
     yield Appear()
     return Then(life.become_active, (replica, me))
-
-
-# --- the puller -------------------------------------------------------------------------------------------------------------
-
-
-# --- the executors ----------------------------------------------------------------------------------------------------------
 
 
 # --- the mender -------------------------------------------------------------------------------------------------------------
@@ -141,12 +95,6 @@ def mend_next(replica: Replica) -> Stage:
     return Then(mend_next, (replica,))
 
 
-# --- the keeper ---------------------------------------------------------------------------------------------------------------
-
-
-# --- the leader's thread ------------------------------------------------------------------------------------------------------
-
-
 # --- an insert --------------------------------------------------------------------------------------------------------------
 
 
@@ -156,7 +104,7 @@ def accept_insert(
     """Take a group of requests, given as (request, token), once the process is active."""
     requests = tuple(Request(fx.RequestId(request), fx.BlockId(token)) for request, token in tokens)
     accepted: Accepted = yield Accept(requests)
-    place = following(replica, accepted.log_from)
+    place = layout.at_pointer(replica, accepted.log_from)
     inserter = Inserter(place, accepted.me, accepted.log_from, drops=drops, quorum=quorum)
     return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
 
@@ -174,7 +122,7 @@ def insert_group(inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, req
 def accept_command(replica: Replica, request: fx.RequestId, command: Command) -> Stage:
     """Take a user's command once the process is active."""
     accepted: Accepted = yield AcceptCommand(request)
-    proposer = proposals.Proposer(following(replica, accepted.log_from), accepted.me, accepted.log_from)
+    proposer = proposals.Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
     if isinstance(command, MutateEntry) and "@" in command.command:  # others have no condition: they change every part
         command = yield from scoping.find_scope(command)
     return Then(give_command, (proposer, accepted.epoch, request, command))
@@ -193,19 +141,4 @@ def give_command(proposer: proposals.Proposer, epoch: fx.Epoch, request: fx.Requ
         case fx.InDoubt():
             answer = fx.OutcomeUnknown()
     yield fx.Answer(request, answer)
-    return None
-
-
-def lead(replica: Replica, sources: tuple[str, ...]) -> Stage:
-    """Propose one merge once its sources are there.  Every replica may think that it leads, with or without an election."""
-    turn: LeadTurn = yield AwaitParts(sources)
-    proposer = following(replica, turn.pointer)
-    yield from propose_merges(proposer, turn.epoch, (MergeEntry(replica.name, sources),))
-    return None
-
-
-def kill(replica: Replica, mutation: fx.EntryId) -> Stage:
-    """Kill a mutation that was pulled."""
-    turn: KillTurn = yield AwaitMutation(mutation)
-    yield from kill_mutation(replica, turn.epoch, turn.item)
     return None

@@ -1,7 +1,8 @@
 """Upkeep: what a leader and a cleaner do now and then besides merging, as duties of a model.
 
-Deduplication ids are forgotten, results that have left are forgotten, and the log goes on below a fresh parent.  The duties are
-the counterparts of `replica.table.cleaner` and `replica.table.leader`, each of one turn or a few.
+Results that have left are forgotten and the log goes on below a fresh parent by the leader's own stages
+(`replitree.protocol.program.leader`).  Deduplication ids are forgotten, and the log is cleaned with them, by counterparts of
+`replica.table.cleaner`, each of one turn or a few.
 
 *Times.*  Ids are forgotten by age too.  In a model that says how long they stay (`Model.window`) coordination has a clock that
 moves with every entry of the log: the time of an id is the number of entries before it was written.  It is kept beside the tree
@@ -11,40 +12,20 @@ moves with every entry of the log: the time of an id is the number of entries be
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import BlockId, Children, Epoch, LogIndex
+from replitree.protocol.core.effects import BlockId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
-from replitree.protocol.program.stages import Stage, Then
-from replitree.protocol.propose.roll_over import roll_over
-from replitree.protocol.state.pull import Place
+from replitree.protocol.program import leader
+from replitree.protocol.program.stages import AwaitPlace, PlaceTurn, Stage, Then
 from replitree.protocol.upkeep.clean_blocks import Block, Window, clean_blocks
 from replitree.protocol.upkeep.clean_log import Keep, clean_log
-from replitree.protocol.upkeep.clean_results import clean_results, has_left, lowest_need
 from replitree_verify.process.longlife import Remembered
-from replitree_verify.process.threads import following
 from replitree_verify.world.memory import Memory, State
 
 # --- effects ------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitPlace:
-    """Wait, while active, until so many entries below the present parent of the log are pulled.  Outcome: `PlaceTurn`."""
-
-    pulled: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceTurn:
-    """What an upkeep works with."""
-
-    epoch: Epoch
-    place: Place
 
 
 EFFECTS = (AwaitPlace,)
@@ -61,12 +42,6 @@ def perform(effect: AwaitPlace, memory: Memory, tree: Tree, replica: Replica) ->
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------
-
-
-def roll(replica: Replica, pulled: int) -> Generator[Any, Any, None]:
-    """Let the log go on below the next parent as soon as so many entries below the present one are pulled."""
-    turn: PlaceTurn = yield AwaitPlace(pulled)
-    yield from roll_over(following(replica, turn.place.pointer.index), turn.epoch)
 
 
 def forget_ids(
@@ -88,27 +63,10 @@ def tidy(replica: Replica, count: int, age_ms: int, at_least: int, at_most: int)
     yield from clean_log(replica, turn.epoch, Keep(at_least, at_most))
 
 
-def note_results(replica: Replica) -> Stage:
-    """Note the results that have left, to forget them later."""
-    turn: PlaceTurn = yield AwaitPlace()
-    names: tuple[str, ...] = (yield Children(layout.results(replica.table))) or ()
-    left = tuple(name for name in names if has_left(parse_part(name), turn.place))
-    return Then(forget_results, (replica, turn.place.pointer.index, left)) if left else None
-
-
-def forget_results(replica: Replica, pointer: LogIndex, names: tuple[str, ...]) -> Stage:
-    """Forget results that had left below `pointer`, if every replica is past it; once."""
-    turn: PlaceTurn = yield AwaitPlace()
-    need = yield from lowest_need(replica.table)
-    if need is not None and need.lowest >= pointer:
-        yield from clean_results(replica, turn.epoch, names, need.added)
-    return None
-
-
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
-    "roll": roll,
+    "roll": leader.roll,
     "ids": forget_ids,
     "tidy": tidy,
-    "results": note_results,
+    "results": leader.note_results,
 }
 """What a model can ask for, by name."""

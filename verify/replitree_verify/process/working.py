@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from replitree.protocol.program import candidate, executor, keeper, life, puller
-from replitree.protocol.program.stages import AwaitOpen
+from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller
+from replitree.protocol.program.stages import AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.process.asked import asked_of
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.threads import Accept, AcceptCommand, AwaitMutation, AwaitParts
+from replitree_verify.process.threads import Accept, AcceptCommand
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
 
@@ -36,8 +36,8 @@ TITLES = {
 _ASKED: dict[str, Stage] = {
     "insert": threads.accept_insert,
     "command": threads.accept_command,
-    "leader": threads.lead,
-    "kill": threads.kill,
+    "leader": leader.lead,
+    "kill": commands.kill,
     "read": reading.begin_read,
 }
 _WORKING: dict[str, Callable[..., Any]] = {

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.entries import Command
+from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import executor, life, puller, quorum_waiter
+from replitree.protocol.program import commands, executor, leader, life, puller, quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.closing import after_close
@@ -146,7 +146,7 @@ class Process:
 
     def propose(self, sources: tuple[str, ...]) -> None:
         """Propose a merge."""
-        self._spawn("leader", threads.lead, self.replica, sources)
+        self._spawn("leader", leader.lead, self.replica, (MergeEntry(self.name, sources),))
 
     def duty(self, name: str, *arguments: Any) -> None:
         """Do what an operator or a leader does once, by its name in `longlife` or `quorums`."""
@@ -154,7 +154,7 @@ class Process:
 
     def kill(self, mutation: fx.EntryId) -> None:
         """Kill a mutation."""
-        self._spawn("kill", threads.kill, self.replica, mutation)
+        self._spawn("kill", commands.kill, self.replica, mutation)
 
     @property
     def is_active(self) -> bool:

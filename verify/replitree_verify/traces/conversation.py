@@ -43,10 +43,10 @@ from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
+from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import executor, life, puller
+from replitree.protocol.program import executor, leader, life, puller
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
@@ -159,7 +159,7 @@ class Conversation:
         self._run(seat, executor.make_next, until=until)
 
     def _merge(self, seat: str, sources: str) -> None:
-        self._run(seat, threads.lead, tuple(sources.split(",")))
+        self._run(seat, leader.lead, (MergeEntry(self._replica_of[seat], tuple(sources.split(","))),))
 
     def _mutate(self, seat: str, command: str) -> None:
         self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, command))
@@ -205,7 +205,7 @@ class Conversation:
         self._run(self._operator(), longlife.declare_survivor, name)
 
     def _roll(self, seat: str) -> None:
-        self._run(seat, upkeep.roll, 0)
+        self._run(seat, leader.roll, 0)
 
     def _forget_ids(self, seat: str, count: str, until: str | None = None) -> None:
         self._run(seat, upkeep.forget_ids, int(count), 0, until=until)

@@ -42,7 +42,10 @@ from replitree.protocol.program.stages import (
     AwaitDecided,
     AwaitElection,
     AwaitIdle,
+    AwaitMutation,
     AwaitOpen,
+    AwaitParts,
+    AwaitPlace,
     AwaitPull,
     AwaitReplica,
     AwaitSource,
@@ -72,17 +75,7 @@ from replitree_verify.process.losing import AwaitBroken, AwaitDamage, AwaitLoss,
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
-from replitree_verify.process.threads import (
-    Accept,
-    AcceptCommand,
-    Appear,
-    AwaitLack,
-    AwaitMutation,
-    AwaitParts,
-    Mended,
-    Release,
-)
-from replitree_verify.process.upkeep import AwaitPlace
+from replitree_verify.process.threads import Accept, AcceptCommand, Appear, AwaitLack, Mended, Release
 from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State

@@ -265,6 +265,11 @@ def parent_of(index: int) -> int:
     return index // PARENT_ENTRIES
 
 
+def at_pointer(replica: Replica, pointer: int) -> Replica:
+    """Return a replica that appends below the parent that its pointer has reached."""
+    return Replica(replica.table.below(parent_of(pointer)), replica.name)
+
+
 def log_create(table: Table) -> str:
     """Return the path to create sequentially: the next log entry."""
     return f"{log_parent(table, table.parent)}/log-"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol.core.effects import Effect, Epoch, LogIndex
+from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.insert.quorum import QuorumEnded
@@ -50,8 +50,15 @@ class Then:
     outcome: object = None
 
 
-Stage: TypeAlias = Generator[Any, Any, Then | None]
-"""A running stage; None at its end: the thread ends."""
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a stage that no other follows, with what it found out: the thread ends."""
+
+    outcome: Any
+
+
+Stage: TypeAlias = Generator[Any, Any, Then | End | None]
+"""A running stage; None at its end: the thread ends, and found out nothing."""
 
 
 class MemoryEffect(Effect):
@@ -269,6 +276,57 @@ class Elected(MemoryEffect):
     leads: bool
 
 
+# --- the leader, and users of mutations -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitParts(MemoryEffect):
+    """Wait, while active (and leading, where there are elections), until the table has these parts at the pointer.
+
+    Outcome: `LeadTurn`.
+    """
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTurn:
+    """What a leader works with: `pointer` is the next entry that it will pull."""
+
+    epoch: Epoch
+    pointer: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPlace(MemoryEffect):
+    """Wait, while active, until so many entries below the present parent of the log are pulled.  Outcome: `PlaceTurn`."""
+
+    pulled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTurn:
+    """What the upkeep of results and of the log works with."""
+
+    epoch: Epoch
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMutation(MemoryEffect):
+    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
+
+    id: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class KillTurn:
+    """What a kill works with."""
+
+    epoch: Epoch
+    item: Queued
+
+
 # --- the quorum waiter ------------------------------------------------------------------------------------------------------
 
 
@@ -320,7 +378,10 @@ __all__ = [
     "AwaitDecided",
     "AwaitElection",
     "AwaitIdle",
+    "AwaitMutation",
     "AwaitOpen",
+    "AwaitParts",
+    "AwaitPlace",
     "AwaitPull",
     "AwaitReplica",
     "AwaitSource",
@@ -331,13 +392,17 @@ __all__ = [
     "CurrentSharer",
     "Elected",
     "ElectionTurn",
+    "End",
     "Forget",
     "GiveBack",
+    "KillTurn",
     "Lack",
+    "LeadTurn",
     "MemoryEffect",
     "Missed",
     "OpenTurn",
     "Opened",
+    "PlaceTurn",
     "PullTurn",
     "Quieten",
     "QuorumTurn",

@@ -23,7 +23,7 @@ from replitree.protocol.core.effects import ClientAnswer, Epoch, LogIndex, Outco
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.quorum import Awaited, QuorumEnded, Replicas, count_replicas
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
+from replitree.protocol.program.stages import End, OpenTurn, QuorumTurn, Then
 from replitree.replica.kit.live_replicas import LiveReplicas
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
@@ -156,7 +156,7 @@ class Quorums:
         host: Host,
         stopping: Callable[[], bool],
         answer: Callable[[RequestId, ClientAnswer], None],
-        run_stage: Callable[[Then, QuorumTurn | OpenTurn], Then | None],
+        run_stage: Callable[[Then, QuorumTurn | OpenTurn], Then | End | None],
     ) -> None:
         self._host = host
         self._stopping = stopping
@@ -267,7 +267,7 @@ class Quorums:
             return False
         turn = QuorumTurn(is_decided, host.active_epoch(), ended)
         following = self._run_stage(waiting.then, turn)
-        if following is None:
+        if not isinstance(following, Then):
             return True
         waiting.then, waiting.until = following, time.monotonic() + GRACE_S
         host.pull_now()
@@ -300,7 +300,7 @@ class Quorums:
         following = self._run_stage(
             Then(quorum_waiter.give_up_abandoned, (host.replica, int(ABANDONED_S * 1000))), turn
         )
-        assert following is not None, "the leader goes on"
+        assert isinstance(following, Then), "the leader goes on"
         assert isinstance(following.outcome, int)
         given_up = following.outcome
         if given_up:

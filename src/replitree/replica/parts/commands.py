@@ -38,7 +38,8 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, merged_part, parse_part
-from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.program.commands import kill
+from replitree.protocol.program.stages import KillTurn, Then
 from replitree.protocol.propose.propose import (
     STORAGE_CHANGED,
     Forgotten,
@@ -57,6 +58,7 @@ from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
@@ -302,7 +304,8 @@ class Commands:
             raise BadInput(f"the entry at {index} is not a mutation")
         if item is None:
             return 0
-        killed = host.performer.run(kill_mutation(host.replica, self._epoch(), item))
+        turn = KillTurn(self._epoch(), item)
+        killed: int = Driver(host.performer, lambda _: turn).finish(Then(kill, (host.replica, known.entry.id)))
         host.maker.kill(index)
         host.progress.retry_now()
         return killed

@@ -15,23 +15,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from replitree.errors import CorruptPart
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Applied, Check, Epoch, LogIndex, Refused
+from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.fold import is_open
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
-from replitree.protocol.propose.propose import propose_merges
+from replitree.protocol.program.leader import lead
+from replitree.protocol.program.stages import LeadTurn, Then
 from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
 from replitree.replica.kit.config import ServerConfig
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
 from replitree.storage.schema.definition import TableDefinition
-
-MERGES_AT_ONCE = 64
-"""Merges appended in one commit."""
 
 
 class Host(Protocol):
@@ -161,15 +159,10 @@ class Merges:
 
     def propose_entries(self, epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
         """Append entries of merges to the log; return their indexes, as far as they are known to be there."""
-        host, indexes = self._host, list[LogIndex]()
-        for first in range(0, len(entries), MERGES_AT_ONCE):
-            some = entries[first : first + MERGES_AT_ONCE]
-            committed = host.performer.run(propose_merges(host.replica, epoch, some))
-            if isinstance(committed, Applied):
-                indexes += _indexes(host.replica, committed.created)
-            elif isinstance(committed, Refused) and isinstance(committed.operation, Check):
-                break  # the epoch is over or the log is closed: the others would be refused, too
-        return tuple(indexes)
+        host, turn = self._host, LeadTurn(epoch, self._host.progress.pointer)
+        then = Then(lead, (host.replica, tuple(entries)))
+        indexes: tuple[LogIndex, ...] = Driver(host.performer, lambda _: turn).finish(then)
+        return indexes
 
     def _entry(self, choice: Choice) -> MergeEntry:
         names = tuple(part.name for part in choice.sources)
@@ -179,7 +172,3 @@ class Merges:
         """Return the version of the columns that a merge of these parts is written with."""
         versions = [self._host.store.manifest(part.name).schema_version for part in sources]
         return max(self._host.definition.schema_version, *versions)
-
-
-def _indexes(replica: Replica, created: Iterable[str]) -> list[LogIndex]:
-    return [layout.index_of(replica.table, path) for path in created]

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, cast
 
 from replitree.protocol.core.effects import Effect
-from replitree.protocol.program.stages import AwaitPull, AwaitWork, MemoryEffect, Stage, Then
+from replitree.protocol.program.stages import AwaitPull, AwaitWork, End, MemoryEffect, Stage, Then
 from replitree.replica.perform.runner import Performer
 
 _NO_STAGES: Mapping[str, Callable[..., Stage]] = {}
@@ -42,8 +42,8 @@ class Driver:
         self._remember = remember
         self._perform_instead = perform
 
-    def run(self, then: Then, instead: Mapping[str, Callable[..., Stage]] = _NO_STAGES) -> Then | None:
-        """Run one stage to its end; return what follows.
+    def run(self, then: Then, instead: Mapping[str, Callable[..., Stage]] = _NO_STAGES) -> Then | End | None:
+        """Run one stage to its end; return what follows, or what it found out.
 
         Parameters
         ----------
@@ -65,6 +65,13 @@ class Driver:
             outcome = self._remember(first) if is_over else None
             return self._performer.run(_rest(running, first, outcome, is_over=is_over), self._perform)
 
+    def finish(self, then: Then) -> Any:
+        """Run a stage and all that follow it; return what the last one found out.  Raises as `run`."""
+        following: Then | End | None = then
+        while isinstance(following, Then):
+            following = self.run(following)
+        return None if following is None else following.outcome
+
     def _perform(self, effect: Any) -> object:
         if isinstance(effect, MemoryEffect):
             return self._remember(effect)
@@ -79,7 +86,7 @@ def _rest(running: Stage, first: Any, outcome: object, *, is_over: bool) -> Stag
         while True:
             outcome = yield running.send(outcome)
     except StopIteration as stop:
-        return cast("Then | None", stop.value)
+        return cast("Then | End | None", stop.value)
 
 
 __all__ = ["Driver"]

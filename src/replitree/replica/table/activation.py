@@ -110,7 +110,7 @@ class Activation:
         while then.stage is not life.wait_for_trouble:
             self._begin(then)
             following = self._driver.run(then, self._in_store)
-            assert following is not None, "a stage that ends the thread stops it"
+            assert isinstance(following, Then), "a stage that ends the thread stops it"
             self._report(then, following)
             then = following
 

@@ -17,16 +17,23 @@ from contextlib import suppress
 from typing import Protocol
 
 from replitree.errors import ReplitreeError
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Epoch, LogIndex
+from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.leader import Follows, Leads
 from replitree.protocol.program.candidate import stand_next
-from replitree.protocol.program.stages import AwaitElection, Elected, ElectionTurn, MemoryEffect, ReportTrouble, Then
-from replitree.protocol.propose.roll_over import is_due, roll_over
+from replitree.protocol.program.leader import note_results, roll
+from replitree.protocol.program.stages import (
+    AwaitElection,
+    Elected,
+    ElectionTurn,
+    End,
+    MemoryEffect,
+    PlaceTurn,
+    ReportTrouble,
+    Then,
+)
+from replitree.protocol.propose.roll_over import is_due
 from replitree.protocol.propose.select_merges import Choice
-from replitree.protocol.upkeep.clean_results import clean_results, has_left, lowest_need
 from replitree.replica.insert.quorums import Quorums
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
@@ -131,7 +138,7 @@ class Leader:
         self._path: str | None = None
         self._pace = SelectorPace()
         self._cleaned_at = time.monotonic()
-        self._leaving: tuple[LogIndex, tuple[str, ...]] | None = None
+        self._forgetting: Then | None = None
         self.leader: str | None = None
         self._turn_now = ElectionTurn(Epoch(0), resigns=True)
         self._driver = Driver(host.performer, self._remember)
@@ -189,7 +196,7 @@ class Leader:
         """Run one stage of the candidate; return what it found out."""
         self._turn_now = turn
         following = self._driver.run(Then(stand_next, (self._host.replica, self._path)))
-        assert following is not None, "a candidate goes on"
+        assert isinstance(following, Then), "a candidate goes on"
         self._path = following.arguments[1]
         return following.outcome
 
@@ -237,9 +244,18 @@ class Leader:
     def _roll_over(self, epoch: Epoch) -> None:
         """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
         host, place = self._host, self._host.progress.place
-        if place is not None and is_due(place.pointer.index) and host.performer.run(roll_over(host.replica, epoch)):
+        if place is None or not is_due(place.pointer.index):
+            return
+        if self._upkeep(Then(roll, (host.replica,)), epoch) == End(outcome=True):
             host.log.info("log rolled over", parent=host.replica.table.parent + 1)
             host.pull_now()
+
+    def _upkeep(self, then: Then, epoch: Epoch) -> Then | End | None:
+        """Run a stage of upkeep with the place that the replica has in the log; return what follows."""
+        host, place = self._host, self._host.progress.place
+        assert place is not None, "an active replica has a place"
+        turn = PlaceTurn(epoch, place)
+        return Driver(host.performer, lambda _: turn).run(then)
 
     def _choose(self) -> tuple[Choice, ...]:
         """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
@@ -266,17 +282,12 @@ class Leader:
 
         What has left is noted at one call and forgotten at a later one, when every replica is past the pointer of the first.
         """
-        host, cleaned = self._host, 0
-        table = host.replica.table
-        if self._leaving is not None:
-            pointer, names = self._leaving
-            need = host.performer.look_up(lowest_need(table))
-            if need is None or need.lowest < pointer:
+        cleaned = 0
+        if self._forgetting is not None:
+            forgot = self._upkeep(self._forgetting, epoch)
+            if not isinstance(forgot, End):
                 return 0
-            cleaned = host.performer.run(clean_results(host.replica, epoch, names, need.added))
-        place = host.progress.place
-        assert place is not None
-        names = tuple(host.performer.perform(Children(layout.results(table))) or ())
-        left = tuple(name for name in names if has_left(parse_part(name), place))
-        self._leaving = (place.pointer.index, left) if left else None
+            cleaned = forgot.outcome
+        noted = self._upkeep(Then(note_results, (self._host.replica,)), epoch)
+        self._forgetting = noted if isinstance(noted, Then) else None
         return cleaned

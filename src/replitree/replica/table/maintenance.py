@@ -146,7 +146,7 @@ class Maintenance:
             host.progress.has_strays, is_done = False, False
             try:  # the stage asks its memory for one thing: the epoch
                 following = Driver(host.performer, lambda _: epoch).run(Then(forget_next, (host.replica,)))
-                is_done = following is not None and bool(following.outcome)
+                is_done = isinstance(following, Then) and bool(following.outcome)
             finally:
                 host.progress.has_strays |= not is_done
         if time.monotonic() - self._looked_at >= ORPHANS_S:

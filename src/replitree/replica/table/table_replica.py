@@ -28,7 +28,7 @@ from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import leave_table
-from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
+from replitree.protocol.program.stages import End, OpenTurn, QuorumTurn, Then
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.pull import Queued
@@ -267,7 +267,7 @@ class TableReplica:
         """Append below the parent that the log has reached."""
         place, table = self.progress.place, self.replica.table
         if place is not None and layout.parent_of(place.pointer.index) != table.parent:
-            self.replica = Replica(table.below(layout.parent_of(place.pointer.index)), self.replica.name)
+            self.replica = layout.at_pointer(self.replica, place.pointer.index)
 
     # --- trouble ---
 
@@ -543,7 +543,7 @@ class TableReplica:
         self.on_answer(answer)
         self.inserts.answer(request, answer)
 
-    def _run_waiter(self, then: Then, turn: QuorumTurn | OpenTurn) -> Then | None:
+    def _run_waiter(self, then: Then, turn: QuorumTurn | OpenTurn) -> Then | End | None:
         """Run a stage of the quorum waiter, or of the leader for it; `turn` is the outcome of what the stage waits for."""
         return Driver(self.performer, lambda _: turn).run(then)
 

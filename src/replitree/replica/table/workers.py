@@ -228,7 +228,7 @@ class Puller:
                 self.reload()
                 return True
             following = self._driver.run(then)
-            assert following is not None, "a puller goes on"
+            assert isinstance(following, Then), "a puller goes on"
             then = following
         pulled = then.outcome
         if not isinstance(pulled, Pulled):
