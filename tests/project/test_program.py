@@ -19,7 +19,6 @@ from tests.project.source import PACKAGE
 RUN_BESIDE = {
     "insert/inserts.py": 1,
     "parts/bare_files.py": 1,
-    "parts/commands.py": 1,
     "parts/own_shares.py": 1,
     "parts/sharing.py": 7,
     "table/cleaner.py": 2,

@@ -19,6 +19,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import (
+    AcceptCommand,
     AskReload,
     AwaitDecided,
     AwaitIdle,
@@ -32,6 +33,7 @@ from replitree.protocol.program.stages import (
     BeginLoad,
     GiveBack,
     Lack,
+    LookAtParts,
     Missed,
     Quieten,
     ReportTrouble,
@@ -43,10 +45,9 @@ from replitree.protocol.program.stages import (
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import STAGED, AwaitDamage, AwaitLoss, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
-from replitree_verify.process.threads import Accept, AcceptCommand, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
-from replitree_verify.world.scoping import LookAtParts
 
 EVERYTHING: Final = -1
 """Every resource that there is: the footprint of an effect that nothing is known of."""

@@ -19,6 +19,8 @@ from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.program.stages import (
+    AcceptCommand,
+    Accepted,
     AskReload,
     AwaitMutation,
     AwaitParts,
@@ -31,6 +33,7 @@ from replitree.protocol.program.stages import (
     KillTurn,
     Lack,
     LeadTurn,
+    LookAtParts,
     PullTurn,
     Quieten,
     ReportTrouble,
@@ -44,10 +47,10 @@ from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute, has_source
 from replitree_verify.process import longlife, losing, quorums, standing, upkeep
-from replitree_verify.process.threads import Accept, AcceptCommand, Accepted, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
 from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.scoping import LookAtParts, PartsSeen
+from replitree_verify.world.scoping import PartsSeen
 
 MAKING = "make-"
 """How the staging ids of results begin."""
@@ -390,11 +393,10 @@ def _accept_command(effect: AcceptCommand, here: Here) -> Done | None:
 
 
 def _look_at_parts(effect: LookAtParts, here: Here) -> Done:
-    del effect
     memory = here.memory
     found = ((part, here.disk.content(part.name)) for part in memory.held)
     rows = tuple((part, rows_in(content)) for part, content in found if content is not None)
-    return _remember(here, memory, PartsSeen(None if memory.torn else memory.place, rows))
+    return _remember(here, memory, PartsSeen(effect.command, None if memory.torn else memory.place, rows))
 
 
 def _accepted(here: Here, request: int) -> Accepted | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.core.effects import RequestId
 from replitree.protocol.core.entries import MergeEntry
 from replitree_verify.world.model import Model
+from replitree_verify.world.scoping import has_condition
 
 Asked: TypeAlias = tuple[str, str, tuple[Any, ...]]
 """The kind of a thread, its number for people, and what it begins with."""
@@ -20,7 +21,7 @@ def asked_of(model: Model, seat: str) -> Iterator[Asked]:
             yield "insert", str(insert.requests[0][0]), (insert.requests, insert.drops, insert.quorum)
     for ask in model.commands:
         if ask.seat == seat:
-            yield "command", str(ask.request), (RequestId(ask.request), ask.command)
+            yield "command", str(ask.request), (RequestId(ask.request), ask.command, has_condition(ask.command))
     yield from _read(model, seat)
     yield from _done_once(model, seat)
 

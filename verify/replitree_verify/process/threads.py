@@ -11,18 +11,11 @@ from dataclasses import dataclass
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.insert import Inserter, Request, insert
 from replitree.protocol.program import life, quorum_waiter
-from replitree.protocol.program.stages import (
-    Stage,
-    Then,
-)
-from replitree.protocol.propose import propose as proposals
-from replitree.protocol.propose.propose import propose
+from replitree.protocol.program.stages import Accepted, Stage, Then
 from replitree.protocol.state.fetch import refetch
-from replitree_verify.world import scoping
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------
 
@@ -49,23 +42,6 @@ class Accept:
     """Wait until the process is active, then take a group of requests.  Outcome: `Accepted`."""
 
     requests: tuple[Request, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What a group's insert works with."""
-
-    me: bytes
-    epoch: fx.Epoch
-    log_from: fx.LogIndex
-    staging: fx.StagingId
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptCommand:
-    """Wait until the process is active, then take a user's command.  Outcome: `Accepted`."""
-
-    request: fx.RequestId
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,31 +90,3 @@ def insert_group(inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, req
     awaited = yield from insert(inserter, epoch, staging, requests)
     yield Release(staging)
     return Then(quorum_waiter.await_quorum, (inserter.replica, awaited)) if awaited else None
-
-
-# --- commands, merges, kills --------------------------------------------------------------------------------------------------
-
-
-def accept_command(replica: Replica, request: fx.RequestId, command: Command) -> Stage:
-    """Take a user's command once the process is active."""
-    accepted: Accepted = yield AcceptCommand(request)
-    proposer = proposals.Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
-    if isinstance(command, MutateEntry) and "@" in command.command:  # others have no condition: they change every part
-        command = yield from scoping.find_scope(command)
-    return Then(give_command, (proposer, accepted.epoch, request, command))
-
-
-def give_command(proposer: proposals.Proposer, epoch: fx.Epoch, request: fx.RequestId, command: Command) -> Stage:
-    """Put a user's command into the log and answer."""
-    answer: fx.ClientAnswer
-    match (yield from propose(proposer, epoch, command)):
-        case proposals.Proposed(index):
-            answer = fx.Inserted(index)
-        case proposals.Forgotten():
-            answer = fx.Duplicate(None)
-        case proposals.NotProposed(reason):
-            answer = fx.Failed(reason)
-        case fx.InDoubt():
-            answer = fx.OutcomeUnknown()
-    yield fx.Answer(request, answer)
-    return None

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller
-from replitree.protocol.program.stages import AwaitMutation, AwaitOpen, AwaitParts
+from replitree.protocol.program.stages import AcceptCommand, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.process.asked import asked_of
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.threads import Accept, AcceptCommand
+from replitree_verify.process.threads import Accept
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
 
@@ -35,7 +35,7 @@ TITLES = {
 
 _ASKED: dict[str, Stage] = {
     "insert": threads.accept_insert,
-    "command": threads.accept_command,
+    "command": commands.accept_command,
     "leader": leader.lead,
     "kill": commands.kill,
     "read": reading.begin_read,

@@ -36,6 +36,7 @@ from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, me_of, seat_of
+from replitree_verify.world.scoping import has_condition
 
 RETRY = 300 * MS
 RETRIES = 20_000
@@ -142,7 +143,9 @@ class Process:
 
     def ask(self, request: int, command: Command) -> None:
         """Take a user's command."""
-        self._spawn("command", threads.accept_command, self.replica, fx.RequestId(request), command)
+        self._spawn(
+            "command", commands.accept_command, self.replica, fx.RequestId(request), command, has_condition(command)
+        )
 
     def propose(self, sources: tuple[str, ...]) -> None:
         """Propose a merge."""

@@ -46,7 +46,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import executor, leader, life, puller
+from replitree.protocol.program import commands, executor, leader, life, puller
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
@@ -62,6 +62,7 @@ from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
+from replitree_verify.world.scoping import has_condition
 
 DASHES = "----"
 OPERATOR = "op"
@@ -173,7 +174,7 @@ class Conversation:
     def _ask(self, seat: str, command: Command) -> None:
         request = int(command.id[1:])
         self._commands[request] = command
-        self._run(seat, threads.accept_command, fx.RequestId(request), command)
+        self._run(seat, commands.accept_command, fx.RequestId(request), command, has_condition(command))
 
     def _kill(self, seat: str) -> None:
         old = self._memories[seat]

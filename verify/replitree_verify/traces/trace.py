@@ -38,6 +38,7 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
 from replitree.protocol.program.stages import (
+    AcceptCommand,
     AskReload,
     AwaitDecided,
     AwaitElection,
@@ -57,6 +58,7 @@ from replitree.protocol.program.stages import (
     Forget,
     GiveBack,
     Lack,
+    LookAtParts,
     Missed,
     Quieten,
     ReportTrouble,
@@ -75,12 +77,11 @@ from replitree_verify.process.losing import AwaitBroken, AwaitDamage, AwaitLoss,
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
-from replitree_verify.process.threads import Accept, AcceptCommand, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
 from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
-from replitree_verify.world.scoping import LookAtParts
 
 HIDDEN = (
     fx.AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad,

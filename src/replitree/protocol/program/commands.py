@@ -1,17 +1,102 @@
-"""Commands of users that take more than one step."""
+"""Commands of users: put a command into the log, and kill a mutation."""
 
 from __future__ import annotations
 
-from replitree.protocol.core.effects import EntryId
+from collections.abc import Generator
+from typing import Any, Protocol
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.mutate import kill_mutation
-from replitree.protocol.program.stages import AwaitMutation, End, KillTurn, Stage
+from replitree.protocol.program.stages import (
+    AcceptCommand,
+    Accepted,
+    AwaitMutation,
+    End,
+    KillTurn,
+    LookAtParts,
+    Stage,
+    Then,
+)
+from replitree.protocol.propose.propose import Forgotten, NotProposed, Proposed, Proposer, propose
+from replitree.protocol.state.mutation_scope import scoped
+from replitree.protocol.state.pull import Place
 
 
-def kill(replica: Replica, mutation: EntryId) -> Stage:
+class PartsSeen(Protocol):
+    """What a replica knows of the table's parts at one moment."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where it stands in the log; None: that is in doubt, or it can't judge the condition."""
+
+    def is_left(self, part: Part, /) -> bool:
+        """Whether the mutation certainly leaves a part as it is."""
+
+
+def accept_command(
+    replica: Replica,
+    request: fx.RequestId,
+    command: Command,
+    has_condition: bool = False,
+    columns: tuple[bytes, int] | None = None,
+    storage: tuple[fx.Operation, ...] = (),
+) -> Stage:
+    """Take a user's command once the process is active.
+
+    Parameters
+    ----------
+    replica, request, command
+        Which replica takes which command for whom.
+    has_condition
+        It is a mutation that may leave parts as they are: its scope is found first.
+    columns, storage
+        As of `propose`.
+    """
+    accepted: Accepted = yield AcceptCommand(request)
+    proposer = Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
+    if has_condition:
+        assert isinstance(command, MutateEntry), "only mutations have conditions"
+        command = yield from find_scope(command)
+    return Then(give_command, (proposer, accepted.epoch, request, command, columns, storage))
+
+
+def find_scope(entry: MutateEntry) -> Generator[Any, Any, MutateEntry]:
+    """Return a mutation with its scope (`replitree.protocol.state.mutation_scope`)."""
+    seen: PartsSeen = yield LookAtParts(entry.command)
+    return entry if seen.place is None else scoped(entry, seen.place, seen.is_left)
+
+
+def give_command(
+    proposer: Proposer,
+    epoch: fx.Epoch,
+    request: fx.RequestId,
+    command: Command,
+    columns: tuple[bytes, int] | None = None,
+    storage: tuple[fx.Operation, ...] = (),
+) -> Stage:
+    """Put a user's command into the log and answer: `Duplicate` when its id was used so long ago that its entry is gone."""
+    answer: fx.ClientAnswer
+    match (yield from propose(proposer, epoch, command, columns, storage)):
+        case Proposed(index):
+            answer = fx.Inserted(index)
+        case Forgotten():
+            answer = fx.Duplicate(None)
+        case NotProposed(reason, why):
+            answer = fx.Failed(reason, why)
+        case fx.InDoubt():
+            answer = fx.OutcomeUnknown()
+    yield fx.Answer(request, answer)
+    return End(answer)
+
+
+def kill(replica: Replica, mutation: fx.EntryId) -> Stage:
     """Kill a mutation that was pulled; find out how many parts it will not mutate any more."""
     turn: KillTurn = yield AwaitMutation(mutation)
     return End((yield from kill_mutation(replica, turn.epoch, turn.item)))
 
 
-__all__ = ["kill"]
+__all__ = ["PartsSeen", "accept_command", "find_scope", "give_command", "kill"]

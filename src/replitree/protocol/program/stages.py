@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex
+from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex, RequestId, StagingId
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.insert.quorum import QuorumEnded
@@ -276,7 +276,59 @@ class Elected(MemoryEffect):
     leads: bool
 
 
-# --- the leader, and users of mutations -------------------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptCommand(MemoryEffect):
+    """Wait until the process is active, then take a user's command.  Outcome: `Accepted`."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a user's request works with.
+
+    Attributes
+    ----------
+    me, epoch
+        The process, and the epoch under which it is active.
+    log_from
+        An index that the log has reached.
+    staging
+        Under which id a group of inserts stages its parts.
+    """
+
+    me: bytes
+    epoch: Epoch
+    log_from: LogIndex
+    staging: StagingId
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtParts(MemoryEffect):
+    """Look at what the process knows of the table, to find the scope of a mutation.  Outcome: `commands.PartsSeen`."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMutation(MemoryEffect):
+    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
+
+    id: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class KillTurn:
+    """What a kill works with."""
+
+    epoch: Epoch
+    item: Queued
+
+
+# --- the leader -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,21 +362,6 @@ class PlaceTurn:
 
     epoch: Epoch
     place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitMutation(MemoryEffect):
-    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
-
-    id: EntryId
-
-
-@dataclass(frozen=True, slots=True)
-class KillTurn:
-    """What a kill works with."""
-
-    epoch: Epoch
-    item: Queued
 
 
 # --- the quorum waiter ------------------------------------------------------------------------------------------------------
@@ -374,6 +411,8 @@ class OpenTurn:
 
 
 __all__ = [
+    "AcceptCommand",
+    "Accepted",
     "AskReload",
     "AwaitDecided",
     "AwaitElection",
@@ -398,6 +437,7 @@ __all__ = [
     "KillTurn",
     "Lack",
     "LeadTurn",
+    "LookAtParts",
     "MemoryEffect",
     "Missed",
     "OpenTurn",

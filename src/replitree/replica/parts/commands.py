@@ -38,20 +38,11 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, merged_part, parse_part
-from replitree.protocol.program.commands import kill
-from replitree.protocol.program.stages import KillTurn, Then
-from replitree.protocol.propose.propose import (
-    STORAGE_CHANGED,
-    Forgotten,
-    NotProposed,
-    Proposed,
-    Proposer,
-    find_command,
-    propose,
-)
+from replitree.protocol.program.commands import accept_command, kill
+from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, Then
+from replitree.protocol.propose.propose import STORAGE_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
-from replitree.protocol.state.mutation_scope import scoped
-from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.pull import Place, Queued
 from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import Detached
@@ -126,6 +117,14 @@ class DropWish:
     detach: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _PartsHere:
+    """What a replica knows of the table's parts; see `replitree.protocol.program.commands.PartsSeen`."""
+
+    place: Place | None
+    is_left: Callable[[Part], bool]
+
+
 class Commands:
     """Takes the commands of one table replica."""
 
@@ -144,6 +143,8 @@ class Commands:
         OutcomeUnknown
             It may be in the log.
         """
+        from replitree.storage.sql.mutation import can_judge_before_merges
+
         definition = self._host.definitions.current
         try:
             mutation = _mutation(wish, definition)
@@ -159,18 +160,18 @@ class Commands:
             mutation.text,
             definition.schema_version,
         )
-        return entry.id, self._append(self._scoped(entry, mutation, definition))
+        if not can_judge_before_merges(mutation, definition):
+            return entry.id, self._append(entry)
+        return entry.id, self._append(entry, look=lambda: self._look_at_parts(mutation, definition))
 
-    def _scoped(self, entry: MutateEntry, mutation: MutationCommand, definition: TableDefinition) -> MutateEntry:
-        """Return a mutation with the partitions whose parts it may change, as far as the manifests here prove that."""
-        from replitree.storage.sql.mutation import can_judge_before_merges, cannot_touch
+    def _look_at_parts(self, mutation: MutationCommand, definition: TableDefinition) -> _PartsHere:
+        """Return where the replica stands, and what the manifests here prove of a mutation."""
+        from replitree.storage.sql.mutation import cannot_touch
 
         progress, store = self._host.progress, self._host.store
         with progress.changed:
             place, held, is_torn = progress.place, progress.held, progress.is_torn
             hidden = frozenset(progress.hidden())
-        if place is None or is_torn or not can_judge_before_merges(mutation, definition):
-            return entry
 
         def is_left(part: Part) -> bool:
             if part not in held or part.name in hidden:
@@ -180,7 +181,7 @@ class Commands:
             except (ReplitreeError, OSError):
                 return False  # the making of the part's mutated form says why
 
-        return scoped(entry, place, is_left)
+        return _PartsHere(None if is_torn else place, is_left)
 
     def drop(self, wish: DropWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
         """Append a drop; return its id and index.  Raises as `mutate`."""
@@ -370,18 +371,40 @@ class Commands:
         return epoch
 
     def _append(
-        self, entry: Command, *, columns: tuple[bytes, int] | None = None, storage: tuple[fx.Operation, ...] = ()
+        self,
+        entry: Command,
+        *,
+        look: Callable[[], _PartsHere] | None = None,
+        columns: tuple[bytes, int] | None = None,
+        storage: tuple[fx.Operation, ...] = (),
     ) -> fx.LogIndex:
-        """Append a command, unless one with its id is in the log: then return the index of that."""
+        """Append a command, unless one with its id is in the log: then return the index of that.
+
+        Parameters
+        ----------
+        look
+            Looks at the parts here, to find the scope of a mutation.
+        columns, storage
+            As of `propose`.
+        """
         host, epoch = self._host, self._epoch()
-        outcome = host.performer.run(propose(self._proposer(), epoch, entry, columns, storage))
+        accepted = Accepted(host.me, epoch, host.progress.pointer, fx.StagingId(""))
+
+        def remember(effect: MemoryEffect) -> object:
+            return look() if look is not None and isinstance(effect, LookAtParts) else accepted
+
+        def perform(effect: fx.Effect) -> object:  # the caller answers: the stage ends with what it says
+            return None if isinstance(effect, fx.Answer) else host.performer.perform(effect)
+
+        asked = (host.replica, fx.RequestId(0), entry, look is not None, columns, storage)
+        answer: fx.ClientAnswer = Driver(host.performer, remember, perform).finish(Then(accept_command, asked))
         host.pull_now()
-        match outcome:
-            case Proposed(index):
+        match answer:
+            case fx.Inserted(index):
                 return index
-            case Forgotten():
+            case fx.Duplicate():
                 raise _forgotten(entry.id)
-            case NotProposed(reason, why):
+            case fx.Failed(reason, why):
                 if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
                     raise SchemaMismatch(reason)
                 if why is fx.Why.EPOCH:
@@ -401,11 +424,6 @@ class Commands:
         if isinstance(found, Forgotten):
             raise _forgotten(command)
         return None if found is None else found.index
-
-    def _proposer(self) -> Proposer:
-        host, place = self._host, self._host.progress.place
-        log_from = place.pointer.index if place is not None else fx.LogIndex(0)
-        return Proposer(host.replica, host.me, log_from)
 
 
 def _forgotten(command: fx.EntryId) -> BadInput:
