@@ -7,11 +7,11 @@ import inspect
 import re
 from pathlib import Path
 
-from replitree.protocol.program import executor, life, puller, quorum_waiter
+from replitree.protocol.program import executor, life, mender, puller, quorum_waiter
 from replitree.replica.insert import quorums as shipped_quorums
-from replitree.replica.table import activation, workers
+from replitree.replica.table import activation, lost_parts, workers
+from replitree_verify.process import losing, threads, working
 from replitree_verify.process import quorums as explored_quorums
-from replitree_verify.process import threads, working
 from replitree_verify.simulation import process
 from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
@@ -23,7 +23,7 @@ RUN_BESIDE = {
     "parts/sharing.py": 7,
     "table/cleaner.py": 2,
     "perform/driver.py": 1,
-    "table/lost_parts.py": 4,
+    "table/lost_parts.py": 3,
     "table/mending.py": 5,
     "table/mover.py": 1,
     "table/restore.py": 1,
@@ -34,10 +34,11 @@ RUN_BESIDE = {
 
 
 def begun_in(module: object) -> set[object]:
-    """The stages that a module begins: what it names as ``life.x``, ``puller.x``, ``executor.x`` or ``quorum_waiter.x``."""
+    """The stages that a module begins: what it names by their rooms, as in ``life.become_active``."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
-    names = {"life": life, "puller": puller, "executor": executor, "quorum_waiter": quorum_waiter}
-    found = re.findall(r"\b(life|puller|executor|quorum_waiter)\.([a-z_]+)\b", source)
+    rooms = (life, puller, executor, quorum_waiter, mender)
+    names = {room.__name__.rpartition(".")[2]: room for room in rooms}
+    found = re.findall(rf"\b({'|'.join(names)})\.([a-z_]+)\b", source)
     return {getattr(names[room], name) for room, name in found if hasattr(names[room], name)}
 
 
@@ -53,6 +54,10 @@ def test_the_replica_waits_for_quorums_as_the_checker_does() -> None:
     stages = {quorum_waiter.await_quorum, quorum_waiter.give_up_abandoned}
     assert begun_in(shipped_quorums) == stages
     assert begun_in(threads) | begun_in(explored_quorums) >= stages
+
+
+def test_the_replica_declares_parts_lost_as_the_checker_does() -> None:
+    assert begun_in(lost_parts) == begun_in(losing) == {mender.declare}
 
 
 def test_a_stage_goes_on_with_stages_of_the_program_only() -> None:

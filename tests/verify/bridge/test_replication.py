@@ -22,7 +22,6 @@ from replitree_published.bridge.replication import RECORDS, REPLICATION, Shared,
 from replitree_published.bridge.report import bridge_model, why_not_followed
 from replitree_published.packed.models.replication_log import DROP, LOSE, PART
 from replitree_verify.models import MODELS
-from replitree_verify.mutants.lost import ASKING
 from replitree_verify.mutations.stages import with_others
 from replitree_verify.mutations.table import Patches
 from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
@@ -119,7 +118,7 @@ def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, muta
 
 
 def test_a_part_whose_loss_is_being_executed_is_not_declared_lost_again() -> None:
-    found = follow_model(MODELS["lost_staged_crash"], REPLICATION, with_others(UNLOOKED, *ASKING))
+    found = follow_model(MODELS["lost_staged_crash"], REPLICATION, with_others(UNLOOKED, "declare"))
     assert len(found.trace) == 86
     assert found.wrong is not None
     assert "to [log insert, 0 is lost, 0 is lost; r1 has {0}, executed {1}; " in found.wrong

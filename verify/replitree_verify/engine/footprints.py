@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
     AwaitElection,
     AwaitPull,
@@ -16,7 +17,6 @@ from replitree.protocol.program.stages import (
 from replitree_verify.process.losing import (
     AwaitBroken,
     AwaitDamage,
-    AwaitLoss,
     Break,
     Heal,
     KeepCopy,

@@ -18,6 +18,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
     AcceptCommand,
     AskReload,
@@ -43,7 +44,7 @@ from replitree.protocol.program.stages import (
     TakeOver,
 )
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.losing import STAGED, AwaitDamage, AwaitLoss, Break, Heal
+from replitree_verify.process.losing import STAGED, AwaitDamage, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
 from replitree_verify.world.memory import Memory, State
@@ -258,8 +259,8 @@ class Resources:
                 return self._parts_everywhere(name)
             case Break(name):
                 return self.bit("folders", disk) if name == STAGED else self.bit("part", disk, name)
-            case AwaitLoss(name, certain):
-                return self.bit("part", disk, name) | (self.bit("coordination") if certain else 0)
+            case AwaitLoss(name, is_again):
+                return self.bit("part", disk, name) | (self.bit("coordination") if is_again else 0)
             case fx.ProbeOwner():
                 return _union(self.bit("memory", seat, "state") for seat in range(len(self._replica_of)))
             case ShowRows():  # and the log below what was pulled, which stays as it is
@@ -318,7 +319,7 @@ class Resources:
                 return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry, layout.log(table))), None)
             case AwaitWork() if memory.waiting:
                 return EVERYTHING
-            case AwaitLoss(certain=True):
+            case AwaitLoss(is_again=True):
                 return EVERYTHING
             case AwaitReadable(position) if is_pulled(memory, position):
                 return self.fields(seat, ("given",))

@@ -15,6 +15,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute import execute_lost
+from replitree.protocol.program import mender
+from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.rescue import recover
 from replitree.protocol.state.registration import View, broken_value
 from replitree.protocol.upkeep import lost
@@ -26,15 +28,13 @@ from replitree_verify.mutations.table import _with_patches as with_patches
 from replitree_verify.process import losing
 from replitree_verify.world.kernel import Stage as StageFunction
 
-ASKING = ("ask_once", "ask_again")
-
 
 def _asking(change: Any) -> dict[str, StageFunction]:
-    return with_change(change, *ASKING)
+    return with_change(change, "declare")
 
 
 def _asking_with(patches: Patches) -> dict[str, StageFunction]:
-    return with_others(patches, *ASKING)
+    return with_others(patches, "declare")
 
 
 def without_queue_checks(*_: Any) -> Change:
@@ -166,13 +166,13 @@ def _asking_and_foreseeing(patches: Patches) -> dict[str, StageFunction]:
 
     def foreseeing(*_: Any) -> Change:
         def change(effect: Any) -> Asked:
-            if isinstance(effect, losing.AwaitLoss):
+            if isinstance(effect, AwaitLoss):
                 effect = replace(effect, declares=declares)
             return (yield effect)
 
         return change
 
-    return {name: with_patches(changed(getattr(losing, name), foreseeing), patches) for name in ASKING}
+    return {"declare": with_patches(changed(mender.declare, foreseeing), patches)}
 
 
 def _is_the_same(own: bytes | None, theirs: bytes) -> bool:

@@ -12,7 +12,6 @@ from replitree.protocol.execute import execute_lost, mutate
 from replitree.protocol.program.stages import AwaitWork
 from replitree.protocol.state.registration import finish
 from replitree.protocol.upkeep import lost
-from replitree_verify.mutants.lost import ASKING
 from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.mutations.changes import Asked, Change
 from replitree_verify.mutations.stages import leaving_out, with_both, with_change, with_others
@@ -72,7 +71,7 @@ LOST_RESULTS = (
         "what results say of a part that was made of a lost one stays: what is made of what is left is thrown away, for ever",
         "lost_result",
         "CONVERGES",
-        with_others({(lost, "_forgotten_results"): _nothing_forgotten}, *ASKING),
+        with_others({(lost, "_forgotten_results"): _nothing_forgotten}, "declare"),
     ),
     Mutant(
         "broken-result-left",
@@ -114,14 +113,14 @@ LOST_RESULTS = (
         "who declares a part lost does not check that no other replica has begun to recover since",
         "lost_recovering",
         "LOST",
-        with_change(leaving_out(_of_lost), *ASKING),
+        with_change(leaving_out(_of_lost), "declare"),
     ),
     Mutant(
         "lost-while-recovering",
         "who declares a part lost believes what a replica has registered that is taking over another one's state",
         "lost_recovering",
         "LOST",
-        with_others({(lost, "_is_taking_over"): _never}, *ASKING),
+        with_others({(lost, "_is_taking_over"): _never}, "declare"),
     ),
 )
 """Mutations of what a declaration does to results, and of what comes after."""

@@ -301,7 +301,7 @@ QUORUMS = (
         "a part is declared lost while its insert is open, which settles with an empty part",
         "quorum_lost",
         "QUORUM",
-        with_others(LOST_THOUGH_OPEN, "ask_once", "ask_again"),
+        with_others(LOST_THOUGH_OPEN, "declare"),
     ),
 )
 """Every one of them is a bug that a table with quorums has had, or could have."""

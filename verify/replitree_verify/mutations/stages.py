@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from replitree.protocol.core.effects import Commit, Operation
-from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller, quorum_waiter
+from replitree.protocol.program import (
+    candidate,
+    commands,
+    executor,
+    keeper,
+    leader,
+    life,
+    mender,
+    puller,
+    quorum_waiter,
+)
 from replitree_verify.mutations.changes import Asked, Change, changed
 from replitree_verify.mutations.table import Patches
 from replitree_verify.mutations.table import _with_patches as with_patches
@@ -19,6 +29,7 @@ _ROOMS = (
     executor,
     keeper,
     candidate,
+    mender,
     quorum_waiter,
     leader,
     commands,

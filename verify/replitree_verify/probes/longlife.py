@@ -35,7 +35,7 @@ def probes_of_long_life(stage: str, commit: fx.Commit, outcome: Any) -> Iterator
     """Return the rare branches that the outcome of a commit belongs to."""
     if isinstance(outcome, fx.Refused):
         yield from _of_refused(stage, outcome.operation)
-    if stage in ("ask_once", "ask_again"):
+    if stage == "declare":
         yield "declared lost" if isinstance(outcome, fx.Applied) else "declaration refused"
         if isinstance(outcome, fx.Applied) and any("/results/" in each.path for each in commit.operations):
             yield "result forgotten"

@@ -23,11 +23,13 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, LostEntry, decode_entry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.program import mender
+from replitree.protocol.program.mender_effects import AwaitLoss, Loss
 from replitree.protocol.program.stages import Lack, Stage, Then
 from replitree.protocol.state.fetch import refetch
 from replitree.protocol.state.registration import broken_value, has_searched, is_broken
 from replitree.protocol.state.registration import content_of as registered_content
-from replitree.protocol.upkeep.lost import Declared, LostOutcome, declare_lost, note_broken, note_whole
+from replitree.protocol.upkeep.lost import Declared, note_broken, note_whole
 from replitree_verify.process.threads import Mended
 from replitree_verify.world.disk import Disk, content_of, rows_in
 from replitree_verify.world.memory import Memory, State
@@ -95,18 +97,6 @@ class Damage:
     is_kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitLoss:
-    """Wait, while active, until a part can't be had here.  Outcome: the epoch.
-
-    `certain`: until declaring it (`declares`) would succeed, too.
-    """
-
-    part: str
-    certain: bool
-    declares: Callable[..., fx.Procedure[LostOutcome]] = declare_lost
-
-
 EFFECTS = (Break, Heal, KeepCopy, PutBack, AwaitBroken, AwaitDamage, AwaitLoss)
 
 
@@ -144,10 +134,8 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
             damage = _damage(replica, memory, tree, disks, part)
             return None if damage is None else Changed(damage, memory, disk)
         case AwaitLoss():
-            is_due = _is_missed(memory, disk, parse_part(effect.part)) and (
-                not effect.certain or _would_be_declared(effect, replica, memory, tree)
-            )
-            return Changed(memory.epoch, memory, disk) if is_due else None
+            loss = _loss(effect, replica, memory, tree, disk)
+            return None if loss is None else Changed(loss, memory, disk)
     raise AssertionError(effect)
 
 
@@ -180,7 +168,7 @@ def _damage(replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Di
 
 def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
     """Whether a replica has neither the files of a part nor anything that it could get them from; it has tried."""
-    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+    if memory.state is not State.ACTIVE or memory.place is None:
         return False
     if disk.content(part.name) is not None or memory.place.parts.covering(part) is None:
         return False
@@ -190,12 +178,20 @@ def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
     return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
 
 
-def _would_be_declared(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree) -> bool:
+def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk: Disk) -> Loss | None:
+    """Return what a missing part is declared lost with; None when it is not missing, or declaring it again is in vain."""
     part = parse_part(awaited.part)
-    assert memory.epoch is not None
+    if memory.epoch is None or not _is_missed(memory, disk, part):
+        return None
+    loss = Loss(memory.epoch, content_of(part.partition, ()), 0)
+    return None if awaited.is_again and not _would_be_declared(awaited, loss, replica, memory, tree) else loss
+
+
+def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory: Memory, tree: Tree) -> bool:
+    part = parse_part(awaited.part)
     if _is_declared(tree, replica, part):
         return False
-    procedure = awaited.declares(replica, memory.epoch, part, empty_of(part), 0)
+    procedure = awaited.declares(replica, loss.epoch, part, loss.empty, loss.schema_version)
     outcome: Any = None
     try:
         while True:
@@ -219,11 +215,6 @@ def _is_declared(tree: Tree, replica: Replica, part: Part) -> bool:
         if isinstance(entry, LostEntry) and entry.part == part.name:
             return True
     return False
-
-
-def empty_of(part: Part) -> str:
-    """Return the content of a part without rows."""
-    return content_of(part.partition, ())
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------
@@ -279,34 +270,16 @@ def watch_part(replica: Replica, part: str) -> Stage:
     return Then(watch_part, (replica, part))
 
 
-def ask_once(replica: Replica, part: str) -> Stage:
-    """Try to declare a part lost that can't be had here."""
-    yield from _declare(replica, part, certain=False)
-    return Then(ask_again, (replica, part))
-
-
-def ask_again(replica: Replica, part: str) -> Stage:
-    """Try it once more as soon as it would succeed."""
-    yield from _declare(replica, part, certain=True)
-    return Then(ask_again, (replica, part))
-
-
-def _declare(replica: Replica, part: str, *, certain: bool) -> Generator[Any, Any, None]:
-    epoch: fx.Epoch = yield AwaitLoss(part, certain)
-    yield from declare_lost(replica, epoch, parse_part(part), empty_of(parse_part(part)), 0)
-
-
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
     "break": breaks,
     "heal": heals,
     "keep": keeps,
     "note": notes_unsearched,
     "watch": watch_part,
-    "lose": ask_once,
+    "lose": mender.declare,
 }
 """What a model can ask for, by name; each with the name of a part."""
 
-STAGES = (watch_part, ask_once, ask_again)
 GOES_ON = ("watch", "lose")
 """What the next process of a seat does as well."""
 

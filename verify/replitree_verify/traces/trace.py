@@ -37,6 +37,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
+from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
     AcceptCommand,
     AskReload,
@@ -73,7 +74,7 @@ from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.losing import AwaitBroken, AwaitDamage, AwaitLoss, Break, Heal, KeepCopy, PutBack
+from replitree_verify.process.losing import AwaitBroken, AwaitDamage, Break, Heal, KeepCopy, PutBack
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk

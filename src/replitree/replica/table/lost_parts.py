@@ -21,11 +21,13 @@ from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program import mender
+from replitree.protocol.program.mender_effects import Loss
+from replitree.protocol.program.stages import Then
 from replitree.protocol.upkeep.lost import (
     Declared,
     NoteOutcome,
     NotLost,
-    declare_lost,
     note_broken,
     note_whole,
     noted_broken,
@@ -34,6 +36,7 @@ from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts import salvage
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.table.mending import Mending
 from replitree.storage.disk.copies import SEARCHED_FOLDERS
@@ -154,10 +157,10 @@ class LostParts:
         from replitree.storage.rewrite.empty import empty_content
 
         host, definition = self._host, self._host.definition
-        outcome = host.performer.run(
-            declare_lost(host.replica, epoch, parse_part(name), empty_content(definition), definition.schema_version)
-        )
-        match outcome:
+        loss = Loss(epoch, empty_content(definition), definition.schema_version)
+        following = Driver(host.performer, lambda _: loss).run(Then(mender.declare, (host.replica, name)))
+        assert following is not None, "a mender goes on"
+        match following.outcome:
             case Declared(index, searched, insert_parts):
                 host.metrics.lost.labels(definition.name).inc()
                 looked_at = [f"{folder}/" for folder in SEARCHED_FOLDERS]
