@@ -34,7 +34,7 @@ PINNED = {
     "lost_result": (9395, 24124, 110, 1),
     "lost_result_mutated": (9649, 24696, 112, 1),
     "lost_result_merged": (166483, 527861, 169, 5),
-    "lost_result_returns": (97036, 330156, 121, 5),
+    "lost_result_returns": (100390, 341485, 121, 5),
     "lost_result_stale": (38571, 96852, 94, 5),
     "lost_killed": (20157, 54984, 87, 6),
     "lost_recovering": (44207, 127377, 116, 6),
@@ -48,7 +48,7 @@ NIGHTLY = {
     "lost_unpulled_stale": (202530, 504980, 130, 108),
     "lost_staged_crash": (300238, 978406, 158, 10),
     "lost_result_doubt": (2879468, 11846006, 134, 13),
-    "lost_crash": (23936, 61269, 147, 20),
+    "lost_crash": (24104, 61675, 147, 20),
 }
 
 STEPS = {
