@@ -18,13 +18,9 @@ from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
     "insert/inserts.py": 1,
-    "parts/bare_files.py": 1,
-    "parts/own_shares.py": 1,
     "parts/sharing.py": 7,
     "table/cleaner.py": 2,
     "perform/driver.py": 1,
-    "table/lost_parts.py": 3,
-    "table/mending.py": 5,
     "table/mover.py": 1,
     "table/restore.py": 1,
     "table/table_replica.py": 2,

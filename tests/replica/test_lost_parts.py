@@ -235,9 +235,7 @@ def test_a_note_that_a_recovery_took_over_from_its_source_is_taken_back(impatien
     impatient.wait_equal(list(range(10)))
     part = inserted_part("all", index).name
     whole, path = registered(second, part), layout.part(second.table().replica, part)
-    epoch = second.table().active_epoch()
-    assert epoch is not None
-    second.table().lost_parts.look(epoch)
+    second.table().mending.mend()
     content = content_of(whole)
     first.coordination.perform(fx.Commit(fx.Set(path, broken_value(content, is_searched=True), fx.ANY_VERSION)))
     second.table().session_began()

@@ -131,7 +131,7 @@ def test_who_does_not_look_in_the_store_loses_what_is_there(start: Start, monkey
     (node,) = cluster.nodes
     part = insert(cluster)
     leave_bare_files(monkeypatch)
-    monkeypatch.setattr(OwnShares, "find_again", lambda _self, _lacking: ())
+    monkeypatch.setattr(OwnShares, "due", lambda _self, _lacking: ())
     monkeypatch.setattr(OwnShares, "why_undecided", lambda _self, _part: None)
     lose_disks(cluster)
     wait_for(lambda: cluster.is_active(node) and is_empty(node, part), "it is empty")
@@ -295,13 +295,13 @@ def test_the_part_of_another_replica_is_taken_over_and_not_looked_for(
     part = insert(cluster)
     owners = cluster.owners()
     asked: list[object] = []
-    own, find_again = second.table().mending.own_shares, second.table().mending.own_shares.find_again
+    own, due = second.table().mending.own_shares, second.table().mending.own_shares.due
 
-    def noted(lacking: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    def noted(lacking: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         asked.extend(lacking)
-        return find_again(lacking)
+        return due(lacking)
 
-    monkeypatch.setattr(own, "find_again", noted)
+    monkeypatch.setattr(own, "due", noted)
     shutil.rmtree(second.table().store.part_path(part))
     second.table().lacks(part, registered(second, part).decode())
     wait_for(lambda: second.contents() == first.contents(), "it is here again")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +20,7 @@ from replitree import private
 from replitree.errors import NotAuthorized, ReplitreeError, StoreError
 from replitree.protocol.core.effects import StagingId
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.shares.own_marks import marked_shares
+from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.logs import Log
 from replitree.replica.parts.sharing import Sharing
@@ -77,31 +77,40 @@ class BareFiles:
         self._tried: dict[str, set[tuple[str, _Files]]] = {}
         self._undecided: dict[str, str] = {}
 
-    def write_anew(self, lacking: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-        """Publish the parts of which data files are here or in the store; return their names.
+    def due(self, lacking: tuple[PartContent, ...]) -> tuple[PartContent, ...]:
+        """Return the parts to look for now; those that were looked for a moment ago wait.
 
         Parameters
         ----------
         lacking
-            Name and content of all parts that no replica and no store could send.
+            All parts that no replica and no store could send, and that nothing here describes.
         """
         now, names = self._clock(), {name for name, _ in lacking}
         with self._lock:
             self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
             self._tried = {name: found for name, found in self._tried.items() if name in names}
             self._undecided = {name: why for name, why in self._undecided.items() if name in names}
-            lacking = [each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S]
-            names = {name for name, _ in lacking}
-            self._looked_at |= dict.fromkeys(names, now)
-        if not lacking:
+            due = tuple(each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S)
+            self._looked_at |= {name: now for name, _ in due}
+        return due
+
+    def write_anew(self, parts: tuple[PartContent, ...], marked: Mapping[str, Sequence[ShareId]]) -> tuple[str, ...]:
+        """Publish the parts of which data files are here or in the store; return their names.
+
+        Parameters
+        ----------
+        parts
+            Those that were due.
+        marked
+            The shares with this replica's marks for each.
+        """
+        try:
+            copies = search(self._host.store)
+        except (StoreError, NotAuthorized) as error:
+            self._decide({name for name, _ in parts}, f"its data files can't be looked for: {error}")
             return ()
         done: list[str] = []
-        try:
-            copies, marked = search(self._host.store), self._marked(names)
-        except (StoreError, NotAuthorized) as error:
-            self._decide(names, f"its data files can't be looked for: {error}")
-            return ()
-        for name, content in lacking:
+        for name, content in parts:
             try:
                 if self._is_written(copies, name, content) or any(
                     self._is_written_of(share, name, content) for share in marked.get(name, ())
@@ -131,10 +140,6 @@ class BareFiles:
     def _decide(self, names: set[str], why: str) -> None:
         with self._lock:
             self._undecided |= dict.fromkeys(names, why)
-
-    def _marked(self, parts: set[str]) -> dict[str, tuple[ShareId, ...]]:
-        sharing = self._host.sharing
-        return {} if sharing is None else self._host.performer.run_plain(marked_shares(sharing.sharer, parts))
 
     # --- on this disk ---------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ Absent on purpose: owning the share again, which follows as after every fetch (`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
-from replitree.protocol.shares.own_marks import marked_shares
+from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.parts.salvage import Host, Salvage
 from replitree.replica.parts.sharing import Sharing
@@ -51,25 +51,37 @@ class OwnShares:
         self._looked_at: dict[str, float] = {}
         self._undecided: dict[str, str] = {}
 
-    def find_again(self, lacking: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-        """Look for registered parts, and publish those that the store has; return their names.
+    def due(self, lacking: tuple[PartContent, ...]) -> tuple[PartContent, ...]:
+        """Return the parts to look for now; those that were not found a moment ago wait.
 
         Parameters
         ----------
         lacking
-            Name and content hash of all parts that nobody could send.
+            All registered parts that no replica could send.
         """
-        host, now = self._host, self._clock()
         names = {name for name, _ in lacking}
         self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
         self._undecided = {name: why for name, why in self._undecided.items() if name in names}
-        due = {name: content for name, content in lacking if now - self._looked_at.get(name, NEVER) >= LOOK_AGAIN_S}
-        sharing = host.sharing
-        if sharing is None or not due:
+        if self._host.sharing is None:
             return ()
-        marked = host.performer.run_plain(marked_shares(sharing.sharer, due.keys()))
-        found = tuple(name for name, content in due.items() if self._take(sharing, name, content, marked.get(name, ())))
-        self._looked_at |= {name: now for name in due if name not in found}
+        now = self._clock()
+        return tuple(each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S)
+
+    def take(self, parts: tuple[PartContent, ...], marked: Mapping[str, Sequence[ShareId]]) -> tuple[str, ...]:
+        """Publish the parts that the store has; return their names.
+
+        Parameters
+        ----------
+        parts
+            Those that were due.
+        marked
+            The shares with this replica's marks for each.
+        """
+        host = self._host
+        assert host.sharing is not None, "without an object store nothing is due"
+        now = self._clock()
+        found = tuple(name for name, content in parts if self._take(host.sharing, name, content, marked.get(name, ())))
+        self._looked_at |= {name: now for name, _ in parts if name not in found}
         if found:
             host.log.warning("parts that this disk had lost found in the object store", parts=len(found))
         return found

@@ -2,9 +2,9 @@
 
 Two kinds of parts are looked at, once they have been missing for `lost_part_after_s`:
 
-* registered ones whose files are broken or gone here, and that no other replica could send: first their registration says
-  *broken*, but not as long as a copy on this disk (`replitree.replica.parts.salvage`) or the object store
-  (`replitree.replica.parts.own_shares`) may still have them, or data files that have no manifest
+* registered ones whose files are broken or gone here, and that no other replica could send: first the mender notes in their
+  registration that they are *broken*, but not as long as a copy on this disk (`replitree.replica.parts.salvage`) or the object
+  store (`replitree.replica.parts.own_shares`) may still have them, or data files that have no manifest
   (`replitree.replica.parts.bare_files`);
 * those of inserts that wait in the queue because no replica could send them, and of which this disk has no copy.
 
@@ -20,20 +20,11 @@ from typing import Protocol
 from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program import mender
 from replitree.protocol.program.mender_effects import Loss
 from replitree.protocol.program.stages import Then
-from replitree.protocol.upkeep.lost import (
-    Declared,
-    NoteOutcome,
-    NotLost,
-    note_broken,
-    note_whole,
-    noted_broken,
-)
+from replitree.protocol.upkeep.lost import Declared, NotLost
 from replitree.replica.kit.config import ServerConfig
-from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts import salvage
 from replitree.replica.perform.driver import Driver
@@ -60,9 +51,6 @@ class Host(salvage.Host, Protocol):
     def pull_now(self) -> None:
         """Look at the log at once."""
 
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
 
 class LostParts:
     """Watches the parts that one table replica can't get.
@@ -79,43 +67,28 @@ class LostParts:
         self._host = host
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._epoch: Epoch | None = None
-        self._broken = set[str]()
         self._salvage = salvage.Salvage(host)
         self.reasons: dict[str, str] = {}
         self.declared: dict[str, int] = {}
         self.insert_parts: dict[str, int] = {}
         """Of parts that were declared lost: how many parts their insert had; 0 where that is not known."""
 
+    def given_up(self) -> frozenset[str]:
+        """Return the registered parts that have been missing for long enough, and that neither disk nor store may have."""
+        lacking = frozenset(self._host.lacking)
+        due = lacking.intersection(self._due(lacking | self._waiting().keys()))
+        return frozenset(name for name in due if not self._may_be_somewhere(name, is_registered=True))
+
     def look(self, epoch: Epoch) -> tuple[str, ...]:
         """Look once; return the parts that were declared lost."""
         host = self._host
-        lacking = frozenset(host.lacking)
-        # An earlier process, a commit whose answer was lost, or the source of a recovery may have noted parts that are whole.
-        if epoch != self._epoch:
-            self._broken = set(host.performer.run(noted_broken(host.replica)))
-            self._epoch = epoch
-        for name in sorted(self._broken - lacking):
-            if self._is_noted(host.performer.run(note_whole(host.replica, epoch, parse_part(name)))):
-                self._broken.discard(name)
-        waiting = self._waiting()
+        lacking, waiting = frozenset(host.lacking), self._waiting()
         due = self._due(lacking | waiting.keys())
         back = self._salvage.put_back(tuple((name, waiting[name]) for name in due if name in waiting))
         if back:
             host.progress.retry_now()
         due = tuple(name for name in due if name not in back and not self._may_be_somewhere(name, name in lacking))
-        for name in due:
-            if name in lacking and self._is_noted(
-                host.performer.run(note_broken(host.replica, epoch, parse_part(name)))
-            ):
-                self._broken.add(name)
         return tuple(name for name in due if self._declare(epoch, name))
-
-    def _is_noted(self, noted: NoteOutcome) -> bool:
-        """Whether a note was changed; one that may still change is settled by a new epoch, after which all are read again."""
-        if noted is NoteOutcome.UNKNOWN:
-            self._host.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
-        return noted is NoteOutcome.DONE
 
     def _due(self, missing: frozenset[str]) -> tuple[str, ...]:
         """Return what has been missing for long enough."""
@@ -159,7 +132,7 @@ class LostParts:
         host, definition = self._host, self._host.definition
         loss = Loss(epoch, empty_content(definition), definition.schema_version)
         following = Driver(host.performer, lambda _: loss).run(Then(mender.declare, (host.replica, name)))
-        assert following is not None, "a mender goes on"
+        assert isinstance(following, Then), "a mender goes on"
         match following.outcome:
             case Declared(index, searched, insert_parts):
                 host.metrics.lost.labels(definition.name).inc()

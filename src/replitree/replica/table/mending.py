@@ -1,10 +1,8 @@
 """Mending: parts whose files are broken or gone are set aside, hidden from reads, and made whole again.
 
-In this order: copies on this disk are put back (`replitree.replica.parts.salvage`); what is left is fetched from other
-replicas; and what these can't send is looked for in the object store, where the table has one
-(`replitree.replica.parts.own_shares`); and what has no manifest anywhere is written anew of its data files
-(`replitree.replica.parts.bare_files`).  A replica that has registered a part and does not send it is asked to verify
-its own: it may have copies, too.
+The stages of `replitree.protocol.program.mender` say in which order; here their effects are performed: copies on this disk
+(`replitree.replica.parts.salvage`), the object store (`replitree.replica.parts.own_shares`), and data files without a
+manifest (`replitree.replica.parts.bare_files`).
 
 A part of a share that lacks an object is not set aside when the object can be created again from a copy on this disk.
 
@@ -16,21 +14,43 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError
-from replitree.protocol.core.effects import FetchPart
+from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.state.fetch import others_of, refetch, sources_of
+from replitree.protocol.program import mender
+from replitree.protocol.program.mender_effects import (
+    AskAgain,
+    AwaitLacking,
+    BrokenNotes,
+    HaveChecked,
+    Losing,
+    MendTurn,
+    PartContent,
+    PutBack,
+    SeekFiles,
+    SeekShares,
+    TakeFromStore,
+    TakeOut,
+    Telling,
+    TellTurn,
+    WholeAgain,
+    WriteAnew,
+)
+from replitree.protocol.program.stages import MemoryEffect, ReportTrouble, Then
 from replitree.protocol.upkeep.lost import registered_contents
+from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts.bare_files import BareFiles
 from replitree.replica.parts.own_shares import OwnShares
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
@@ -63,12 +83,29 @@ class Host(Protocol):
     def mover(self) -> Mover:
         """Moves parts to where they belong."""
 
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
 
 class Mending:
-    """Mends the parts of one table replica."""
+    """Mends the parts of one table replica.
 
-    def __init__(self, host: Host) -> None:
+    Parameters
+    ----------
+    host
+        The replica.
+    given_up
+        Returns which of the parts that are lacking have been missing for long enough, and are nowhere here.
+    """
+
+    def __init__(self, host: Host, given_up: Callable[[], frozenset[str]]) -> None:
         self._host = host
+        self._given_up = given_up
+        self._notes = BrokenNotes()
+        self._from_copies = frozenset[str]()
         self._setting_aside = threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
@@ -80,89 +117,128 @@ class Mending:
         self.bare_files = BareFiles(host)
 
     def mend(self) -> None:
-        """Make whole what is registered and not whole on disk: from copies here, from other replicas, from the store."""
+        """Do one round: make whole what is registered and not whole on disk, and note in the registrations what is broken."""
+        notes, self._notes = self._notes, BrokenNotes()  # after a round that fails they are read again
+        told = self._run(Then(mender.mend, (self._host.replica, notes)))
+        self._notes = self._run(told).arguments[1]
+
+    def _run(self, then: Then) -> Then:
+        following = Driver(self._host.performer, self._remember).run(then)
+        assert isinstance(following, Then), "a mender goes on"
+        return following
+
+    # --- effects of the mender ------------------------------------------------------------------------------------------
+
+    def _remember(self, effect: MemoryEffect) -> object:
+        """Perform an effect of the mender on memory, disk and store."""
+        match effect:
+            case AwaitLacking():
+                return self._lacking_now()
+            case PutBack(parts):
+                return self._put_back(parts)
+            case SeekShares() | TakeFromStore() | SeekFiles() | WriteAnew():
+                return self._search(effect)
+            case Losing():
+                return self._host.progress.losing()
+            case TakeOut(parts):
+                self._take_out(parts)
+            case WholeAgain(parts):
+                self._show_again(parts)
+            case AskAgain(parts):
+                return self._not_asked_lately(parts)
+            case HaveChecked():
+                self._have_checked(effect)
+            case Telling(missing):
+                return self._to_be_told(missing)
+            case _:
+                assert isinstance(effect, ReportTrouble), effect
+                self._host.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
+        return None
+
+    def _search(
+        self, effect: SeekShares | TakeFromStore | SeekFiles | WriteAnew
+    ) -> tuple[PartContent, ...] | tuple[str, ...]:
+        """Look for parts that no replica has sent."""
+        match effect:
+            case SeekShares(parts):
+                return self.own_shares.due(parts)
+            case TakeFromStore(parts, marked):
+                return self.own_shares.take(parts, dict(marked))
+            case SeekFiles(parts):
+                return self.bare_files.due(tuple(each for each in parts if not self._may_be_described(each[0])))
+            case WriteAnew(parts, marked):
+                return self.bare_files.write_anew(parts, dict(marked))
+
+    def _lacking_now(self) -> MendTurn:
         host = self._host
         with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
             held = frozenset(part.name for part in host.progress.held) if self.lacking else frozenset()
             for name in [name for name in self.lacking if name not in held]:
                 del self.lacking[name]  # a later form took its place
             wanted = tuple(sorted(self.lacking.items()))
-        losing = host.progress.losing()  # the execution of such an entry publishes and registers the empty part
+        losing = host.progress.losing()
         wanted = tuple(each for each in wanted if each[0] not in losing)
         if not wanted:
             self.salvage.forget()
             self.own_shares.forget()
             self.bare_files.forget()
-            return
-        wanted = self._as_registered(wanted)
-        lacking = tuple(each for each in wanted if not self._is_here(*each))
-        back = frozenset(self.salvage.put_back(lacking))
-        away = tuple(each for each in lacking if each[0] not in back)
-        still = host.performer.run(refetch(host.replica, away)) if away else ()
-        found = self.own_shares.find_again(tuple(each for each in away if each[0] in still))
-        found += self._write_anew(tuple(each for each in away if each[0] in still and each[0] not in found))
-        still = tuple(name for name in still if name not in found)
-        still += self._overtaken(wanted)
-        self._have_checked(tuple(each for each in away if each[0] in still))
+            return MendTurn(())
+        return MendTurn(wanted, None if host.sharing is None else host.sharing.sharer)
+
+    def _put_back(self, parts: tuple[PartContent, ...]) -> frozenset[str]:
+        away = tuple(each for each in parts if not self._is_here(*each))
+        self._from_copies = frozenset(self.salvage.put_back(away))
+        return self._from_copies.union(name for name, content in parts if (name, content) not in away)
+
+    def _may_be_described(self, part: str) -> bool:
+        """Whether this disk or the object store may still have the manifest of a part."""
+        return any(known.why_undecided(part) for known in (self.salvage, self.own_shares))
+
+    def _take_out(self, parts: tuple[PartContent, ...]) -> None:
+        for name, content in parts:
+            manifest = self._manifest(name)
+            if manifest is not None and manifest.content == content:
+                self._host.store.quarantine(name, "it was declared lost while it was put back")
+
+    def _show_again(self, parts: tuple[str, ...]) -> None:
+        host = self._host
         with self._setting_aside:
-            whole = [name for name, _ in wanted if name not in still and host.store.has_part(name)]
-            sharing = host.sharing
-            if sharing is not None and whole:
-                gone = sharing.own_again(whole)
-                whole = [name for name in whole if name not in gone]
+            whole = [name for name in parts if host.store.has_part(name)]
             for name in whole:
                 self.lacking.pop(name, None)
                 self._problems.pop(name, None)
             host.progress.unhide(whole)
-        fetched = len(whole)
-        if fetched:
-            if sharing is not None:
+        if whole:
+            if host.sharing is not None:
                 host.mover.look_again(whole)  # what could not be taken over was sent, and has files of its own
-            host.metrics.refetched.labels(host.replica.table.name).inc(fetched)
-            host.log.info("parts whole again", parts=fetched, from_copies_here=len(back.intersection(whole)))
+            host.metrics.refetched.labels(host.replica.table.name).inc(len(whole))
+            from_copies = len(self._from_copies.intersection(whole))
+            host.log.info("parts whole again", parts=len(whole), from_copies_here=from_copies)
 
-    def _overtaken(self, mended: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-        """Return the parts that a log entry has made empty meanwhile, or is about to; take their old content out again.
-
-        The queue is looked at first: an entry leaves it only after the commit that changes the registration, so one of the
-        two shows what an executor has published before this.  What it publishes later takes the place of the old content.
-        """
-        host = self._host
-        losing, now = host.progress.losing(), dict(self._as_registered(mended))
-        overtaken = tuple(name for name, content in mended if name in losing or now[name] != content)
-        for name in overtaken:
-            manifest = self._manifest(name)
-            if manifest is not None and manifest.content == dict(mended)[name]:
-                host.store.quarantine(name, "it was declared lost while it was put back")
-        return overtaken
-
-    def _write_anew(self, lacking: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-        """Write parts anew of data files without a manifest, where it is certain that neither disk nor store has a copy."""
-        unknown = (self.salvage.why_undecided, self.own_shares.why_undecided)
-        return self.bare_files.write_anew([each for each in lacking if not any(why(each[0]) for why in unknown)])
-
-    def _have_checked(self, still: tuple[tuple[str, str], ...]) -> None:
-        """Let the replicas verify their own that have registered a part and did not send it."""
-        host, now = self._host, time.monotonic()
-        self._asked_at = {name: at for name, at in self._asked_at.items() if name in dict(still)}
-        due = tuple(each for each in still if now - self._asked_at.get(each[0], float("-inf")) >= ASK_AGAIN_S)
-        if not due:
-            return
+    def _not_asked_lately(self, parts: tuple[PartContent, ...]) -> tuple[PartContent, ...]:
+        names, now = frozenset(name for name, _ in parts), time.monotonic()
+        self._asked_at = {name: at for name, at in self._asked_at.items() if name in names and now - at < ASK_AGAIN_S}
+        due = tuple(each for each in parts if each[0] not in self._asked_at)
         self._asked_at |= {name: now for name, _ in due}
-        self._ask_for_manifests(due)
-        wanted = tuple(FetchPart(name, content, ()) for name, content in due)
-        for fetch in host.performer.run(sources_of(host.replica, wanted)).values():
+        return due
+
+    def _have_checked(self, asked: HaveChecked) -> None:
+        host = self._host
+        for part, content in asked.parts:
+            for other in asked.others if self.manifest_of(part) is None else ():
+                manifest = host.exchange.manifest_of(other, part)
+                if manifest is not None and manifest.content == content:
+                    self.salvage.know(part, manifest)
+                    break
+        for fetch in asked.sources:
             for source in fetch.sources:
                 host.exchange.have_checked(source, fetch.part)
 
-    def _as_registered(self, wanted: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Return parts with the content that they are registered with by now.
-
-        A lost part, and what was made of it, gets other content under its name; the answer to the commit may have been lost.
-        """
-        host = self._host
-        contents = host.performer.run(registered_contents(host.replica, tuple(name for name, _ in wanted)))
-        return tuple((name, contents.get(name, content)) for name, content in wanted)
+    def _to_be_told(self, missing: tuple[str, ...]) -> TellTurn | None:
+        given_up, epoch = self._given_up(), self._host.active_epoch()
+        if epoch is None:
+            return None
+        return TellTurn(epoch, frozenset(self.lacking), tuple(name for name in missing if name in given_up))
 
     def _is_here(self, part: str, content: str) -> bool:
         """Whether a part is on the disk after all, every byte of it, with this content."""
@@ -197,17 +273,6 @@ class Mending:
         content = self.lacking.get(part)
         return None if content is None else self.salvage.file_of(part, content, file)
 
-    def _ask_for_manifests(self, lacking: tuple[tuple[str, str], ...]) -> None:
-        """Get the manifests from other replicas that this disk does not have: readers choose parts by them."""
-        unknown = {part: content for part, content in lacking if self.manifest_of(part) is None}
-        others = self._host.performer.run(others_of(self._host.replica)) if unknown else ()
-        for part, content in unknown.items():
-            for other in others:
-                manifest = self._host.exchange.manifest_of(other.name, part)
-                if manifest is not None and manifest.content == content:
-                    self.salvage.know(part, manifest)
-                    break
-
     # --- parts that another process found broken ----------------------------------------------------------------------------
 
     def suspect(self, part: str) -> bool:
@@ -226,7 +291,7 @@ class Mending:
             return False
         host = self._host
         with host.store.expecting() as expect:
-            registered = host.performer.run(registered_contents(host.replica, (part,)))
+            registered = host.performer.look_up(registered_contents(host.replica, (part,)))
             expect(registered)
         content = registered[part] if part in registered else host.store.manifest(part).content
         problem = self._problem(part, content)

@@ -145,7 +145,7 @@ class TableReplica:
         self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
         self.maker = Maker(self)
         self.lost_parts = LostParts(self)
-        self.mending = Mending(self)
+        self.mending = Mending(self, self.lost_parts.given_up)
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
         self.store_performer = StorePerformer(self.store, self.exchange, self.old_parts, self)
