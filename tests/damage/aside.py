@@ -76,10 +76,10 @@ class Aside:
     def _attach(self, path: Path) -> bool:
         """Go through what an attach does until its rows are about to be published."""
         try:
-            manifest = self.store.stage_detached(path.parent.name, STAGING)
+            manifest = self.store.staged.attach(path.parent.name, STAGING)
             return self._is_right([self.store.staged_path(STAGING, manifest.partition)])
         finally:
-            self.store.remove_staging(STAGING)
+            self.store.staged.remove(STAGING)
 
     def _read_frozen(self, path: Path) -> bool:
         snapshot = self.store.frozen_snapshot(FROZEN)

@@ -283,18 +283,18 @@ def test_what_could_not_be_put_is_made_again_and_leaves_nothing(shared: Borrowin
 
 def left_staged(node: Node, part: str) -> None:
     """Let the disk of a stopped replica be as when it was killed between the put of a result and its registration."""
-    objects, definition = node.table().store.objects, node.table().definition
+    objects, definition = node.table().store.shared.objects, node.table().definition
     store = PartStore(node.table().store.root)
-    store.objects = objects
+    store.shared.objects = objects
     source = store.manifest(part)
     store.bring((part,))
     mutation = delete_where("k = 0", definition)
     prefix = store.staging_prefix(STAGING)
     made = mutate_part(store.part_path(part), definition, mutation, store.staging, prefix=prefix, keep_files=True)
     assert made is not None
-    store.note_borrowed(STAGING, made, source)
-    store.put_staged(STAGING, store.staged_path(STAGING, "all"), made, SHARE)
-    ((_, staged),) = store.staged(STAGING)
+    store.staged.note_borrowed(STAGING, made, source)
+    store.staged.put(STAGING, store.staged_path(STAGING, "all"), made, SHARE)
+    ((_, staged),) = store.staged.parts(STAGING)
     assert staged.shares == (SHARE, *source.shares)
 
 
@@ -336,7 +336,7 @@ def test_a_share_that_can_not_be_read_from_here_is_taken_as_data_whoever_lends_i
     third = shared.add("r3", merge="fetch")
     wait_for(lambda: shared.is_active(third) and third.keys() == KEYS, "r3 has all rows")
     monkeypatch.setattr(third.table().mover, "work", lambda _: None)  # which would put the rows into a share of its own
-    third.table().store.distrust(shared.share, "data-0.parquet")
+    third.table().store.shared.distrust(shared.share, "data-0.parquet")
     shared.delete("k = 0")
     shared.wait_equal(KEYS[1:])
     shared.wait_settled()

@@ -62,7 +62,7 @@ def test_a_fetch_that_is_broken_off_a_thousand_times_leaves_nothing(
     ((part, content),) = first.contents().items()
     proxy = S3Proxy(int(first.address.rpartition(":")[2]))
     store = PartStore(tmp_path / "third")
-    store.objects = ShareObjects(lambda: open_store(store_url), shared.definition.table_id)
+    store.shared.objects = ShareObjects(lambda: open_store(store_url), shared.definition.table_id)
     exchange = Exchange(store, lambda _name, _fresh: Peer(f"127.0.0.1:{proxy.port}", TOKEN, "t"), 1, shares=True)
     fetch = fx.FetchPart(part, content, ("r1",))
 

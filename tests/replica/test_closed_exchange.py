@@ -164,6 +164,6 @@ def test_the_end_in_the_middle_of_a_large_part_keeps_nobody_waiting(
     assert isinstance(outcome, NotFetched)
     assert outcome.reason == str(Closed())
     assert halting.files == 1
-    ranges = list(second.table().store.begin_fetch(wanted.part).glob("*.done"))
+    ranges = list(second.table().store.fetched.begin(wanted.part).glob("*.done"))
     assert len(ranges) == 1, "what has arrived is not asked for again"
     second.coordination.resume()

@@ -288,8 +288,8 @@ def test_a_begun_fetch_of_what_is_here_already_is_abandoned(cluster: InProcessCl
     index = first.insert(rows(0))[1]["index"]
     cluster.wait_equal(list(range(10)))
     store, progress = first.table().store, first.table().progress
-    store.begin_fetch(f"all_{index}_{index}_0")
-    store.begin_fetch("all_900_900_0")  # may still be on its way
+    store.fetched.begin(f"all_{index}_{index}_0")
+    store.fetched.begin("all_900_900_0")  # may still be on its way
     orphans = Orphans(first.table().local_parts)
     assert orphans.look() == ()
     assert len(store.fetches()) == 2

@@ -44,7 +44,7 @@ class Gates:
             self._watch(node, patch)
 
     def _watch(self, node: Node, patch: pytest.MonkeyPatch) -> None:
-        objects = node.table().store.objects
+        objects = node.table().store.shared.objects
         assert objects is not None
         put, bring = objects.put, objects.bring
 
@@ -268,7 +268,7 @@ def test_a_part_that_a_mutation_can_not_touch_is_neither_written_nor_read(shared
     fill(shared, 2)
     shares = shared.shares()
     for node in shared.nodes:
-        node.table().store.evict(node.table().store.root / "parts", 0, 0.0)
+        node.table().store.shared.evict(node.table().store.root / "parts", 0, 0.0)
     gates.begin()
     shared.nodes[0].post("mutations", {"sql": "DELETE FROM t WHERE k >= 1000", "partition": "all"}, wait_s=20)
     shared.wait_alike()

@@ -108,8 +108,8 @@ def test_a_damaged_file_under_a_results_name_is_made_again(paused: InProcessClus
     fill(paused, 2)
     first = paused.nodes[0]
     store = first.table().store
-    store.link_part("all_0_0_0", "stray", "all")
-    store.publish("stray", {"all": "all_0_1_1"})
+    store.staged.link("all_0_0_0", "stray", "all")
+    store.staged.publish("stray", {"all": "all_0_1_1"})
     (file,) = store.manifest("all_0_1_1").files
     path = store.file_path("all_0_1_1", file.name)
     raw = path.read_bytes()

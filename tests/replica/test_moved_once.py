@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from replitree.errors import StoreError
+from replitree.storage.disk.moving import MovedParts
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite import merge
 from replitree.storage.schema.definition import TableDefinition
@@ -41,16 +42,16 @@ def reasons(node: Node, part: str) -> list[str]:
 
 def let_first_move(moving: MovingCluster, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first replica move a part into the store; the others can't put it meanwhile."""
-    put_part = type(moving.nodes[0].table().store).put_part
-    first = moving.nodes[0].table().store
+    first = moving.nodes[0].table().store.moved
+    put_part = MovedParts.put
 
-    def put(store: Any, *arguments: Any) -> PartManifest:
-        if store is not first:
+    def put(moved: MovedParts, *arguments: Any) -> PartManifest:
+        if moved is not first:
             raise StoreError("the bucket is full")
-        return put_part(store, *arguments)
+        return put_part(moved, *arguments)
 
     with monkeypatch.context() as full:
-        full.setattr(type(first), "put_part", put)
+        full.setattr(MovedParts, "put", put)
         moving.nodes[0].post("storage", {"storage": moving.url})
         wait_for(lambda: moving.places(moving.nodes[0])[part], "the first replica has moved it", 60.0)
 
@@ -60,7 +61,7 @@ def silent_store(moving: MovingCluster, silenced: pytest.MonkeyPatch) -> None:
     is_here, last = ShareObjects.is_here, moving.nodes[2].table().store
 
     def no_answer(objects: ShareObjects, manifest: PartManifest) -> bool:
-        if objects is last.objects:
+        if objects is last.shared.objects:
             raise StoreError("the store gave no answer")
         return is_here(objects, manifest)
 

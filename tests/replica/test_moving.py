@@ -94,7 +94,7 @@ class MovingCluster(InProcessCluster):
     def told(self) -> list[object]:
         """Where everything is, for a failure."""
         nodes = [(node.name, self.places(node), node.get("status")["moving"]) for node in self.nodes]
-        left = [node.table().store.leaving() for node in self.nodes]
+        left = [node.table().store.shared.leaving() for node in self.nodes]
         begun = self.children(layout.all_writing(TABLE)), self.children(layout.all_garbage(TABLE))
         return [*nodes, *left, self.owners(), self.stored(), begun, self.children(layout.sharing(TABLE))]
 
@@ -230,9 +230,9 @@ def test_copies_of_moved_parts_go_when_the_disk_has_too_little_room(moving: Movi
     moving.wait_in_store()
     store = first.table().store
     assert local_files(first, part) == {"manifest.json", "data-0.parquet"}
-    with store.pinning((part,)):
-        assert store.evict(store.root / "parts", 0, 0.0) == 0
-    assert store.evict(store.root / "parts", 0, 0.0) > 0
+    with store.shared.pinning((part,)):
+        assert store.shared.evict(store.root / "parts", 0, 0.0) == 0
+    assert store.shared.evict(store.root / "parts", 0, 0.0) > 0
     assert local_files(first, part) == {"manifest.json"}
     assert first.keys() == list(range(10))
 
@@ -246,9 +246,9 @@ def test_who_reads_a_part_keeps_its_files_when_it_moves_into_the_store(moving: M
     moving.wait_in_store()
     store, shares = first.table().store, first.table().sharing
     assert shares is not None
-    assert store.evict(store.root / "parts", 0, 0.0, is_kept=shares.moves.is_read) == 0
+    assert store.shared.evict(store.root / "parts", 0, 0.0, is_kept=shares.moves.is_read) == 0
     first.table().old_parts.release(lease)
-    assert store.evict(store.root / "parts", 0, 0.0, is_kept=shares.moves.is_read) > 0
+    assert store.shared.evict(store.root / "parts", 0, 0.0, is_kept=shares.moves.is_read) > 0
 
 
 def test_who_reads_objects_keeps_them_when_the_part_comes_home(moving: MovingCluster) -> None:
@@ -280,7 +280,7 @@ def test_a_move_that_the_store_does_not_take_is_tried_again_and_says_why(
 
     with monkeypatch.context() as broken:
         for node in moving.nodes:
-            broken.setattr(node.table().store, "put_part", full)
+            broken.setattr(node.table().store.moved, "put", full)
         first.post("storage", {"storage": moving.url})
 
         def waits() -> list[str]:
@@ -296,8 +296,8 @@ def test_a_move_that_the_store_does_not_take_is_tried_again_and_says_why(
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ("note_move", CorruptPart("the part is missing")),
-        ("note_move", StoreError("the disk is full")),
+        ("note", CorruptPart("the part is missing")),
+        ("note", StoreError("the disk is full")),
         ("to_share", StoreError("the disk is full")),
         ("to_share", ValueError("a defect")),
     ],
@@ -317,7 +317,7 @@ def test_a_move_that_ends_in_the_middle_leaves_nothing(
 
     with monkeypatch.context() as broken:
         for node in moving.nodes:
-            broken.setattr(node.table().store, step, fail)
+            broken.setattr(node.table().store.moved, step, fail)
         first.post("storage", {"storage": moving.url})
         assert tried.wait(60)
         first.post("storage", {"storage": "local"})
@@ -339,13 +339,13 @@ def test_a_note_of_a_move_that_was_cut_off_is_worked_off(moving: MovingCluster) 
     assert shares is not None
     store = first.table().store
     first.stop()
-    store.put_part(part, share)
-    store.note_move(part, share)
+    store.moved.put(part, share)
+    store.moved.note(part, share)
     mark = shares.sharer.mark(SharedPart(part, share, is_new=False))
     moving.admin.perform(fx.Commit(fx.Create(layout.share(TABLE, share)), fx.Create(mark)))
     first.restart()
     wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left of it", 60.0)
-    assert first.table().store.leaving() == ()
+    assert first.table().store.shared.leaving() == ()
     assert moving.places(first) == {part: None}
     moving.wait_equal(list(range(10)))
 

@@ -17,7 +17,7 @@ from replitree.replica.parts import bare_files, own_shares, salvage
 from replitree.replica.parts.bare_files import BareFiles
 from replitree.replica.parts.own_shares import OwnShares
 from replitree.replica.table import table_replica
-from replitree.storage.disk.store import PartStore
+from replitree.storage.disk.shared import SharedFolders
 from replitree.storage.objects import ObjectStore
 from replitree.storage.parts import encode
 from replitree.storage.parts.manifest import PartManifest
@@ -249,7 +249,7 @@ def test_a_part_that_was_once_read_wrongly_is_read_again_before_it_is_called_los
     part = read_wrongly(cluster, monkeypatch, [spoilt, spoilt])
     wait_for(lambda: node.keys() == list(range(10)), "it is here again")
     assert lost_count(node) == 0
-    assert not node.table().store.distrusts(node.table().store.manifest(part))
+    assert not node.table().store.shared.distrusts(node.table().store.manifest(part))
     cluster.wait_settled()
 
 
@@ -272,16 +272,16 @@ def test_who_does_not_read_again_what_was_read_wrongly_once_loses_it(
 ) -> None:
     """Mutant: broken once is broken for good."""
     leave_bare_files(monkeypatch)
-    verify_objects = PartStore.verify_objects
+    verify_objects = SharedFolders.verify_objects
 
-    def verify_once(store: PartStore, manifest: PartManifest) -> None:
-        if store.distrusts(manifest):
+    def verify_once(shared: SharedFolders, manifest: PartManifest) -> None:
+        if shared.distrusts(manifest):
             raise CorruptPart("it was found broken before")
-        verify_objects(store, manifest)
+        verify_objects(shared, manifest)
 
     cluster = start(1)
     (node,) = cluster.nodes
-    monkeypatch.setattr(PartStore, "verify_objects", verify_once)
+    monkeypatch.setattr(SharedFolders, "verify_objects", verify_once)
     part = read_wrongly(cluster, monkeypatch, [spoilt])
     wait_for(lambda: is_empty(node, part), "it is declared lost, and empty")
     assert lost_count(node) == 1

@@ -334,14 +334,14 @@ def test_a_share_that_could_not_be_handed_over_goes_with_its_upload(
     job, store = Job(shared, node), node.table().store
     put = job.put()
     (share,) = attempts(shared)
-    adopt, failures = store.adopt_staging, [StoreError("the disk is full, as the test wants")]
+    adopt, failures = store.staged.adopt, [StoreError("the disk is full, as the test wants")]
 
     def fails_once(folder: Path, staging: str) -> None:
         if failures and staging.startswith("make-"):
             raise failures.pop()
         adopt(folder, staging)
 
-    monkeypatch.setattr(store, "adopt_staging", fails_once)
+    monkeypatch.setattr(store.staged, "adopt", fails_once)
     assert job.publish(put)[0] == 200
     shared.wait_equal(keys)
     shared.wait_alike()

@@ -193,7 +193,7 @@ def test_who_does_not_look_at_the_cookie_takes_what_was_not_announced(
 def test_a_source_that_answers_with_a_share_when_it_is_asked_for_the_rows_is_not_asked_without_end(
     taking: Taking,
 ) -> None:
-    taking.disk.distrust(taking.share, "data-0.parquet")
+    taking.disk.shared.distrust(taking.share, "data-0.parquet")
     outcome = taking.fetch()
     assert isinstance(outcome, NotFetched)
     assert "not agreed on" in outcome.reason

@@ -165,10 +165,10 @@ def test_copies_for_readers_go_when_they_are_too_many_and_come_again(shared: Sha
     (part,) = shared.wait_alike()
     store = first.table().store
     size = store.manifest(part).bytes
-    assert store.evict(store.root / "parts", size, 0.0) == 0
-    with store.pinning((part,)):
-        assert store.evict(store.root / "parts", 0, 0.0) == 0
-    assert store.evict(store.root / "parts", 0, 0.0) == size
+    assert store.shared.evict(store.root / "parts", size, 0.0) == 0
+    with store.shared.pinning((part,)):
+        assert store.shared.evict(store.root / "parts", 0, 0.0) == 0
+    assert store.shared.evict(store.root / "parts", 0, 0.0) == size
     assert local_files(first, part) == {"manifest.json"}
     assert first.keys() == list(range(10))
     assert local_files(first, part) == {"manifest.json", "data-0.parquet"}
@@ -202,7 +202,7 @@ def test_a_share_that_can_not_be_read_from_here_is_taken_as_data(
     shared: SharedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = shared.nodes
-    monkeypatch.setattr(second.table().store.objects, "is_here", lambda _: False)
+    monkeypatch.setattr(second.table().store.shared.objects, "is_here", lambda _: False)
     monkeypatch.setattr(second.table().mover, "work", lambda _: None)  # which would put the part as a share of its own
     assert first.insert(rows(0))[0] == 200
     (part,) = shared.wait_alike()
@@ -250,7 +250,7 @@ def test_an_insert_that_the_store_does_not_take_is_certainly_not_in_the_table(
     shared: SharedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = shared.nodes
-    objects = first.table().store.objects
+    objects = first.table().store.shared.objects
     assert objects is not None
     put = objects.put
 
@@ -275,8 +275,8 @@ def test_what_a_killed_write_has_left_in_the_store_goes_with_the_next_start(shar
     assert table.sharing is not None
     signature = table.sharing.sharer.signature
     shared.admin.perform(fx.Commit(fx.Create(layout.writing(TABLE, "0" * 32), signature)))
-    assert table.store.objects is not None
-    table.store.objects.store.create(table.store.objects.key("0" * 32, "data-0.parquet"), b"left")
+    assert table.store.shared.objects is not None
+    table.store.shared.objects.store.create(table.store.shared.objects.key("0" * 32, "data-0.parquet"), b"left")
     first.restart()
     wait_for(lambda: shared.is_active(first), "active again")
     shared.wait_empty()
@@ -345,7 +345,7 @@ def test_an_upload_that_names_a_share_is_refused(tmp_path: Path) -> None:
         partition="all", rows=0, bytes=0, schema_version=1, files=(), content_hash="0" * 32, share="1" * 32, format=2
     )
     with pytest.raises(BadInput, match="names a share"):
-        store.seal_upload(tmp_path, [manifest])
+        store.staged.seal_upload(tmp_path, [manifest])
 
 
 def test_a_start_owns_again_what_has_lost_its_mark(shared: SharedCluster) -> None:

@@ -216,7 +216,7 @@ def store(tmp_path: Path) -> PartStore:
     store, definition = PartStore(tmp_path / "table"), define_table("t", SCHEMA, order_by="k")
     for number in range(5):
         stage_table(rows(number, 1), definition, store.staging, prefix=store.staging_prefix("x"))
-        store.publish("x", {"all": f"all_{number}_{number}_0"})
+        store.staged.publish("x", {"all": f"all_{number}_{number}_0"})
     return store
 
 

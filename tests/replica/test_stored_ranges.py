@@ -48,14 +48,14 @@ def insert(cluster: SharedCluster) -> tuple[str, bytes]:
     store = node.table().store
     store.bring((part,))
     data = store.file_path(part, FILE).read_bytes()
-    assert store.evict(store.root / "parts", 0, 0.0) == len(data)
+    assert store.shared.evict(store.root / "parts", 0, 0.0) == len(data)
     assert len(data) > 2 * PIECE_BYTES
     return part, data
 
 
 def store_of(node: Node) -> ObjectStore:
     """Return the store as the replica reaches it."""
-    objects = node.table().store.objects
+    objects = node.table().store.shared.objects
     assert objects is not None
     return objects.store
 
@@ -101,7 +101,7 @@ def test_files_that_a_part_borrows_are_sent_from_the_shares_that_they_lie_in(
         (part,) = cluster.wait_alike()
         assert len(cluster.manifest().shares) == 2
         for node in cluster.nodes:
-            node.table().store.evict(node.table().store.root / "parts", 0, 0.0)
+            node.table().store.shared.evict(node.table().store.root / "parts", 0, 0.0)
         third = cluster.add("r3", zero_copy=False)
         wait_for(lambda: cluster.is_active(third) and third.keys() == [k for k in KEYS if k != 5], "the rows are there")
         assert third.table().store.manifest(part).shares == ()

@@ -36,13 +36,13 @@ def test_adopted_files_are_a_part_of_sorted_runs(tmp_path: Path) -> None:
         _write(tmp_path / "c", [2, 3], compression="snappy"),
     ]
     part = adopt_files(files, DEFINITION, tmp_path / "s1")
-    store.adopt_staging(tmp_path / "s1", "s1")
+    store.staged.adopt(tmp_path / "s1", "s1")
     assert (part.partition, part.partition_values, part.rows) == ("0", (0,), 5)
     assert [(file.name, file.rows) for file in part.files] == [("data-0.parquet", 3), ("data-1.parquet", 2)]
     assert part.columns == {"k": ColumnStats("int64", 1, 9)}
     assert not files[0].exists()
     assert files[1].exists()
-    assert store.publish("s1", {"0": "0_1_1_0"}) == ()
+    assert store.staged.publish("s1", {"0": "0_1_1_0"}) == ()
     assert store.verify("0_1_1_0") == part
     rows = read_parts([store.part_path("0_1_1_0")], DEFINITION)
     assert rows.column("k").to_pylist() == [1, 5, 9, 2, 3]

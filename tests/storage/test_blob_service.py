@@ -43,7 +43,7 @@ from tests.storage.blob_service_provider import PATIENCE_S, TOKEN, Services
 from tests.waiting import wait_for
 
 ALL = Scan(blob_id(1, 0), blob_id(9, 0))
-IMPATIENCE_S = 0.2
+IMPATIENCE_S = 1.0
 
 
 @pytest.fixture

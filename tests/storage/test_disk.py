@@ -45,7 +45,7 @@ def damage(path: Path) -> None:
 def test_publish_gives_staged_parts_their_names(store: PartStore) -> None:
     staged = stage(store)
     assert store.stagings() == ("s1",)
-    assert store.publish("s1", NAMES) == ()
+    assert store.staged.publish("s1", NAMES) == ()
     assert store.parts() == ("1_7_7_0", "2_7_7_0")
     assert store.stagings() == ()
     assert [store.manifest(part) for part in store.parts()] == staged
@@ -54,16 +54,16 @@ def test_publish_gives_staged_parts_their_names(store: PartStore) -> None:
 
 def test_publish_again_changes_nothing(store: PartStore) -> None:
     stage(store)
-    store.publish("s1", NAMES)
-    assert store.publish("s1", NAMES) == ()
-    assert PartStore(store.root).publish("s1", NAMES) == ()
+    store.staged.publish("s1", NAMES)
+    assert store.staged.publish("s1", NAMES) == ()
+    assert PartStore(store.root).staged.publish("s1", NAMES) == ()
     assert store.parts() == ("1_7_7_0", "2_7_7_0")
 
 
 def test_publish_tells_which_parts_are_nowhere(store: PartStore) -> None:
     stage(store, keys=(1,))
-    assert store.publish("s1", NAMES) == ("2_7_7_0",)
-    assert store.publish("never", NAMES) == ("2_7_7_0",)
+    assert store.staged.publish("s1", NAMES) == ("2_7_7_0",)
+    assert store.staged.publish("never", NAMES) == ("2_7_7_0",)
     assert store.parts() == ("1_7_7_0",)
 
 
@@ -72,7 +72,7 @@ def test_publish_does_not_take_a_staged_part_that_is_not_whole(store: PartStore,
     stage(store)
     path = store.staged_path("s1", "2") / file
     path.write_bytes(path.read_bytes()[:-1])
-    assert store.publish("s1", NAMES) == ("2_7_7_0",)
+    assert store.staged.publish("s1", NAMES) == ("2_7_7_0",)
     assert store.parts() == ("1_7_7_0",)
     assert store.stagings() == ("s1",)
 
@@ -80,15 +80,15 @@ def test_publish_does_not_take_a_staged_part_that_is_not_whole(store: PartStore,
 def test_publish_does_not_take_a_part_of_another_partition(store: PartStore) -> None:
     stage(store)
     store.staged_path("s1", "2").rename(store.staged_path("s1", "3"))
-    assert store.publish("s1", {"3": "3_7_7_0"}) == ("3_7_7_0",)
+    assert store.staged.publish("s1", {"3": "3_7_7_0"}) == ("3_7_7_0",)
 
 
 def test_publish_puts_a_damaged_part_aside_for_a_staged_one(store: PartStore) -> None:
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     store.file_path("1_7_7_0", "data-0.parquet").unlink()
     stage(store, "s2")
-    assert PartStore(store.root).publish("s2", NAMES) == ()
+    assert PartStore(store.root).staged.publish("s2", NAMES) == ()
     assert store.detached() == ("broken_1_7_7_0_0",)
     store.verify("1_7_7_0")
 
@@ -111,12 +111,12 @@ def _publish_until(root: Path, stop: int | None, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         disk_ = CrashingDisk(patch, stop)
         try:
-            store.publish("s1", NAMES)
+            store.staged.publish("s1", NAMES)
         except Crash:
             if forgets:
                 disk_.forget_unsynced()
     again = PartStore(root)
-    assert again.publish("s1", NAMES) == ()
+    assert again.staged.publish("s1", NAMES) == ()
     assert [again.verify(part) for part in again.parts()] == staged
     assert again.stagings() == ()
     return disk_.steps
@@ -127,8 +127,8 @@ def _publish_until(root: Path, stop: int | None, monkeypatch: pytest.MonkeyPatch
 
 def test_staging_is_removed_with_everything_in_it_and_again(store: PartStore) -> None:
     stage(store)
-    store.remove_staging("s1")
-    store.remove_staging("s1")
+    store.staged.remove("s1")
+    store.staged.remove("s1")
     assert store.stagings() == ()
     assert list(store.staging.iterdir()) == []
 
@@ -148,12 +148,12 @@ def test_an_upload_is_sealed_only_when_its_files_are_what_they_should_be(store: 
     whole = path.read_bytes()
     damage(path)
     with pytest.raises(CorruptPart, match="checksum"):
-        store.seal_upload(tmp_path / "up", manifests)
+        store.staged.seal_upload(tmp_path / "up", manifests)
     path.write_bytes(whole)
-    store.seal_upload(tmp_path / "up", manifests)
-    store.seal_upload(tmp_path / "up", manifests)
-    store.adopt_staging(tmp_path / "up", "s1")
-    assert store.publish("s1", NAMES) == ()
+    store.staged.seal_upload(tmp_path / "up", manifests)
+    store.staged.seal_upload(tmp_path / "up", manifests)
+    store.staged.adopt(tmp_path / "up", "s1")
+    assert store.staged.publish("s1", NAMES) == ()
 
 
 def test_an_upload_can_be_adopted_again_after_a_crash_at_every_step(
@@ -167,13 +167,13 @@ def test_an_upload_can_be_adopted_again_after_a_crash_at_every_step(
 
 def _adopt_until(root: Path, stop: int | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     store = PartStore(root)
-    store.seal_upload(root / "up", upload(root / "up"))
+    store.staged.seal_upload(root / "up", upload(root / "up"))
     with monkeypatch.context() as patch, contextlib.suppress(Crash):
         disk_ = CrashingDisk(patch, stop)
-        store.adopt_staging(root / "up", "s1")
-    store.adopt_staging(root / "up", "s1")
+        store.staged.adopt(root / "up", "s1")
+    store.staged.adopt(root / "up", "s1")
     assert not (root / "up").exists()
-    assert store.publish("s1", NAMES) == ()
+    assert store.staged.publish("s1", NAMES) == ()
     return disk_.steps
 
 
@@ -182,14 +182,14 @@ def test_an_upload_with_a_manifest_that_lies_is_refused(store: PartStore, tmp_pa
     import msgspec
 
     with pytest.raises(BadInput, match="contradicts itself"):
-        store.seal_upload(tmp_path / "up", [msgspec.structs.replace(manifest, rows=99)])
+        store.staged.seal_upload(tmp_path / "up", [msgspec.structs.replace(manifest, rows=99)])
 
 
 # --- fetch ----------------------------------------------------------------------------------------------------------------
 
 
 def _copy_to_fetch(source: PartStore, part: str, target: PartStore) -> Path:
-    folder = target.begin_fetch(part)
+    folder = target.fetched.begin(part)
     shutil.copytree(source.part_path(part), folder, dirs_exist_ok=True)
     return folder
 
@@ -198,7 +198,7 @@ def _copy_to_fetch(source: PartStore, part: str, target: PartStore) -> Path:
 def source(tmp_path: Path) -> PartStore:
     source = PartStore(tmp_path / "source")
     stage(source)
-    source.publish("s1", NAMES)
+    source.staged.publish("s1", NAMES)
     return source
 
 
@@ -207,19 +207,19 @@ def test_a_fetched_part_is_published_when_its_checksums_hold(source: PartStore, 
     assert store.fetches() == ("1_7_7_0",)
     assert store.stagings() == ()
     expected = source.manifest("1_7_7_0")
-    assert store.finish_fetch("1_7_7_0", expected.content) == expected
+    assert store.fetched.finish("1_7_7_0", expected.content) == expected
     assert (store.parts(), store.fetches()) == (("1_7_7_0",), ())
-    assert store.finish_fetch("1_7_7_0", expected.content) == expected
+    assert store.fetched.finish("1_7_7_0", expected.content) == expected
 
 
 def test_a_damaged_file_is_fetched_again_and_the_others_are_kept(source: PartStore, store: PartStore) -> None:
     folder = _copy_to_fetch(source, "1_7_7_0", store)
     damage(folder / "data-0.parquet")
     with pytest.raises(CorruptPart):
-        store.finish_fetch("1_7_7_0")
-    assert [path.name for path in store.begin_fetch("1_7_7_0").iterdir()] == [MANIFEST_FILE]
+        store.fetched.finish("1_7_7_0")
+    assert [path.name for path in store.fetched.begin("1_7_7_0").iterdir()] == [MANIFEST_FILE]
     shutil.copy(source.file_path("1_7_7_0", "data-0.parquet"), folder)
-    store.finish_fetch("1_7_7_0")
+    store.fetched.finish("1_7_7_0")
 
 
 def test_a_fetched_part_with_other_content_than_the_log_says_is_thrown_away(
@@ -227,19 +227,19 @@ def test_a_fetched_part_with_other_content_than_the_log_says_is_thrown_away(
 ) -> None:
     _copy_to_fetch(source, "1_7_7_0", store)
     with pytest.raises(CorruptPart, match="the log says"):
-        store.finish_fetch("1_7_7_0", "0" * 32)
+        store.fetched.finish("1_7_7_0", "0" * 32)
     assert store.fetches() == ()
-    shutil.copytree(source.part_path("1_7_7_0"), store.begin_fetch("2_7_7_0"), dirs_exist_ok=True)
+    shutil.copytree(source.part_path("1_7_7_0"), store.fetched.begin("2_7_7_0"), dirs_exist_ok=True)
     with pytest.raises(CorruptPart, match="of partition 1"):
-        store.finish_fetch("2_7_7_0")
+        store.fetched.finish("2_7_7_0")
 
 
 def test_a_part_with_other_content_makes_way_for_the_right_one(source: PartStore, store: PartStore) -> None:
     stage(store, text="something else")
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     expected = source.manifest("1_7_7_0")
     _copy_to_fetch(source, "1_7_7_0", store)
-    assert store.finish_fetch("1_7_7_0", expected.content) == expected
+    assert store.fetched.finish("1_7_7_0", expected.content) == expected
     assert store.verify("1_7_7_0") == store.manifest("1_7_7_0") == expected
     assert store.detached() == ("broken_1_7_7_0_0",)
 
@@ -266,14 +266,14 @@ def _fetch_until(
     with monkeypatch.context() as patch:
         disk_ = CrashingDisk(patch, stop)
         try:
-            store.finish_fetch("1_7_7_0")
+            store.fetched.finish("1_7_7_0")
         except Crash:
             if forgets:
                 disk_.forget_unsynced()
     again = PartStore(root)
     if not again.has_part("1_7_7_0"):
         assert again.fetches() == ("1_7_7_0",)
-    again.finish_fetch("1_7_7_0")
+    again.fetched.finish("1_7_7_0")
     again.verify("1_7_7_0")
     assert again.fetches() == ()
     return disk_.steps
@@ -286,19 +286,19 @@ def test_a_name_that_was_not_synced_is_synced_by_the_next_try(
     with monkeypatch.context() as patch:
         CrashingDisk(patch, stop=2)  # renamed, not synced
         with pytest.raises(Crash):
-            store.finish_fetch("1_7_7_0")
+            store.fetched.finish("1_7_7_0")
     again = PartStore(store.root)
     assert again.has_part("1_7_7_0")
     with monkeypatch.context() as patch:
         disk_ = CrashingDisk(patch, stop=None)
-        again.finish_fetch("1_7_7_0")
+        again.fetched.finish("1_7_7_0")
     assert disk_.steps[-1] == "sync_folder parts"
 
 
 def test_an_abandoned_fetch_leaves_nothing(source: PartStore, store: PartStore) -> None:
     _copy_to_fetch(source, "1_7_7_0", store)
-    store.abandon_fetch("1_7_7_0")
-    store.abandon_fetch("1_7_7_0")
+    store.fetched.abandon("1_7_7_0")
+    store.fetched.abandon("1_7_7_0")
     assert store.fetches() == ()
 
 
@@ -308,7 +308,7 @@ def test_an_abandoned_fetch_leaves_nothing(source: PartStore, store: PartStore) 
 @pytest.mark.parametrize("file", ["data-0.parquet", MANIFEST_FILE])
 def test_a_changed_byte_is_detected_and_the_part_taken_out(store: PartStore, file: str) -> None:
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     damage(store.file_path("1_7_7_0", file))
     with pytest.raises((CorruptPart, UnsupportedFormat)):
         store.verify("1_7_7_0")
@@ -323,7 +323,7 @@ def test_a_changed_byte_is_detected_and_the_part_taken_out(store: PartStore, fil
 @pytest.mark.parametrize("cut", [0, 10])
 def test_a_missing_or_short_file_is_detected_without_reading(store: PartStore, cut: int) -> None:
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     path = store.file_path("1_7_7_0", "data-0.parquet")
     if cut:
         path.write_bytes(path.read_bytes()[:-cut])
@@ -338,7 +338,7 @@ def test_a_missing_or_short_file_is_detected_without_reading(store: PartStore, c
 def test_parts_taken_out_again_and_again_are_all_kept_until_deleted(store: PartStore) -> None:
     for number in range(3):
         stage(store, f"s{number}", keys=(1,))
-        store.publish(f"s{number}", {"1": "1_7_7_0"})
+        store.staged.publish(f"s{number}", {"1": "1_7_7_0"})
         assert store.detach("1_7_7_0") is not None
     assert store.detach("1_7_7_0") is None
     assert store.quarantine("1_7_7_0", "gone") is None
@@ -351,7 +351,7 @@ def test_parts_taken_out_again_and_again_are_all_kept_until_deleted(store: PartS
 def test_manifests_in_memory_are_bounded(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_folders, "MANIFESTS_CACHED_MAX", 1)
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     for _ in range(2):
         assert [store.manifest(part).partition for part in store.parts()] == ["1", "2"]
     store.file_path("1_7_7_0", MANIFEST_FILE).unlink()
@@ -386,15 +386,15 @@ def test_a_failing_disk_is_a_store_error_and_publish_goes_on_later(
     with monkeypatch.context() as patch:
         patch.setattr(disk_folders, "sync_folder", refuse)
         with pytest.raises(StoreError, match="failing"):
-            store.publish("s1", NAMES)
-    assert store.publish("s1", NAMES) == ()
+            store.staged.publish("s1", NAMES)
+    assert store.staged.publish("s1", NAMES) == ()
     assert [store.verify(part) for part in store.parts()] == staged
 
 
 def test_several_threads_may_use_a_store(store: PartStore) -> None:
     def work(number: int) -> None:
         stage(store, f"s{number}", keys=(number,))
-        store.publish(f"s{number}", {str(number): f"{number}_{number}_{number}_0"})
+        store.staged.publish(f"s{number}", {str(number): f"{number}_{number}_{number}_0"})
         store.manifest(f"{number}_{number}_{number}_0")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -412,11 +412,11 @@ EVIL = ["", ".", "..", "../x", "a/b", "/etc", "a\x00b", "a\nb", "..\\x", "x" * 3
 
 @pytest.mark.parametrize("name", [*EVIL, "all", "all_1_1", "../all_1_1_0", ".._1_1_0", "all_1_1_0/", "all_\u0661_1_0"])
 def test_names_that_are_no_parts_are_refused(store: PartStore, name: str) -> None:
-    for use in (store.part_path, store.manifest, store.verify, store.begin_fetch, store.finish_fetch, store.detach):
+    for use in (store.part_path, store.manifest, store.verify, store.fetched.begin, store.fetched.finish, store.detach):
         with pytest.raises(BadInput):
             use(name)
     with pytest.raises(BadInput):
-        store.publish("s1", {"all": name})
+        store.staged.publish("s1", {"all": name})
 
 
 @pytest.mark.parametrize("name", [*EVIL, "fetch-all_1_1_0", ".probe", "-x"])
@@ -424,7 +424,7 @@ def test_names_that_are_no_staging_ids_are_refused(store: PartStore, name: str) 
     with pytest.raises(InvalidName):
         store.staging_prefix(name)
     with pytest.raises(InvalidName):
-        store.remove_staging(name)
+        store.staged.remove(name)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_names_that_are_no_partitions_are_refused(store: PartStore, name: str) -
 
 def test_links_are_not_followed(store: PartStore, tmp_path: Path) -> None:
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     outside = tmp_path / "outside"
     store.part_path("1_7_7_0").rename(outside)
     store.part_path("1_7_7_0").symlink_to(outside)
@@ -457,7 +457,7 @@ def test_links_are_not_followed(store: PartStore, tmp_path: Path) -> None:
     with pytest.raises(CorruptPart):
         store.verify("2_7_7_0")
     store.staged_path("s9", "1").symlink_to(outside)
-    store.remove_staging("s9")
+    store.staged.remove("s9")
     assert (outside / MANIFEST_FILE).exists()
 
 
@@ -473,5 +473,5 @@ def test_what_is_no_part_in_the_folder_is_not_listed(store: PartStore) -> None:
     (store.root / "parts" / "lost+found").mkdir()
     (store.root / "parts" / "file").write_text("x")
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     assert store.parts() == ("1_7_7_0", "2_7_7_0")

@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> PartStore:
     """Two parts, of which one is then gone."""
     made = PartStore(tmp_path / "table")
     stage(made)
-    made.publish("s1", NAMES)
+    made.staged.publish("s1", NAMES)
     return made
 
 

@@ -23,25 +23,25 @@ def store(tmp_path: Path) -> PartStore:
 def source(tmp_path: Path) -> PartStore:
     source = PartStore(tmp_path / "source")
     stage(source)
-    source.publish("s1", NAMES)
+    source.staged.publish("s1", NAMES)
     return source
 
 
 def _receive(source: PartStore, target: PartStore, part: str, content_hash: str | None = None) -> ReceivedPart:
     manifest = source.manifest(part)
     files = [source.file_path(part, file.name).read_bytes() for file in manifest.files]
-    return target.receive(part, source.manifest_bytes(part), content_hash or manifest.content, files)
+    return target.fetched.receive(part, source.manifest_bytes(part), content_hash or manifest.content, files)
 
 
 def test_small_parts_that_arrive_together_are_published_together(source: PartStore, store: PartStore) -> None:
     batch = [_receive(source, store, part) for part in source.parts()]
     assert len(batch) == 2
     assert (store.parts(), store.fetches()) == ((), source.parts())
-    store.publish_received(batch)
+    store.fetched.publish(batch)
     assert (store.parts(), store.fetches()) == (source.parts(), ())
     for part in source.parts():
         assert store.verify(part) == source.manifest(part)
-    store.publish_received([_receive(source, store, part) for part in source.parts()])
+    store.fetched.publish([_receive(source, store, part) for part in source.parts()])
     assert (store.parts(), store.fetches(), store.detached()) == (source.parts(), (), ())
 
 
@@ -50,20 +50,20 @@ def test_a_small_part_that_arrives_damaged_is_not_written(source: PartStore, sto
     files = [source.file_path("1_7_7_0", file.name).read_bytes() for file in manifest.files]
     raw = manifest.encode()
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.receive("1_7_7_0", raw, manifest.content, [files[0][:-1] + b"?"])
+        store.fetched.receive("1_7_7_0", raw, manifest.content, [files[0][:-1] + b"?"])
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.receive("1_7_7_0", raw, manifest.content, [files[0][:-1]])
+        store.fetched.receive("1_7_7_0", raw, manifest.content, [files[0][:-1]])
     with pytest.raises(CorruptPart, match="the log says"):
-        store.receive("1_7_7_0", raw, "0" * 32, files)
+        store.fetched.receive("1_7_7_0", raw, "0" * 32, files)
     with pytest.raises(CorruptPart, match="of partition 1"):
-        store.receive("2_7_7_0", raw, None, files)
+        store.fetched.receive("2_7_7_0", raw, None, files)
     assert store.fetches() == ()
 
 
 def test_a_part_with_other_content_makes_way_for_one_that_arrives_whole(source: PartStore, store: PartStore) -> None:
     stage(store, text="something else")
-    store.publish("s1", NAMES)
-    store.publish_received([_receive(source, store, "1_7_7_0")])
+    store.staged.publish("s1", NAMES)
+    store.fetched.publish([_receive(source, store, "1_7_7_0")])
     assert store.verify("1_7_7_0") == source.manifest("1_7_7_0")
     assert store.detached() == ("broken_1_7_7_0_0",)
 
@@ -91,14 +91,14 @@ def _receive_until(
     with monkeypatch.context() as patch:
         disk_ = CrashingDisk(patch, stop)
         try:
-            store.publish_received([_receive(source, store, part) for part in source.parts()])
+            store.fetched.publish([_receive(source, store, part) for part in source.parts()])
         except Crash:
             if forgets:
                 disk_.forget_unsynced()
     again = PartStore(root)
     for part in again.parts():
         assert again.verify(part) == source.manifest(part)
-    again.publish_received([_receive(source, again, part) for part in source.parts()])
+    again.fetched.publish([_receive(source, again, part) for part in source.parts()])
     assert (again.parts(), again.fetches(), again.detached()) == (source.parts(), (), ())
     return disk_.steps
 
@@ -109,10 +109,10 @@ def test_what_was_synced_ahead_is_not_synced_again(
     one, other = (_receive(source, store, part) for part in source.parts())
     with monkeypatch.context() as patch:
         counted = CrashingDisk(patch, None)
-        one = store.sync_received(one)
+        one = store.fetched.sync_received(one)
         assert counted.steps == ["sync_parts 1 files"]
         assert store.parts() == ()
-        store.publish_received([one, other])
+        store.fetched.publish([one, other])
         assert counted.steps[1] == "sync_parts 1 files"
     assert store.parts() == source.parts()
 
@@ -122,7 +122,7 @@ def test_names_are_synced_once_and_again_after_a_failure(store: PartStore, monke
         raise OSError("no")
 
     stage(store)
-    store.publish("s1", NAMES, sync_names=False)
+    store.staged.publish("s1", NAMES, sync_names=False)
     with monkeypatch.context() as patch:
         patch.setattr(disk_folders, "sync_folder", refuse)
         with pytest.raises(StoreError, match="no"):
@@ -131,7 +131,7 @@ def test_names_are_synced_once_and_again_after_a_failure(store: PartStore, monke
         counted = CrashingDisk(patch, None)
         store.sync_names()
         store.sync_names()
-        assert store.publish("s1", NAMES) == ()
+        assert store.staged.publish("s1", NAMES) == ()
         assert counted.steps == ["sync_folder parts"]
 
 
@@ -146,10 +146,10 @@ def test_a_name_that_is_given_during_a_sync_is_synced_by_the_next_one(
         if folder == store.root / "parts":
             synced.append(store.parts())
             if len(synced) == 1:
-                store.publish("s1", {"2": "2_7_7_0"}, sync_names=False)
+                store.staged.publish("s1", {"2": "2_7_7_0"}, sync_names=False)
 
     monkeypatch.setattr(disk_folders, "sync_folder", sync)
-    store.publish_received(batch)
+    store.fetched.publish(batch)
     store.sync_names()
     store.sync_names()
     assert synced == [("1_7_7_0",), ("1_7_7_0", "2_7_7_0")]

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> PartStore:
 def filled(root: Path) -> PartStore:
     store = PartStore(root)
     stage(store)
-    store.publish("s1", NAMES)
+    store.staged.publish("s1", NAMES)
     return store
 
 
@@ -76,8 +76,8 @@ def until_it_is_done(
 
 
 def test_a_linked_part_is_published_under_its_second_name_without_a_copy(store: PartStore) -> None:
-    manifest = store.link_part(PART, "m9", "1")
-    assert store.publish("m9", CLONE) == ()
+    manifest = store.staged.link(PART, "m9", "1")
+    assert store.staged.publish("m9", CLONE) == ()
     assert store.parts() == (PART, CLONE["1"], OTHER)
     assert store.verify(CLONE["1"]) == manifest == store.manifest(PART)
     assert is_same_file(store.file_path(PART, "data-0.parquet"), store.file_path(CLONE["1"], "data-0.parquet"))
@@ -88,8 +88,8 @@ def test_a_linked_part_is_published_under_its_second_name_without_a_copy(store: 
 def test_a_link_can_be_repeated_after_a_crash_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def link(store: PartStore) -> None:
         if not store.has_part(CLONE["1"]):
-            store.link_part(PART, "m9", "1")
-        assert store.publish("m9", CLONE) == ()
+            store.staged.link(PART, "m9", "1")
+        assert store.staged.publish("m9", CLONE) == ()
 
     def check(store: PartStore) -> None:
         assert store.verify(CLONE["1"]) == store.verify(PART)
@@ -108,12 +108,12 @@ def test_a_link_can_be_repeated_after_a_crash_at_every_step(tmp_path: Path, monk
 
 def test_a_part_that_is_not_whole_or_of_another_partition_is_not_linked(store: PartStore) -> None:
     with pytest.raises(BadInput, match="of partition 1, not 2"):
-        store.link_part(PART, "m9", "2")
+        store.staged.link(PART, "m9", "2")
     with pytest.raises(CorruptPart, match="fetch"):
-        store.link_part("1_8_8_0", "m9", "1")
+        store.staged.link("1_8_8_0", "m9", "1")
     store.file_path(PART, "data-0.parquet").unlink()
     with pytest.raises(CorruptPart):
-        store.link_part(PART, "m9", "1")
+        store.staged.link(PART, "m9", "1")
     assert store.stagings() == ()
 
 
@@ -125,8 +125,8 @@ def test_where_links_are_not_possible_a_copy_is_made(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", refuse)
-    store.link_part(PART, "m9", "1")
-    store.publish("m9", CLONE)
+    store.staged.link(PART, "m9", "1")
+    store.staged.publish("m9", CLONE)
     assert store.verify(CLONE["1"]) == store.verify(PART)
     assert not is_same_file(store.file_path(PART, "data-0.parquet"), store.file_path(CLONE["1"], "data-0.parquet"))
 
@@ -142,9 +142,9 @@ def test_a_full_disk_while_linking_is_an_error_and_the_next_try_starts_anew(
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refuse)
         with pytest.raises(StoreError, match="make room"):
-            store.link_part(PART, "m9", "1")
-    store.link_part(PART, "m9", "1")
-    assert store.publish("m9", CLONE) == ()
+            store.staged.link(PART, "m9", "1")
+    store.staged.link(PART, "m9", "1")
+    assert store.staged.publish("m9", CLONE) == ()
 
 
 # --- removal ----------------------------------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ def test_a_detached_part_can_be_attached_again_under_a_new_index(store: PartStor
         manifest.rows,
         manifest.bytes,
     )
-    assert store.stage_detached(name, "a12") == manifest
-    assert store.publish("a12", {"1": "1_12_12_0"}) == ()
+    assert store.staged.attach(name, "a12") == manifest
+    assert store.staged.publish("a12", {"1": "1_12_12_0"}) == ()
     store.remove_detached(name)
     assert store.verify("1_12_12_0") == manifest
     assert (store.detached(), store.attachable()) == ((), ())
@@ -223,7 +223,7 @@ def test_only_whole_parts_that_were_not_taken_out_as_wrong_are_attachable(store:
     store.detach(PART)
     store.quarantine(OTHER, "test")
     stage(store, "s2")
-    store.publish("s2", NAMES)
+    store.staged.publish("s2", NAMES)
     shutil.copytree(store.part_path(PART), store.root / "detached" / PART)
     (store.root / "detached" / "1_5_5_0").mkdir()
     (store.root / "detached" / "notes").mkdir()
@@ -243,7 +243,7 @@ def test_a_detached_part_that_has_changed_is_not_staged(store: PartStore) -> Non
     (name,) = store.detach_parts((PART,))
     damage(store.root / "detached" / name / "data-0.parquet")
     with pytest.raises(CorruptPart, match="checksum"):
-        store.stage_detached(name, "a12")
+        store.staged.attach(name, "a12")
     assert store.stagings() == ()
 
 
@@ -251,7 +251,7 @@ def test_a_detached_part_that_has_changed_is_not_staged(store: PartStore) -> Non
 def test_what_is_not_detached_is_not_staged(store: PartStore, name: str) -> None:
     store.detach_parts((PART,))
     with pytest.raises(BadInput, match="what can be attached: detached_1_7_7_0_0"):
-        store.stage_detached(name, "a12")
+        store.staged.attach(name, "a12")
     store.remove_detached(name)
     assert store.parts() == (OTHER,)
 
@@ -271,8 +271,8 @@ def test_detaching_and_attaching_can_be_repeated_after_a_crash_at_every_step(
 
     def attach(store: PartStore) -> None:
         if not store.has_part("1_12_12_0"):
-            store.stage_detached(f"detached_{PART}_0", "a12")
-        assert store.publish("a12", {"1": "1_12_12_0"}) == ()
+            store.staged.attach(f"detached_{PART}_0", "a12")
+        assert store.staged.publish("a12", {"1": "1_12_12_0"}) == ()
         store.remove_detached(f"detached_{PART}_0")
 
     def attached(store: PartStore) -> None:
@@ -296,7 +296,7 @@ def test_a_part_that_is_dropped_is_kept_aside_and_stays_for_its_readers(store: P
     store.remove_parts((PART,))
     assert store.keep_aside((PART,)) == (PART,)
     assert [each.manifest for each in store.attachable()] == [manifest]
-    assert store.stage_detached(PART, "a12") == manifest
+    assert store.staged.attach(PART, "a12") == manifest
     with pytest.raises(CorruptPart, match="kept aside"):
         store.keep_aside(("1_8_8_0",))
 
@@ -462,7 +462,7 @@ def test_names_that_are_no_parts_are_refused_before_anything_is_done(store: Part
     with pytest.raises(BadInput):
         store.freeze((PART, name), "x", DEFINITION, 8)
     with pytest.raises(BadInput):
-        store.link_part(name, "m9", "1")
+        store.staged.link(name, "m9", "1")
     assert store.parts() == (PART, OTHER)
 
 
@@ -472,11 +472,11 @@ def test_symbolic_links_are_not_followed(store: PartStore, tmp_path: Path) -> No
     store.part_path(PART).symlink_to(outside)
     assert store.remove_parts((PART,)) == ()
     assert store.detach_parts((PART,)) == ()
-    for refuse in (lambda: store.link_part(PART, "m9", "1"), lambda: store.freeze((PART,), "x", DEFINITION, 8)):
+    for refuse in (lambda: store.staged.link(PART, "m9", "1"), lambda: store.freeze((PART,), "x", DEFINITION, 8)):
         with pytest.raises(CorruptPart):
             refuse()
     (store.root / "detached" / PART).symlink_to(outside)
     assert store.attachable() == ()
     with pytest.raises(BadInput):
-        store.stage_detached(PART, "a12")
+        store.staged.attach(PART, "a12")
     assert (outside / MANIFEST_FILE).exists()

@@ -10,7 +10,8 @@ import pytest
 from typing_extensions import override
 
 from replitree.errors import CorruptPart
-from replitree.storage.disk.shared import write_manifest
+from replitree.storage.disk import folders as disk_folders
+from replitree.storage.disk.shared import SharedFolders, write_manifest
 from replitree.storage.disk.store import PartStore
 from replitree.storage.objects import open_store
 from replitree.storage.parts.conform import conform
@@ -30,8 +31,8 @@ def store(tmp_path: Path) -> PartStore:
     """A disk with one part, and a folder of objects."""
     store = PartStore(tmp_path / "disk")
     stage_table(conform(rows(0), DEFINITION), DEFINITION, store.staging, prefix=store.staging_prefix("s"))
-    store.publish("s", {"all": PART})
-    store.objects = ShareObjects(lambda: open_store(f"file://{tmp_path}/objects"), DEFINITION.table_id)
+    store.staged.publish("s", {"all": PART})
+    store.shared.objects = ShareObjects(lambda: open_store(f"file://{tmp_path}/objects"), DEFINITION.table_id)
     return store
 
 
@@ -40,76 +41,76 @@ def files(store: PartStore) -> set[str]:
 
 
 def take_copies_away(store: PartStore) -> int:
-    return store.evict(store.root / "parts", 0, 0.0)
+    return store.shared.evict(store.root / "parts", 0, 0.0)
 
 
 def test_a_part_that_borrows_notes_all_its_shares_when_it_comes_home(store: PartStore) -> None:
     local, borrower = store.manifest(PART), "a" * 32
-    assert store.to_share(PART, store.put_part(PART, SHARE))
+    assert store.moved.to_share(PART, store.moved.put(PART, SHARE))
     take_copies_away(store)
     borrowing = local.shared_as(borrower, {"data-0.parquet": SHARE})
     write_manifest(store.part_path(PART), borrowing)
     again = PartStore(store.root)
-    again.objects = store.objects
-    with again.pinning((PART,)):
-        again.bring_rows(PART, borrower)
-        again.note_move(PART, borrower)
-        assert [(each.part, each.shares) for each in again.leaving()] == [(PART, (borrower, SHARE))]
-        assert again.to_disk(PART, borrower)
+    again.shared.objects = store.shared.objects
+    with again.shared.pinning((PART,)):
+        again.moved.bring(PART, borrower)
+        again.moved.note(PART, borrower)
+        assert [(each.part, each.shares) for each in again.shared.leaving()] == [(PART, (borrower, SHARE))]
+        assert again.moved.to_disk(PART, borrower)
     assert again.verify(PART) == local
 
 
 def test_to_the_store_and_back(store: PartStore) -> None:
     local = store.manifest(PART)
-    store.note_move(PART, SHARE)
-    assert [(each.part, each.shares) for each in store.leaving()] == [(PART, (SHARE,))]
-    shared = store.put_part(PART, SHARE)
+    store.moved.note(PART, SHARE)
+    assert [(each.part, each.shares) for each in store.shared.leaving()] == [(PART, (SHARE,))]
+    shared = store.moved.put(PART, SHARE)
     assert store.manifest(PART) == local
-    assert store.to_share(PART, shared)
+    assert store.moved.to_share(PART, shared)
     assert store.manifest(PART) == shared == local.shared_as(SHARE)
     assert files(store) == {"manifest.json", "data-0.parquet"}
     assert take_copies_away(store) == local.bytes
     assert files(store) == {"manifest.json"}
-    with store.pinning((PART,)):
-        store.bring_rows(PART, SHARE)
+    with store.shared.pinning((PART,)):
+        store.moved.bring(PART, SHARE)
         assert store.manifest(PART) == shared
-        assert store.to_disk(PART, SHARE)
+        assert store.moved.to_disk(PART, SHARE)
     assert store.manifest(PART) == local
     assert take_copies_away(store) == 0
     assert PartStore(store.root).verify(PART) == local
 
 
 def test_what_was_said_is_said_once(store: PartStore) -> None:
-    shared = store.put_part(PART, SHARE)
-    assert not store.to_disk(PART, SHARE)
-    assert store.to_share(PART, shared)
-    assert not store.to_share(PART, shared)
-    assert store.to_disk(PART, SHARE)
-    assert not store.to_disk(PART, SHARE)
+    shared = store.moved.put(PART, SHARE)
+    assert not store.moved.to_disk(PART, SHARE)
+    assert store.moved.to_share(PART, shared)
+    assert not store.moved.to_share(PART, shared)
+    assert store.moved.to_disk(PART, SHARE)
+    assert not store.moved.to_disk(PART, SHARE)
 
 
 def test_a_manifest_of_other_files_is_never_put_in_place(store: PartStore) -> None:
-    shared = store.put_part(PART, SHARE)
+    shared = store.moved.put(PART, SHARE)
     other = shared.shared_as("f" * 32)
-    assert store.to_share(PART, other)
-    assert not store.to_share(PART, shared)
+    assert store.moved.to_share(PART, other)
+    assert not store.moved.to_share(PART, shared)
     assert store.manifest(PART) == other
 
 
 def test_the_manifest_does_not_say_that_rows_are_here_which_are_not(store: PartStore) -> None:
-    store.to_share(PART, store.put_part(PART, SHARE))
+    store.moved.to_share(PART, store.moved.put(PART, SHARE))
     take_copies_away(store)
-    assert not store.to_disk(PART, SHARE)
+    assert not store.moved.to_disk(PART, SHARE)
     assert store.manifest(PART).share_id == SHARE
 
 
 def test_a_part_that_has_left_is_not_moved(store: PartStore) -> None:
-    shared = store.put_part(PART, SHARE)
+    shared = store.moved.put(PART, SHARE)
     store.remove_parts([PART])
-    assert not store.to_share(PART, shared)
-    assert not store.to_disk(PART, SHARE)
+    assert not store.moved.to_share(PART, shared)
+    assert not store.moved.to_disk(PART, SHARE)
     with pytest.raises(CorruptPart):
-        store.note_move(PART, SHARE)
+        store.moved.note(PART, SHARE)
 
 
 def damage(path: Path) -> None:
@@ -130,51 +131,51 @@ def cut(path: Path) -> None:
 def test_a_damaged_part_is_not_put(store: PartStore, hurt: Callable[[Path], None]) -> None:
     hurt(store.part_path(PART) / "data-0.parquet")
     with pytest.raises(CorruptPart):
-        store.put_part(PART, SHARE)
-    assert store.objects is not None
-    assert list(store.objects.store.list("tables")) == []
+        store.moved.put(PART, SHARE)
+    assert store.shared.objects is not None
+    assert list(store.shared.objects.store.list("tables")) == []
 
 
 @pytest.mark.parametrize("hurt", [damage, remove, cut])
 def test_a_copy_that_is_damaged_is_brought_again(store: PartStore, hurt: Callable[[Path], None]) -> None:
-    store.to_share(PART, store.put_part(PART, SHARE))
+    store.moved.to_share(PART, store.moved.put(PART, SHARE))
     hurt(store.part_path(PART) / "data-0.parquet")
-    store.bring_rows(PART, SHARE)
-    assert store.to_disk(PART, SHARE)
+    store.moved.bring(PART, SHARE)
+    assert store.moved.to_disk(PART, SHARE)
     assert store.verify(PART).share_id is None
 
 
 def test_an_object_that_is_damaged_is_never_taken_for_rows(store: PartStore, tmp_path: Path) -> None:
-    store.to_share(PART, store.put_part(PART, SHARE))
+    store.moved.to_share(PART, store.moved.put(PART, SHARE))
     take_copies_away(store)
     (found,) = (tmp_path / "objects").rglob("*.parquet")
     damage(found)
     with pytest.raises(CorruptPart):
-        store.bring_rows(PART, SHARE)
-    assert not store.to_disk(PART, SHARE)
+        store.moved.bring(PART, SHARE)
+    assert not store.moved.to_disk(PART, SHARE)
 
 
 def test_another_share_than_the_parts_is_not_brought(store: PartStore) -> None:
-    store.to_share(PART, store.put_part(PART, SHARE))
+    store.moved.to_share(PART, store.moved.put(PART, SHARE))
     with pytest.raises(CorruptPart, match="does not have the share"):
-        store.bring_rows(PART, "f" * 32)
+        store.moved.bring(PART, "f" * 32)
 
 
 def test_a_note_survives_and_goes_when_it_is_worked_off(store: PartStore) -> None:
-    store.note_move(PART, SHARE)
-    store.note_move(PART, SHARE)
+    store.moved.note(PART, SHARE)
+    store.moved.note(PART, SHARE)
     again = PartStore(store.root)
-    assert [each.shares for each in again.leaving()] == [(SHARE,), (SHARE,)]
-    assert again.left_at(again.leaving()[0].name) > 0
-    for each in again.leaving():
-        again.has_left(each.name)
-    assert again.leaving() == ()
+    assert [each.shares for each in again.shared.leaving()] == [(SHARE,), (SHARE,)]
+    assert again.shared.left_at(again.shared.leaving()[0].name) > 0
+    for each in again.shared.leaving():
+        again.shared.has_left(each.name)
+    assert again.shared.leaving() == ()
     assert again.has_part(PART)
 
 
 def test_a_part_that_moves_while_it_is_linked_has_the_manifest_that_was_seen(store: PartStore, tmp_path: Path) -> None:
     local = store.manifest(PART)
-    store.to_share(PART, store.put_part(PART, SHARE))
+    store.moved.to_share(PART, store.moved.put(PART, SHARE))
     link_part_folder(store.part_path(PART), local, tmp_path / "linked")
     assert read_manifest(tmp_path / "linked") == local
     verify_files(tmp_path / "linked", local)
@@ -185,15 +186,15 @@ def test_who_lists_what_leaves_never_finds_half_a_note(store: PartStore) -> None
 
     def look() -> None:
         while not over.is_set():
-            store.leaving()
+            store.shared.leaving()
 
     looking = threading.Thread(target=look)
     looking.start()
     for _ in range(50):
-        store.note_move(PART, SHARE)
+        store.moved.note(PART, SHARE)
     over.set()
     looking.join()
-    assert len(store.leaving()) == 50
+    assert len(store.shared.leaving()) == 50
 
 
 # --- parts that move while they are taken out ---------------------------------------------------------------------------------
@@ -203,8 +204,8 @@ BLOCKED_S = 0.1
 """A move that has not ended by then waits for what goes on; one that has not begun by then does no harm either."""
 
 
-class Interrupted(PartStore):
-    """A disk where somebody moves a part whenever rows were brought."""
+class Interrupted(SharedFolders):
+    """A disk's copies of objects: a part moves whenever rows were brought."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -221,20 +222,23 @@ class Interrupted(PartStore):
 
 
 @pytest.fixture
-def interrupted(store: PartStore) -> Interrupted:
+def interrupted(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> tuple[PartStore, Interrupted]:
     """A disk with two parts, of which `OTHER` has moved into the store."""
     stage_table(conform(rows(10), DEFINITION), DEFINITION, store.staging, prefix=store.staging_prefix("o"))
-    store.publish("o", {"all": OTHER})
-    store.to_share(OTHER, store.put_part(OTHER, OTHER_SHARE))
-    made = Interrupted(store.root)
-    made.objects = store.objects
-    return made
+    store.staged.publish("o", {"all": OTHER})
+    store.moved.to_share(OTHER, store.moved.put(OTHER, OTHER_SHARE))
+    monkeypatch.setattr(disk_folders, "SharedFolders", Interrupted)
+    made = PartStore(store.root)
+    shared = made.shared
+    assert isinstance(shared, Interrupted)
+    shared.objects = store.shared.objects
+    return made, shared
 
 
-def taken_out(store: Interrupted, parts: Sequence[str], why: str) -> list[tuple[str, str | None]]:
+def taken_out(store: PartStore, shared: Interrupted, parts: Sequence[str], why: str) -> list[tuple[str, str | None]]:
     """Take parts out; return what is kept aside then, and where the rows of that are."""
     names = store.detach_parts(parts, why)
-    for thread in store.moving:
+    for thread in shared.moving:
         thread.join()
     assert sorted(names) == list(store.detached())
     return [(name, read_manifest(store.root / "detached" / name).share_id) for name in sorted(names)]
@@ -242,20 +246,22 @@ def taken_out(store: Interrupted, parts: Sequence[str], why: str) -> list[tuple[
 
 @pytest.mark.parametrize("why", ["detached", "removed"])
 def test_rows_that_move_into_the_store_while_they_are_taken_out_are_kept_aside(
-    interrupted: Interrupted, why: str
+    interrupted: tuple[PartStore, Interrupted], why: str
 ) -> None:
-    interrupted.note_move(PART, SHARE)
-    manifest = interrupted.put_part(PART, SHARE)
-    interrupted.move = lambda: interrupted.to_share(PART, manifest)
-    assert taken_out(interrupted, (PART, OTHER), why) == [(f"{why}_{PART}_0", None), (f"{why}_{OTHER}_0", None)]
-    assert {each.shares for each in interrupted.leaving()} == {(SHARE,), (OTHER_SHARE,)}
+    disk, shared = interrupted
+    disk.moved.note(PART, SHARE)
+    manifest = disk.moved.put(PART, SHARE)
+    shared.move = lambda: disk.moved.to_share(PART, manifest)
+    assert taken_out(disk, shared, (PART, OTHER), why) == [(f"{why}_{PART}_0", None), (f"{why}_{OTHER}_0", None)]
+    assert {each.shares for each in shared.leaving()} == {(SHARE,), (OTHER_SHARE,)}
 
 
 @pytest.mark.parametrize("why", ["detached", "removed"])
 def test_rows_that_move_out_of_the_store_while_they_are_taken_out_are_kept_aside_once(
-    interrupted: Interrupted, why: str
+    interrupted: tuple[PartStore, Interrupted], why: str
 ) -> None:
-    interrupted.note_move(OTHER, OTHER_SHARE)
-    interrupted.move = lambda: interrupted.to_disk(OTHER, OTHER_SHARE)
-    assert taken_out(interrupted, (OTHER,), why) == [(f"{why}_{OTHER}_0", None)]
-    assert {each.shares for each in interrupted.leaving()} == {(OTHER_SHARE,)}
+    disk, shared = interrupted
+    disk.moved.note(OTHER, OTHER_SHARE)
+    shared.move = lambda: disk.moved.to_disk(OTHER, OTHER_SHARE)
+    assert taken_out(disk, shared, (OTHER,), why) == [(f"{why}_{OTHER}_0", None)]
+    assert {each.shares for each in shared.leaving()} == {(OTHER_SHARE,)}

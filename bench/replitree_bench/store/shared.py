@@ -144,7 +144,7 @@ class SharedBench:
         for _ in range(FETCHES):
             folder = Path(tempfile.mkdtemp(prefix="fetched-", dir=self._place))
             store = PartStore(folder / "table")
-            store.objects = self._objects
+            store.shared.objects = self._objects
             exchange = Exchange(store, lambda _name, _fresh: peer, 1, shares=True)
             begin = time.perf_counter()
             (outcome,) = exchange.fetch([FetchPart(part.part, part.manifest.content, ("r1",))])

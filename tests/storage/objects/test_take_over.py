@@ -50,7 +50,7 @@ class Places:
         self.objects = ShareObjects(lambda: open_store(f"file://{folder}/here"), "t1")
         self.objects.store_id = store_id(self.objects.store)
         self.disk = PartStore(folder / "disk")
-        self.disk.objects = self.objects
+        self.disk.shared.objects = self.objects
 
     def path(self, share: str, file: str) -> Path:
         return self.folder / "here" / self.objects.key(share, file)
@@ -109,14 +109,14 @@ HARMS = (
 
 def test_what_is_here_whole_can_be_taken_over(places: Places) -> None:
     assert places.objects.is_here(places.manifest)
-    assert places.disk.can_take_over(places.manifest)
+    assert places.disk.fetched.can_take_over(places.manifest)
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_what_is_not_here_whole_is_not_taken_over(places: Places, harm: Callable[[Places], None]) -> None:
     harm(places)
     assert not places.objects.is_here(places.manifest)
-    assert not places.disk.can_take_over(places.manifest)
+    assert not places.disk.fetched.can_take_over(places.manifest)
 
 
 def believes_the_name(objects: ShareObjects, manifest: PartManifest) -> bool:
@@ -170,8 +170,8 @@ def test_who_looks_at_less_takes_over_what_is_not_here(
 
 
 def test_a_share_that_was_found_broken_is_not_taken_over_again(places: Places) -> None:
-    places.disk.distrust(LENT, "data-0.parquet")
-    assert not places.disk.can_take_over(places.manifest)
+    places.disk.shared.distrust(LENT, "data-0.parquet")
+    assert not places.disk.fetched.can_take_over(places.manifest)
 
 
 def test_of_a_store_that_gives_no_answer_nothing_is_taken_over(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +179,9 @@ def test_of_a_store_that_gives_no_answer_nothing_is_taken_over(places: Places, m
         raise StoreError("the store gave no answer")
 
     monkeypatch.setattr(places.objects, "is_here", no_answer)
-    assert not places.disk.can_take_over(places.manifest)
+    assert not places.disk.fetched.can_take_over(places.manifest)
 
 
 def test_a_disk_without_a_store_takes_nothing_over(places: Places) -> None:
-    places.disk.objects = None
-    assert not places.disk.can_take_over(places.manifest)
+    places.disk.shared.objects = None
+    assert not places.disk.fetched.can_take_over(places.manifest)

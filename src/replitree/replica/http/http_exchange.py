@@ -193,8 +193,8 @@ def _framed(header: BundleHeader, *content: bytes) -> bytes:
 
 def _files_of(table: TableReplica, part: str, manifest: PartManifest) -> list[bytes]:
     folder = table.store.part_path(part)
-    with table.store.pinning((part,)):
-        table.store.bring_files(folder, manifest)
+    with table.store.shared.pinning((part,)):
+        table.store.shared.bring_files(folder, manifest)
         return [(folder / file.name).read_bytes() for file in manifest.files]
 
 

@@ -468,10 +468,10 @@ class Inserts:
                 if self._host.sharing is not None:
                     self._host.sharing.uploads.take(manifests)
                 self._uploaded[staging] = first
-                store.adopt_staging(folder, staging)
+                store.staged.adopt(folder, staging)
                 return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
             case Detached(name):
-                return (store.stage_detached(name, staging),)
+                return (store.staged.attach(name, staging),)
             case Rows(definition=definition):
                 return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
         assert_never(first)
@@ -485,7 +485,7 @@ class Inserts:
         if upload is None:
             return False
         shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
-        self._host.store.give_back(staging, upload.folder, shares)
+        self._host.store.staged.give_back(staging, upload.folder, shares)
         if self._host.sharing is not None:
             self._host.sharing.uploads.put_back(upload.folder.name, upload.manifests)
         return True
@@ -512,7 +512,7 @@ class Inserts:
             prefix=prefix,
             partitions_max=self._parts_max(definition),
         )
-        store.note_staged(staging, manifests)
+        store.staged.note(staging, manifests)
         return manifests
 
 

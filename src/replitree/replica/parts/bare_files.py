@@ -154,8 +154,8 @@ class BareFiles:
         with self._lock:
             if (str(folder), seen) in self._tried.get(part, ()):
                 return False
-        host.store.abandon_fetch(part)
-        target = host.store.begin_fetch(part)
+        host.store.fetched.abandon(part)
+        target = host.store.fetched.begin(part)
         target.rmdir()
         made = write_anew(files, parse_part(part).partition, content, host.definition, target)
         if made is None:
@@ -163,7 +163,7 @@ class BareFiles:
                 self._tried.setdefault(part, set()).add((str(folder), seen))
             host.log.warning("data files without a manifest do not have the registered rows", part=part, at=str(folder))
             return False
-        host.store.finish_fetch(part, content)
+        host.store.fetched.finish(part, content)
         host.log.warning("part written anew of data files whose manifest is gone", part=part, files=str(folder))
         return True
 
@@ -190,14 +190,14 @@ class BareFiles:
     def _room(self, part: str) -> Iterator[Path]:
         """Give a folder for objects that are brought; what a crash leaves of it is swept as other staged folders are."""
         store, staging = self._host.store, StagingId(f"{BRINGING}{part}")
-        store.remove_staging(staging)
+        store.staged.remove(staging)
         folder = store.staged_path(staging, parse_part(part).partition)
         try:
             with store_errors(f"make {folder}"):
                 private.make_folder(folder)
             yield folder
         finally:
-            store.remove_staging(staging)
+            store.staged.remove(staging)
 
 
 def _seen(files: Sequence[Path]) -> _Files:

@@ -51,15 +51,15 @@ class FollowedStorage:
             sharing = Sharing(host, definition)
             if epoch is not None:
                 sharing.open()
-            host.store.objects, host.sharing = sharing.objects, sharing
+            host.store.shared.objects, host.sharing = sharing.objects, sharing
             try:
                 if epoch is not None:
                     sharing.settle(epoch)
             except ReplitreeError:
-                host.store.objects = host.sharing = None
+                host.store.shared.objects = host.sharing = None
                 raise
         if not definition.is_shared:  # nothing is left there, or the log would not say so
-            host.store.objects = host.sharing = None
+            host.store.shared.objects = host.sharing = None
         host.exchange.takes_shares = definition.placement.kind is not StorageKind.LOCAL and host.config.zero_copy
         host.log.info("storage", before=self._used, after=definition.storage)
         self._used = definition.storage

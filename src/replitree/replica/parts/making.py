@@ -107,14 +107,14 @@ class Maker:
         from replitree.storage.rewrite.empty import empty_part
 
         store, partition = self._host.store, parse_part(effect.result).partition
-        store.remove_staging(effect.staging)
+        store.staged.remove(effect.staging)
         prefix = store.staging_prefix(effect.staging)
         try:
             definition = self._host.definition_at(effect.schema_version)
             made = empty_part(definition, partition, store.staging, prefix=prefix)
         except (BadInput, ReplitreeError, OSError) as error:
             return fx.StoreFailed(str(error))
-        store.note_staged(effect.staging, (made,))
+        store.staged.note(effect.staging, (made,))
         return fx.Made(made.content)
 
     def leaves_as_it_is(self, effect: fx.Untouched) -> bool:
@@ -142,7 +142,7 @@ class Maker:
         self, effect: fx.Merge | fx.Mutate | fx.Link, sources: Sequence[str], running: Running
     ) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         store = self._host.store
-        store.remove_staging(effect.staging)
+        store.staged.remove(effect.staging)
         why = self._why_stopped(effect)
         if why is not None:
             return fx.Cancelled(why)
@@ -160,7 +160,7 @@ class Maker:
         made = self._write(effect, sources, running)
         if made is None:
             return self._link(effect.staging, sources[0])
-        store.note_staged(effect.staging, (made,))
+        store.staged.note(effect.staging, (made,))
         return fx.Made(made.content)
 
     def _write(self, effect: fx.Merge | fx.Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
@@ -179,7 +179,7 @@ class Maker:
         def progress(rows: int) -> None:
             running.rows_done = rows
 
-        with store.pinning(sources):
+        with store.shared.pinning(sources):
             store.bring(sources)
             if isinstance(effect, fx.Merge):
                 return merge_parts(
@@ -219,7 +219,7 @@ class Maker:
             progress=progress,
         )
         if made is not None and borrows:
-            store.note_borrowed(effect.staging, made, source)
+            store.staged.note_borrowed(effect.staging, made, source)
         return made
 
     def _may_borrow(self, source: PartManifest) -> bool:
@@ -227,7 +227,7 @@ class Maker:
         return self._host.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
 
     def _link(self, staging: fx.StagingId, source: str) -> fx.Made:
-        manifest = self._host.store.link_part(source, staging, parse_part(source).partition)
+        manifest = self._host.store.staged.link(source, staging, parse_part(source).partition)
         return fx.Made(manifest.content)
 
     def _why_stopped(self, effect: fx.Merge | fx.Mutate | fx.Link) -> str | None:

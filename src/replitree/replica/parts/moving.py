@@ -155,19 +155,19 @@ class Moves:
                 return share
             case NoteMove(part, share):
                 self._begin(part, share)
-                return _is_done(lambda: store.note_move(part, share))
+                return _is_done(lambda: store.moved.note(part, share))
             case PutPart(part, share):
                 return self._whether_there(part, lambda: self._put(part, share))
             case BringRows(part, share):
-                return self._whether_there(part, lambda: store.bring_rows(part, share))
+                return self._whether_there(part, lambda: store.moved.bring(part, share))
             case ToShare(part, share):
                 manifest = self._manifests.pop(share, None)
-                return manifest is not None and self._say(part, lambda: store.to_share(part, manifest))
+                return manifest is not None and self._say(part, lambda: store.moved.to_share(part, manifest))
             case ToDisk(part, share):
-                return self._say(part, lambda: store.to_disk(part, share))
+                return self._say(part, lambda: store.moved.to_disk(part, share))
 
     def _put(self, part: str, share: ShareId) -> None:
-        self._manifests[share] = self._host.store.put_part(part, share)
+        self._manifests[share] = self._host.store.moved.put(part, share)
 
     def _begin(self, part: str, share: ShareId) -> None:
         with self._lock:
@@ -212,14 +212,14 @@ class Moves:
             here = store.manifest(part)
         except CorruptPart:
             return None
-        noted = {share for each in store.leaving() if each.part == part for share in each.shares}
+        noted = {share for each in store.shared.leaving() if each.part == part for share in each.shares}
         doubt: ShareInDoubt | None = None
         for peer in self._active_peers():
             try:
                 found = host.exchange.find_manifest(peer, part)
                 if found is None or len(found.shares) != 1 or found.as_local() != here:
                     continue  # of a part that borrows the files are put anew, into one share
-                if store.has_shares(found):
+                if store.fetched.has_shares(found):
                     share = ShareId(found.shares[0])
                     self._manifests[share] = found
                     return FoundShare(share, share in noted)

@@ -52,6 +52,6 @@ class Orphans:
         old_parts.retire(found)
         abandoned = frozenset(name for name in begun if is_abandoned(parse_part(name)))
         for name in sorted(abandoned & self._abandoned):
-            store.abandon_fetch(name)
+            store.fetched.abandon(name)
         self._abandoned = abandoned
         return found

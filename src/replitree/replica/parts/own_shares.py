@@ -104,7 +104,7 @@ class OwnShares:
             try:
                 received = self._received(sharing, part, content, share)
                 if received is not None:
-                    self._host.store.publish_received((received,))
+                    self._host.store.fetched.publish((received,))
                     return True
             except CorruptPart:
                 continue  # it is of another part, or damaged
@@ -121,13 +121,13 @@ class OwnShares:
         manifest = decode_manifest(raw, f"the manifest in share {share}")
         if manifest.content != content:
             return None
-        if store.distrusts(manifest):
-            store.verify_objects(manifest)
+        if store.shared.distrusts(manifest):
+            store.shared.verify_objects(manifest)
         if not objects.has_files(manifest) and not self._salvage.heal(part, manifest):
             objects.check_store()
             self._salvage.know(part, manifest)
             return None
-        return store.receive_shared(part, raw, content)
+        return store.fetched.receive_shared(part, raw, content)
 
 
 __all__ = ["OwnShares"]

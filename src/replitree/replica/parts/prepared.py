@@ -239,8 +239,8 @@ class PreparedMerges:
                 shutil.rmtree(kept.folder, ignore_errors=True)
                 return None
             with self._handing_over(kept):
-                store.adopt_staging(kept.folder, effect.staging)
-            store.note_staged(effect.staging, (kept.manifest,))
+                store.staged.adopt(kept.folder, effect.staging)
+            store.staged.note(effect.staging, (kept.manifest,))
             with suppress(OSError):
                 kept.folder.parent.rmdir()  # it is empty; if not, the sweep removes it
         finally:

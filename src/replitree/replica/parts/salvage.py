@@ -176,8 +176,8 @@ class Salvage:
     def _put_back_as(self, copies: FoundCopies, part: str, manifest: PartManifest) -> bool:
         host = self._host
         if self._healed(copies, part, manifest):
-            received = host.store.receive_shared(part, manifest.encode(), manifest.content)
-            host.store.publish_received((received,))
+            received = host.store.fetched.receive_shared(part, manifest.encode(), manifest.content)
+            host.store.fetched.publish((received,))
             host.log.warning("part put back: its objects were created again from copies on this disk", part=part)
             return True
         files = copies.files_of(manifest)
@@ -258,7 +258,7 @@ class Salvage:
                 sharing.objects.put_again(str(manifest.share_of(entry)), entry, path)
             if missing.manifest:
                 sharing.objects.put_manifest(manifest)
-        store.verify_objects(manifest)
+        store.shared.verify_objects(manifest)
         for entry, path in created:
             share = str(manifest.share_of(entry))
             told = {"part": part, "share": share, "object": entry.name, "copy": self._told(path)}

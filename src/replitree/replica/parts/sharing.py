@@ -279,7 +279,7 @@ class Sharing:
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         named = tuple(
             _StagedShare(folder, manifest, ShareId(uuid.uuid4().hex))
-            for folder, manifest in self._host.store.staged(staging)
+            for folder, manifest in self._host.store.staged.parts(staging)
             if manifest.share_id is None and self.is_for_new_parts
         )
         with self._lock:
@@ -292,7 +292,7 @@ class Sharing:
             named = self._named.pop(staging, ())
 
         def put(each: _StagedShare) -> None:
-            self._host.store.put_staged(staging, each.folder, each.manifest, each.share)
+            self._host.store.staged.put(staging, each.folder, each.manifest, each.share)
 
         try:
             with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put-parts") as pool:
@@ -338,9 +338,9 @@ class Sharing:
     def _on_disk(self) -> set[ShareId]:
         """Return the shares that something on this disk has."""
         store = self._host.store
-        found = {ShareId(share) for each in store.leaving() for share in each.shares}
+        found = {ShareId(share) for each in store.shared.leaving() for share in each.shares}
         folders = [store.part_path(part) for part in store.parts()]
-        folders += [folder for staging in store.stagings() for folder, _ in store.staged(staging)]
+        folders += [folder for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
         return found | {ShareId(share) for folder in folders for share in shares_in(folder)}
 
     # --- duties ---------------------------------------------------------------------------------------------------------
@@ -367,14 +367,14 @@ class Sharing:
     def let_go(self, epoch: Epoch) -> int:
         """Let go of what has left this disk; return of how many."""
         host, now, count = self._host, time.monotonic(), 0
-        for each in host.store.leaving():
+        for each in host.store.shared.leaving():
             if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE or self._is_needed(each):
                 continue
             shares = tuple(map(ShareId, each.shares))
             with self.letting_go:
                 has_gone = host.performer.run_plain(let_go_of_all(self.sharer, epoch, each.part, shares))
             if has_gone:
-                host.store.has_left(each.name)
+                host.store.shared.has_left(each.name)
                 self._settled(shares if not each.part else ())
                 with self._lock:
                     self._new.difference_update(shares)  # also of a part that was published and never registered
@@ -390,7 +390,7 @@ class Sharing:
             return True
         if not left.part or not self._host.store.has_part(left.part):
             return False
-        return time.time() - self._host.store.left_at(left.name) < self._host.config.old_parts_lifetime_s
+        return time.time() - self._host.store.shared.left_at(left.name) < self._host.config.old_parts_lifetime_s
 
     def _work_off(self) -> None:
         self._host.performer.run_plain(work_off(self._host.replica.table))
@@ -409,12 +409,12 @@ class Sharing:
     def references(self) -> dict[str, object]:
         """Return what this replica has of shares: which, for what, and their files."""
         store = self._host.store
-        staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged(staging)]
+        staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
         found = [each for part in store.parts() for each in _references("parts", part, store.part_path(part))]
         found += [each for staging, folder in staged for each in _references("staging", staging, folder)]
         found += [
             {"share": share, "part": each.part, "place": "leaving", "files": []}
-            for each in store.leaving()
+            for each in store.shared.leaving()
             for share in each.shares
         ]
         found += [

@@ -159,7 +159,7 @@ class Exchange:
 
         A share can be taken over only when its writer has registered the part, so nothing is begun.
         """
-        if self._store.objects is None and not self._store.has_part(fetch.part):
+        if self._store.shared.objects is None and not self._store.has_part(fetch.part):
             with suppress(Closed):
                 self._ahead.begin(fetch, lambda: _submit(self._sources, self._receive, fetch))
 
@@ -239,13 +239,13 @@ class Exchange:
         except (OSError, http.client.HTTPException, ReplitreeError) as error:
             self._give_up(peer.address, error)  # whatever it is: the rest of the answer may still be to come
             raise
-        return self._store.sync_received(received[0]) if received else None
+        return self._store.fetched.sync_received(received[0]) if received else None
 
     def _publish(self, received: Sequence[ReceivedPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
         """Publish what was received ahead."""
         try:
             if received:
-                self._store.publish_received(received)
+                self._store.fetched.publish(received)
         except StoreError as error:
             return {each.part: StoreFailed(str(error)) for each in received}
         return {each.part: Fetched(each.part) for each in received}
@@ -312,7 +312,7 @@ class Exchange:
         outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))
         self._fetch_large(peer, bundle)
         if bundle.received:
-            self._store.publish_received(bundle.received)
+            self._store.fetched.publish(bundle.received)
             outcomes.update({each.part: Fetched(each.part) for each in bundle.received})
         for part, problem in bundle.damaged.items():
             outcomes[part] = NotFetched(part, problem)
@@ -353,7 +353,7 @@ class Exchange:
             elif header.shared:
                 self._take_over(bundle, fetch, raw, manifest)
             elif not header.inline:
-                private.write_file(self._store.begin_fetch(fetch.part) / MANIFEST_FILE, raw)
+                private.write_file(self._store.fetched.begin(fetch.part) / MANIFEST_FILE, raw)
                 bundle.large.append((fetch, manifest))
             elif manifest.bytes > BUNDLE_INLINE_BYTES:
                 raise http.client.HTTPException(f"{fetch.part} is too large to travel in a bundle")
@@ -361,18 +361,18 @@ class Exchange:
                 files = [_exactly(answer, file.bytes) for file in manifest.files]
                 self.received_bytes += manifest.bytes
                 try:
-                    bundle.received.append(self._store.receive(fetch.part, raw, fetch.content_hash, files))
+                    bundle.received.append(self._store.fetched.receive(fetch.part, raw, fetch.content_hash, files))
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
         return bundle
 
     def _take_over(self, bundle: _Bundle, fetch: FetchPart, raw: bytes, manifest: PartManifest) -> None:
         """Take a part over whose share can be read from here; of any other the data must be sent."""
-        if not self._store.can_take_over(manifest):
+        if not self._store.fetched.can_take_over(manifest):
             bundle.elsewhere.append(fetch)
             return
         try:
-            bundle.received.append(self._store.receive_shared(fetch.part, raw, fetch.content_hash))
+            bundle.received.append(self._store.fetched.receive_shared(fetch.part, raw, fetch.content_hash))
         except CorruptPart as error:
             bundle.damaged[fetch.part] = str(error)
 
@@ -383,7 +383,7 @@ class Exchange:
             for fetch, files in begun:
                 self._end_files(files)
                 try:
-                    self._store.finish_fetch(fetch.part, fetch.content_hash)
+                    self._store.fetched.finish(fetch.part, fetch.content_hash)
                     bundle.outcomes[fetch.part] = Fetched(fetch.part)
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
@@ -392,7 +392,7 @@ class Exchange:
 
     def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _FileDownloads:
         """Begin to fetch the files of a large part by ranges; ranges that are here already are not asked for again."""
-        folder = self._store.begin_fetch(part)
+        folder = self._store.fetched.begin(part)
         wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
         tasks = [
             _submit(self._pool, self._fetch_range, peer, part, file, first, folder)

@@ -109,7 +109,7 @@ class StorePerformer:
                 self._held.difference_update(stagings)
                 vain = [staging for staging in stagings if self._made.pop(staging, None) is not None]
             for staging in vain:
-                self._store.remove_staging(staging)
+                self._store.staged.remove(staging)
 
     def perform(self, effect: fx.StoreEffect) -> object:
         """Perform one effect; where the protocol has a place for it, a failing disk is an outcome."""
@@ -155,7 +155,7 @@ class StorePerformer:
 
     def _remove_staging(self, staging: fx.StagingId) -> None:
         if not self._host.give_back(staging):
-            self._store.remove_staging(staging)
+            self._store.staged.remove(staging)
 
     def _fetch(self, fetches: tuple[fx.FetchPart, ...]) -> tuple[fx.Fetched | fx.NotFetched | fx.StoreFailed, ...]:
         """Fetch parts; those that are here already, as old ones, are needed again and must not go."""
@@ -191,7 +191,7 @@ class StorePerformer:
             if synced and self._published.pop(staging, False):
                 self._store.sync_names()
                 return fx.Published()
-            missing = tuple(self._store.publish(staging, dict(names), sync_names=synced))
+            missing = tuple(self._store.staged.publish(staging, dict(names), sync_names=synced))
             if not missing and not synced:
                 self._published[staging] = True
                 if len(self._published) > PUBLISHED_MAX:
@@ -220,8 +220,8 @@ class StorePerformer:
         for _, part in names:
             if self._store.content(part) not in (None, content_hash):
                 return fx.StoreFailed(f"{part} is there with other content")
-        missing = tuple(self._store.publish(staging, dict(names)))
-        self._store.remove_staging(staging)  # left when the same was published before
+        missing = tuple(self._store.staged.publish(staging, dict(names)))
+        self._store.staged.remove(staging)  # left when the same was published before
         return fx.Published(missing)
 
     def _results_in_work(self) -> tuple[str, ...]:

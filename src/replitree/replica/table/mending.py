@@ -360,7 +360,7 @@ class Mending:
     def _seal(self, part: str) -> str:
         """Give the manifest of a verified part of an earlier version a checksum; return what is wrong with it, or ""."""
         try:
-            self._host.store.seal(part)
+            self._host.store.moved.seal(part)
         except CorruptPart as error:
             return str(error)
         return ""

@@ -191,7 +191,7 @@ class Mover:
 
     def _copied_bytes(self) -> int:
         """Return the bytes of parts that went into the store and whose files are still here as copies: room that will be."""
-        self._copies = {part: size for part, size in self._copies.items() if self._host.store.has_files(part)}
+        self._copies = {part: size for part, size in self._copies.items() if self._host.store.moved.has_files(part)}
         return sum(self._copies.values())
 
     def _placed(self) -> list[Placed]:
@@ -252,7 +252,7 @@ class Mover:
             self._running.add(part)
         lease = host.old_parts.lease((part,), LEASE_S_MAX)
         try:
-            with host.store.pinning((part,)):
+            with host.store.shared.pinning((part,)):
                 outcome = self._outcome(sharing, placed)
         finally:
             host.old_parts.release(lease)

@@ -114,7 +114,7 @@ def restore_table(
     with _locked(Path(config.data)):
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
         store = PartStore(folder)
-        store.objects = objects_of(definition) if definition.is_shared else None
+        store.shared.objects = objects_of(definition) if definition.is_shared else None
         whole, broken = _verify(store, folder, definition, told)
         detached = _detached(store, whole)
         chosen, overlapping = choose_parts(part for part in whole if part not in detached)
@@ -131,7 +131,9 @@ def restore_table(
         for part in (*report.overlapping, *report.detached):
             store.detach(part)
         shared = (
-            None if store.objects is None else restored_shares(store.objects, {part: whole[part] for part in chosen})
+            None
+            if store.shared.objects is None
+            else restored_shares(store.shared.objects, {part: whole[part] for part in chosen})
         )
         done = _write(config, definition, {part: whole[part].content for part in chosen}, shared)
         return msgspec.structs.replace(report, first=done.first, already=done.already)

@@ -187,7 +187,7 @@ class Uploads:
         for path in sorted(below(folder)):
             if path not in named:
                 raise BadInput(f"the upload has {path.relative_to(folder)}, which no manifest names; delete it")
-        store.seal_upload(folder, manifests)
+        store.staged.seal_upload(folder, manifests)
         return folder
 
     def sweep(self) -> int:

@@ -1,7 +1,7 @@
 """The check of what a replica keeps beside its parts: detached parts that can be attached, and frozen snapshots.
 
 No other replica has to have them, so damage is reported and nothing is changed: attaching a damaged part is refused
-(`StagedParts.stage_detached`), and the files that are whole still serve as copies (`replitree.storage.disk.copies`).
+(`StagedParts.attach`), and the files that are whole still serve as copies (`replitree.storage.disk.copies`).
 """
 
 from __future__ import annotations

@@ -177,14 +177,14 @@ def put_back(store: PartStore, part: str, manifest: PartManifest, files: Mapping
     StoreError
         The disk takes no more.
     """
-    store.abandon_fetch(part)
-    folder, local = store.begin_fetch(part), manifest.as_local()
+    store.fetched.abandon(part)
+    folder, local = store.fetched.begin(part), manifest.as_local()
     with store_errors(f"put {part} back"):
         for entry in local.files:
             link_file(files[entry.name], folder / entry.name)
             link_sums(files[entry.name], folder / entry.name)
         write_file(folder / MANIFEST_FILE, local.encode(), sync=False)
-    return store.finish_fetch(part, local.content)
+    return store.fetched.finish(part, local.content)
 
 
 def _fits(manifest: PartManifest, part: str, content_hash: str) -> bool:

@@ -1,9 +1,9 @@
 """Parts that come from another replica: checked, made durable, and published.
 
-Order of a part that comes piece by piece (`begin_fetch`, `finish_fetch`): verify every checksum → sync files → sync folder →
+Order of a part that comes piece by piece (`begin`, `finish`): verify every checksum → sync files → sync folder →
 rename → sync ``parts``.
 
-Order of a batch of small ones, which come whole (`receive` for each, then `publish_received` for all): verify manifest and
+Order of a batch of small ones, which come whole (`receive` for each, then `publish` for all): verify manifest and
 checksums in memory → write files → sync all files and the parts' folders → rename each → sync ``parts``.  The disk is waited
 for twice for the batch, not for each part.
 
@@ -21,7 +21,7 @@ import xxhash
 from replitree import private
 from replitree.errors import CorruptPart, NotAuthorized, StoreError
 from replitree.protocol.core.parts import parse_part
-from replitree.storage.disk.folders import PartFolders
+from replitree.storage.disk.folders import PartFolders, make_own_folder
 from replitree.storage.files.durable import is_folder, store_errors, write_file
 from replitree.storage.files.sums import is_summed, sums_of
 from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, decode_manifest, read_manifest
@@ -40,17 +40,27 @@ class ReceivedPart:
     is_synced: bool = False
 
 
-class FetchedParts(PartFolders):
-    """The part store's half that takes parts from other replicas."""
+class FetchedParts:
+    """Takes parts from other replicas.  May be used by several threads.
 
-    def begin_fetch(self, part: str) -> Path:
+    Parameters
+    ----------
+    folders
+        The table's.
+    """
+
+    def __init__(self, folders: PartFolders) -> None:
+        self._folders = folders
+        self._shared = folders.shared
+
+    def begin(self, part: str) -> Path:
         """Give the folder into which a part's files are to be fetched; what an earlier try left is still in it."""
-        folder = self._fetch_path(part)
+        folder = self._folders.fetch_path(part)
         with store_errors(f"begin to fetch {part}"):
-            self._make(folder)
+            make_own_folder(folder)
         return folder
 
-    def finish_fetch(self, part: str, content_hash: str | None = None, *, sync_names: bool = True) -> PartManifest:
+    def finish(self, part: str, content_hash: str | None = None, *, sync_names: bool = True) -> PartManifest:
         """Verify the fetched files, sync them, and publish the part.  A part that is there already stays.
 
         Parameters
@@ -67,9 +77,9 @@ class FetchedParts(PartFolders):
             A file is missing, or is not what the manifest or the log says.  The damaged file (or, for a wrong manifest,
             everything) is removed, so that the next try fetches it again and keeps the rest.
         """
-        folder, target = self._fetch_path(part), self.part_path(part)
+        folder = self._folders.fetch_path(part)
         with store_errors(f"finish to fetch {part}"):
-            manifest = self._present(target, content_hash)
+            manifest = self._folders.present(part, content_hash)
             if manifest is not None:
                 remove_folder(folder)
             else:
@@ -77,12 +87,12 @@ class FetchedParts(PartFolders):
                 sync_part(folder, manifest)
                 self._name_fetched(folder, part)
         if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
-            self.sync_names()
-        self._remember(part, manifest)
+            self._folders.sync_names()
+        self._folders.remember(part, manifest)
         return manifest
 
     def receive(self, part: str, raw: bytes, content_hash: str | None, files: Sequence[bytes]) -> ReceivedPart:
-        """Check and write a small part that has arrived whole; `publish_received` makes it durable and publishes it.
+        """Check and write a small part that has arrived whole; `publish` makes it durable and publishes it.
 
         Parameters
         ----------
@@ -96,7 +106,7 @@ class FetchedParts(PartFolders):
         CorruptPart
             It is not what the manifest or the log says; nothing was written.
         """
-        received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
+        received = ReceivedPart(part, decode_manifest(raw), self._folders.fetch_path(part))
         check_expected(received.manifest, part, content_hash)
         check_local(received.manifest, part)
         check_received(part, received.manifest, files)
@@ -105,7 +115,7 @@ class FetchedParts(PartFolders):
         return received
 
     def receive_shared(self, part: str, raw: bytes, content_hash: str | None) -> ReceivedPart:
-        """Check and write a part whose data files are objects: its manifest alone; `publish_received` does the rest.
+        """Check and write a part whose data files are objects: its manifest alone; `publish` does the rest.
 
         The share must be in this replica's store; who says that it is looks first (`can_take_over`).
 
@@ -114,7 +124,7 @@ class FetchedParts(PartFolders):
         CorruptPart
             The manifest is not what the log says.
         """
-        received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
+        received = ReceivedPart(part, decode_manifest(raw), self._folders.fetch_path(part))
         check_expected(received.manifest, part, content_hash)
         with store_errors(f"write the fetched {part}"):
             write_received(received, raw, ())
@@ -138,9 +148,10 @@ class FetchedParts(PartFolders):
         StoreError, NotAuthorized
             The store gives no answer.
         """
-        if self.objects is None or manifest.share_id is None or self.distrusts(manifest):
+        objects = self._shared.objects
+        if objects is None or manifest.share_id is None or self._shared.distrusts(manifest):
             return False
-        return self.objects.is_here(manifest)
+        return objects.is_here(manifest)
 
     def sync_received(self, received: ReceivedPart) -> ReceivedPart:
         """Make a part durable that was received; it is not published yet."""
@@ -148,30 +159,29 @@ class FetchedParts(PartFolders):
             sync_received((received,))
         return replace(received, is_synced=True)
 
-    def publish_received(self, batch: Sequence[ReceivedPart]) -> None:
+    def publish(self, batch: Sequence[ReceivedPart]) -> None:
         """Sync what was received, publish it, and sync the names: all at once.  A part that is there already stays."""
         with store_errors(f"publish {len(batch)} fetched parts"):
             sync_received([each for each in batch if not each.is_synced])
             for each in batch:
-                if self._present(self.part_path(each.part), each.manifest.content) is not None:
+                if self._folders.present(each.part, each.manifest.content) is not None:
                     remove_folder(each.folder)
                 else:
                     self._name_fetched(each.folder, each.part)
-            self.sync_names()
+            self._folders.sync_names()
         for each in batch:
-            self._remember(each.part, each.manifest)
+            self._folders.remember(each.part, each.manifest)
 
-    def abandon_fetch(self, part: str) -> None:
+    def abandon(self, part: str) -> None:
         """Delete what was fetched of a part.  Idempotent."""
         with store_errors(f"abandon the fetch of {part}"):
-            remove_folder(self._fetch_path(part))
+            remove_folder(self._folders.fetch_path(part))
 
     def _name_fetched(self, folder: Path, part: str) -> None:
         """Give a fetched part its name; one that is there with other content makes way."""
-        target = self.part_path(part)
-        if is_folder(target):
-            self.quarantine(part, "it did not have the content that the log says")
-        self._give_name(folder, target)
+        if is_folder(self._folders.part_path(part)):
+            self._folders.quarantine(part, "it did not have the content that the log says")
+        self._folders.give_name(folder, part)
 
     def _verified_fetch(self, folder: Path, part: str, content_hash: str | None) -> PartManifest:
         try:

@@ -22,8 +22,16 @@ from pathlib import Path
 from replitree import private
 from replitree.errors import BadInput, CorruptPart, InvalidName
 from replitree.storage.disk.detached import BROKEN, REMOVED, DetachedFolder, attachable_parts, free_name
-from replitree.storage.disk.shared import SharedFolders, link_as_local
-from replitree.storage.files.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.disk.shared import SharedFolders, link_as_local, write_manifest
+from replitree.storage.files.durable import (
+    file_bytes,
+    is_folder,
+    make_folder,
+    rename,
+    store_errors,
+    sync_folder,
+    write_file,
+)
 from replitree.storage.parts.manifest import PartManifest, is_partition_id, read_manifest
 from replitree.storage.parts.part_folder import (
     FETCH_PREFIX,
@@ -47,13 +55,20 @@ STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
 """What the folder of a staged part may be called."""
 
 
-class PartFolders(SharedFolders):
+class PartFolders:
     """The folders of one table.  May be used by several threads.
 
     Parameters
     ----------
     root
         The table's folder; made, with its parents, if missing.
+
+    Attributes
+    ----------
+    shared
+        The copies of objects of shares, and the folders of shares that leave.
+    staging, removing
+        Folders: of inserts that are staged (`stage_table` is given it, with a `staging_prefix`), and of what is deleted.
     """
 
     def __init__(self, root: Path) -> None:
@@ -67,26 +82,18 @@ class PartFolders(SharedFolders):
         """The content hash with which a published part is registered, by name."""
         self._expecting: dict[int, set[str]] = {}
         """For each use of `expecting` that has not ended: the parts of which this has changed since it began."""
-        self._staged: dict[Path, PartManifest] = {}
-        self._borrowed: dict[Path, dict[str, str]] = {}
-        """Of staged parts the shares of those files that need not be put, by name."""
         with store_errors(f"make the table's folder {root}"):
             private.make_folder(root, parents=True, exist_ok=True)
             self.root = root.resolve()
-            super().__init__(self.root)
+            self.shared = SharedFolders(self.root)
             self._parts = self.root / "parts"
-            self._staging = self.root / "staging"
+            self.staging = self.root / "staging"
             self._detached = self.root / "detached"
-            self._removing = self.root / "removing"
-            for folder in (self._parts, self._staging, self._detached, self._removing, self.root / "frozen"):
-                self._make(folder)
+            self.removing = self.root / "removing"
+            for folder in (self._parts, self.staging, self._detached, self.removing, self.root / "frozen"):
+                make_own_folder(folder)
             sync_folder(self.root)
             sync_folder(self.root.parent)
-
-    def _make(self, folder: Path) -> None:
-        make_folder(folder)
-        if not is_folder(folder):
-            raise BadInput(f"{folder} is not a folder of its own: links out of the table's folder are not followed")
 
     # --- names to paths -------------------------------------------------------------------------------------------------
 
@@ -98,11 +105,6 @@ class PartFolders(SharedFolders):
         """Path of a file of a published part: its manifest or a data file.  Raises `BadInput` for any other name."""
         return self.part_path(part) / check_file_name(file)
 
-    @property
-    def staging(self) -> Path:
-        """Folder in which inserts are staged: what `stage_table` is to be given, with a `staging_prefix`."""
-        return self._staging
-
     def staging_prefix(self, staging: str) -> str:
         """Begin of the names of what is staged under an id.  Raises `InvalidName` for what can't be an id."""
         return f"{check_staging_id(staging)}{_PARTITION_MARK}"
@@ -111,10 +113,11 @@ class PartFolders(SharedFolders):
         """Folder of a staged part, whether it is there or not."""
         if not is_partition_id(partition):
             raise InvalidName(f"{partition!r} can't be a partition's id")
-        return self._staging / f"{self.staging_prefix(staging)}{partition}"
+        return self.staging / f"{self.staging_prefix(staging)}{partition}"
 
-    def _fetch_path(self, part: str) -> Path:
-        return self._staging / f"{FETCH_PREFIX}{check_part_name(part)}"
+    def fetch_path(self, part: str) -> Path:
+        """Folder into which a part is fetched, whether it is there or not."""
+        return self.staging / f"{FETCH_PREFIX}{check_part_name(part)}"
 
     # --- what is there --------------------------------------------------------------------------------------------------
 
@@ -124,16 +127,20 @@ class PartFolders(SharedFolders):
 
     def stagings(self) -> tuple[str, ...]:
         """Staging ids on disk, ascending."""
-        return tuple(sorted({n.partition(_PARTITION_MARK)[0] for n in folders(self._staging, STAGED_NAME)}))
+        return tuple(sorted({n.partition(_PARTITION_MARK)[0] for n in folders(self.staging, STAGED_NAME)}))
 
     def fetches(self) -> tuple[str, ...]:
         """Names of the parts whose fetch was begun and not finished, ascending."""
-        names = folders(self._staging, FOLDER_NAME)
+        names = folders(self.staging, FOLDER_NAME)
         return tuple(n.removeprefix(FETCH_PREFIX) for n in names if n.startswith(FETCH_PREFIX))
 
     def detached(self) -> tuple[str, ...]:
         """Names of the folders that were taken out, ascending."""
         return folders(self._detached, FOLDER_NAME)
+
+    def detached_path(self, name: str) -> Path:
+        """Folder of something that was taken out, by its name in `detached`."""
+        return self._detached / name
 
     def attachable(self) -> tuple[DetachedFolder, ...]:
         """Give the detached parts that are whole and were not taken out as wrong, by name."""
@@ -213,7 +220,7 @@ class PartFolders(SharedFolders):
             expected = self._expected.get(part, manifest.content)
         if manifest.content != expected:
             raise CorruptPart(f"{part} has content {manifest.content}, and is registered with {expected}")
-        self._remember(part, manifest)
+        self.remember(part, manifest)
         return manifest
 
     def manifest_bytes(self, part: str) -> bytes:
@@ -228,30 +235,54 @@ class PartFolders(SharedFolders):
 
     def probe(self) -> None:
         """Write and sync a few bytes.  Raises `StoreError` while the disk is full or failing."""
-        path = self._staging / ".probe"
-        with store_errors(f"write in {self._staging}"):
+        path = self.staging / ".probe"
+        with store_errors(f"write in {self.staging}"):
             path.unlink(missing_ok=True)
             write_file(path, b"probe")
             path.unlink()
 
-    def _remember(self, part: str, manifest: PartManifest) -> None:
-        self.note_copies(part, manifest)
+    def remember(self, part: str, manifest: PartManifest) -> None:
+        """Note the manifest of a part that was published."""
+        self.shared.note_copies(part, manifest)
         with self._lock:
             self._manifests[part] = manifest
             self._manifests.move_to_end(part)
             while len(self._manifests) > MANIFESTS_CACHED_MAX:
                 self._manifests.popitem(last=False)
 
-    def _present(self, target: Path, content_hash: str | None) -> PartManifest | None:
-        manifest = whole_manifest(target)
+    def present(self, part: str, content_hash: str | None) -> PartManifest | None:
+        """Manifest of a published part that is whole and has this content (None: any); None: it is not there."""
+        manifest = whole_manifest(self.part_path(part))
         if manifest is None or content_hash not in (None, manifest.content):
             return None
         return manifest
 
+    def replace_manifest(self, part: str, before: PartManifest, after: PartManifest) -> bool:
+        """Put a part's manifest in the place of another one; False unless that one is there, and all files are here."""
+        folder = self.part_path(part)
+        with (
+            self._sweeping,
+            self._lock,
+            self.shared.lock_of(folder),
+            store_errors(f"note where the rows of {part} are"),
+        ):
+            try:
+                found = read_manifest(folder)
+            except CorruptPart:
+                return False
+            if found != before or any(file_bytes(folder / file.name) != file.bytes for file in found.files):
+                return False
+            self._manifests.pop(part, None)  # also if that fails half-way
+            write_manifest(folder, after)
+            self._manifests[part] = after
+        self.shared.note_copies(part, after)
+        return True
+
     # --- what gets a name -----------------------------------------------------------------------------------------------
 
-    def _give_name(self, folder: Path, target: Path) -> None:
-        rename(folder, target)
+    def give_name(self, folder: Path, part: str) -> None:
+        """Rename a folder to a part's name; `sync_names` makes that durable."""
+        rename(folder, self.part_path(part))
         with self._lock:
             self._names_given += 1  # after the rename: a thread that reads it from now on syncs this name, too
 
@@ -283,18 +314,20 @@ class PartFolders(SharedFolders):
         """Take parts out; where their rows are is looked at while none can move, and what takes long is done before."""
         sources = [self.part_path(part) for part in parts]
         is_kept = why != BROKEN
-        with self.pinning([source.name for source in sources]):
+        with self.shared.pinning([source.name for source in sources]):
             for source in sources if is_kept else ():
                 self._bring_out(source)
             with self._sweeping, store_errors(f"take out {', '.join(parts[:5])}"):
-                copied = [self._copied_out(source, why) for source in sources if is_kept and self._has_share(source)]
+                copied = [
+                    self._copied_out(source, why) for source in sources if is_kept and self.shared.has_share(source)
+                ]
                 return (*self._moved_out(sources, why), *(folder for folder in copied if folder is not None))
 
     def _bring_out(self, source: Path) -> None:
         """Bring the rows of a part that is in a share; what is wrong with it is said when it is copied out."""
         with suppress(CorruptPart):
-            if self._has_share(source):
-                self.bring_files(source, read_manifest(source))
+            if self.shared.has_share(source):
+                self.shared.bring_files(source, read_manifest(source))
 
     def _copied_out(self, source: Path, why: str) -> Path | None:
         """Keep the rows of a share's part aside.  None: the table no longer had the part, and its objects are gone already.
@@ -311,7 +344,7 @@ class PartFolders(SharedFolders):
     def _copy_out(self, source: Path, why: str) -> Path:
         """Keep the rows of a share's part aside: its share is let go of, and may go."""
         manifest = read_manifest(source)
-        self.bring_files(source, manifest)
+        self.shared.bring_files(source, manifest)
         target = free_name(self._detached, f"{why}_{source.name}")
         link_as_local(source, manifest, target)
         sync_folder(self._detached)  # before the share can go
@@ -326,7 +359,7 @@ class PartFolders(SharedFolders):
             moved = [
                 self._move_out(source, self._detached, f"{why}_{source.name}")
                 for source in sources
-                if is_folder(source) and not self._leave(source, source.name)
+                if is_folder(source) and not self.shared.leave(source, source.name)
             ]
             sync_folder(self._detached)  # also for what an earlier try has moved already
             sync_folder(self._parts)
@@ -337,11 +370,11 @@ class PartFolders(SharedFolders):
         with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
             there = [(path, name) for path, name in doomed if is_folder(path)]
             moved = [
-                (path, self._move_out(path, self._removing, name))
+                (path, self._move_out(path, self.removing, name))
                 for path, name in there
-                if not self._leave(path, name)
+                if not self.shared.leave(path, name)
             ]
-            sync_folder(self._removing)
+            sync_folder(self.removing)
             for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
                 sync_folder(parent)
             for _, target in moved:
@@ -352,3 +385,10 @@ class PartFolders(SharedFolders):
         target = free_name(folder, stem)
         rename(source, target)
         return target
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make a folder, unless it is there.  Raises `BadInput` for a link."""
+    make_folder(folder)
+    if not is_folder(folder):
+        raise BadInput(f"{folder} is not a folder of its own: links out of the table's folder are not followed")

@@ -1,9 +1,9 @@
 """Parts whose rows move between this disk and the object store: what is written on the disk, step by step.
 
-Into the store: note (`note_move`) → put the objects (`put_part`) → … own them … → the manifest names the share (`to_share`).
-The data files are copies from then on, which `disk_shared` takes away when it likes.
+Into the store: note (`note`) → put the objects (`put`) → … own them … → the manifest names the share (`to_share`).
+The data files are copies from then on, which `shared` takes away when it likes.
 
-Out of it: bring every file, verify and sync it (`bring_rows`) → note → the manifest says that they are here (`to_disk`).
+Out of it: bring every file, verify and sync it (`bring`) → note → the manifest says that they are here (`to_disk`).
 
 A note is a folder in ``leaving`` with the manifest that names the share, and nothing else.
 
@@ -16,13 +16,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replitree import private
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage.disk.detached import free_name
 from replitree.storage.disk.folders import PartFolders
-from replitree.storage.disk.shared import write_manifest
-from replitree.storage.files.durable import file_bytes, rename, store_errors, sync_folder
-from replitree.storage.parts.manifest import PartManifest, read_manifest
+from replitree.storage.files.durable import file_bytes, store_errors
+from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.parts.part_folder import DamagedFile, verify_files
 from replitree.storage.parts.part_sync import sync_part
 
@@ -30,18 +27,28 @@ BRING_TRIES = 2
 """A copy that is damaged is brought again, once."""
 
 
-class MovedParts(PartFolders):
-    """The part store's half that lets rows move.  May be used by several threads, one for each part."""
+class MovedParts:
+    """Moves the rows of parts.  May be used by several threads, one for each part.
+
+    Parameters
+    ----------
+    folders
+        The table's.
+    """
+
+    def __init__(self, folders: PartFolders) -> None:
+        self._folders = folders
+        self._shared = folders.shared
 
     def has_files(self, part: str) -> bool:
         """Whether all data files of a part are here, as copies or for good."""
-        folder = self.part_path(part)
+        folder = self._folders.part_path(part)
         try:
-            return all(file_bytes(folder / file.name) == file.bytes for file in self.manifest(part).files)
+            return all(file_bytes(folder / file.name) == file.bytes for file in self._folders.manifest(part).files)
         except CorruptPart:
             return False
 
-    def note_move(self, part: str, share: str) -> None:
+    def note(self, part: str, share: str) -> None:
         """Note durably that a part may own a share: what it has of it is let go of unless its manifest names the share.
 
         Of a part that has this share already, what it borrows is noted, too: it leaves all its shares.
@@ -53,20 +60,13 @@ class MovedParts(PartFolders):
         StoreError
             The disk takes no more.
         """
-        manifest = self.manifest(part)
+        manifest = self._folders.manifest(part)
         manifest = manifest if manifest.share_id == share else manifest.as_local().shared_as(share)
-        with self._naming_left, store_errors(f"note that {part} moves"):
-            private.make_folder(self._leaving, exist_ok=True)
-            draft = free_name(self._removing, part)  # swept if it stays: a folder in `leaving` always has its manifest
-            private.make_folder(draft)
-            write_manifest(draft, manifest)
-            rename(draft, free_name(self._leaving, part))
-            sync_folder(self._leaving)
-            sync_folder(self.root)
+        self._shared.note(part, manifest, self._folders.removing)
 
     # --- into the store -------------------------------------------------------------------------------------------------
 
-    def put_part(self, part: str, share: str) -> PartManifest:
+    def put(self, part: str, share: str) -> PartManifest:
         """Verify a part's files and put them as the objects of a share, durably; return the manifest of what was put.
 
         Raises
@@ -76,21 +76,21 @@ class MovedParts(PartFolders):
         StoreError, NotAuthorized
             Some may be there, or come to be there.
         """
-        manifest, folder = self.manifest(part), self.part_path(part)
+        manifest, folder = self._folders.manifest(part), self._folders.part_path(part)
         if manifest.share_id is not None:
             raise CorruptPart(f"the rows of {part} are in a share already")
         with store_errors(f"verify {part}"):
             verify_files(folder, manifest)
-        self._objects().put(share, folder, manifest.shared_as(share))
+        self._shared.known_objects().put(share, folder, manifest.shared_as(share))
         return manifest.shared_as(share)
 
     def to_share(self, part: str, manifest: PartManifest) -> bool:
         """Let a part's manifest be this one, which names a share; False if just these files are not here (any more)."""
-        return self._say(part, manifest.as_local(), manifest)
+        return self._folders.replace_manifest(part, manifest.as_local(), manifest)
 
     # --- out of the store -----------------------------------------------------------------------------------------------
 
-    def bring_rows(self, part: str, share: str) -> None:
+    def bring(self, part: str, share: str) -> None:
         """Bring all files of a part here, verify and sync them.  The caller pins the part until `to_disk` was said.
 
         Raises
@@ -100,12 +100,12 @@ class MovedParts(PartFolders):
         StoreError
             The store gives no answer, or the disk takes no more.
         """
-        manifest, folder = self.manifest(part), self.part_path(part)
+        manifest, folder = self._folders.manifest(part), self._folders.part_path(part)
         if manifest.share_id != share:
             raise CorruptPart(f"{part} does not have the share {share} any more")
         with store_errors(f"bring the rows of {part}"):
             for _ in range(BRING_TRIES):
-                self.bring_files(folder, manifest)
+                self._shared.bring_files(folder, manifest)
                 if _is_whole(folder, manifest):
                     sync_part(folder, manifest.as_local())
                     return
@@ -114,10 +114,10 @@ class MovedParts(PartFolders):
     def to_disk(self, part: str, share: str) -> bool:
         """Let a part's manifest say that its files are here; False if the part does not have the share, or not all files."""
         try:
-            manifest = self.manifest(part)
+            manifest = self._folders.manifest(part)
         except CorruptPart:
             return False
-        return manifest.share_id == share and self._say(part, manifest, manifest.as_local())
+        return manifest.share_id == share and self._folders.replace_manifest(part, manifest, manifest.as_local())
 
     def seal(self, part: str) -> bool:
         """Give a published part's manifest a checksum, if it has none; False when the part has changed meanwhile.
@@ -131,33 +131,17 @@ class MovedParts(PartFolders):
         StoreError
             The store gives no answer, or the disk takes no more.
         """
-        manifest, folder = self.manifest(part), self.part_path(part)
+        manifest, folder = self._folders.manifest(part), self._folders.part_path(part)
         if manifest.is_sealed:
             return True
         from replitree.storage.parts.sealing import sealed_manifest  # which loads Arrow
 
-        with self.pinning((part,)):
+        with self._shared.pinning((part,)):
             if manifest.share_id is not None:
-                self.bring_files(folder, manifest)
+                self._shared.bring_files(folder, manifest)
             with store_errors(f"read the keys of {part}"):
                 sealed = sealed_manifest(folder, manifest)
-            return self._say(part, manifest, sealed)
-
-    def _say(self, part: str, before: PartManifest, after: PartManifest) -> bool:
-        """Put a part's manifest in the place of another one, if that is what is there, and all files are here."""
-        folder = self.part_path(part)
-        with self._sweeping, self._lock, self._lock_of(folder), store_errors(f"note where the rows of {part} are"):
-            try:
-                found = read_manifest(folder)
-            except CorruptPart:
-                return False
-            if found != before or any(file_bytes(folder / file.name) != file.bytes for file in found.files):
-                return False
-            self._manifests.pop(part, None)  # also if that fails half-way
-            write_manifest(folder, after)
-            self._manifests[part] = after
-        self.note_copies(part, after)
-        return True
+            return self._folders.replace_manifest(part, manifest, sealed)
 
 
 def _is_whole(folder: Path, manifest: PartManifest) -> bool:

@@ -7,7 +7,7 @@
 
 A folder with the manifest of a share never just vanishes: whatever removes it puts it into ``leaving``, durably.  There it
 stays until the share was let go of in coordination, so a crash at any moment leaves no mark without a folder that tells of it.
-A part whose rows move has such a folder beside it, a note, before anything could own the share (`disk_moving`).
+A part whose rows move has such a folder beside it, a note, before anything could own the share (`moving`).
 
 A read fetches the copies that it needs and verifies them.  When the copies exceed their limit of bytes, the least recently used
 one is removed first, but none that is being read, or was a moment ago.
@@ -63,7 +63,18 @@ class Leaving:
 
 
 class SharedFolders:
-    """The half of a part store that knows of shares."""
+    """What a part store has of shares: copies of their objects, and folders that leave.
+
+    Parameters
+    ----------
+    root
+        The table's folder.
+
+    Attributes
+    ----------
+    objects
+        The table's object store; None: its parts are on disks.
+    """
 
     def __init__(self, root: Path) -> None:
         self.objects: ShareObjects | None = None
@@ -105,9 +116,9 @@ class SharedFolders:
             (folder / MANIFEST_FILE).unlink(missing_ok=True)
             remove_folder(folder)
 
-    def _leave(self, folder: Path, stem: str) -> bool:
+    def leave(self, folder: Path, stem: str) -> bool:
         """Put a folder into ``leaving`` if it is of a share; the caller syncs the folder that it came from."""
-        if not self._has_share(folder):
+        if not self.has_share(folder):
             return False
         with self._naming_left:
             private.make_folder(self._leaving, exist_ok=True)
@@ -115,7 +126,24 @@ class SharedFolders:
         sync_folder(self._leaving)
         return True
 
-    def _has_share(self, folder: Path) -> bool:
+    def note(self, part: str, manifest: PartManifest, drafts: Path) -> None:
+        """Note durably that a part may own the shares of a manifest: a folder in ``leaving`` with the manifest alone.
+
+        Parameters
+        ----------
+        drafts
+            A folder that a sweep empties: the note is written there, because a folder in ``leaving`` always has its manifest.
+        """
+        with self._naming_left, store_errors(f"note that {part} moves"):
+            private.make_folder(self._leaving, exist_ok=True)
+            draft = free_name(drafts, part)
+            private.make_folder(draft)
+            write_manifest(draft, manifest)
+            rename(draft, free_name(self._leaving, part))
+            sync_folder(self._leaving)
+            sync_folder(self._leaving.parent)
+
+    def has_share(self, folder: Path) -> bool:
         """Whether a folder is of a share; on local disks none is, and nothing is read."""
         return self.objects is not None and bool(shares_in(folder))
 
@@ -140,15 +168,15 @@ class SharedFolders:
             return
         with self._guard:
             self._used[folder.name] = time.monotonic()
-        with self._lock_of(folder):
+        with self.lock_of(folder):
             for file in manifest.files:
                 share, is_wanted = manifest.share_of(file), names is None or file.name in names
                 if share is not None and is_wanted and file_bytes(folder / file.name) != file.bytes:
-                    self._objects().bring(share, file, folder / file.name)
+                    self.known_objects().bring(share, file, folder / file.name)
 
     def remove_damaged_copies(self, folder: Path, manifest: PartManifest) -> None:
         """Remove the copies of a part's objects that are not what the manifest says: they are brought again when needed."""
-        with self._lock_of(folder):
+        with self.lock_of(folder):
             for file in manifest.files:
                 path = folder / file.name
                 size = file_bytes(path)
@@ -211,12 +239,12 @@ class SharedFolders:
                 gone += size
         return gone
 
-    def _lock_of(self, folder: Path) -> threading.Lock:
+    def lock_of(self, folder: Path) -> threading.Lock:
         """Return the lock under which copies come into a folder and go."""
         return self._locks[hash(folder.name) % LOCKS]
 
     def _take_away(self, folder: Path) -> bool:
-        lock = self._lock_of(folder)
+        lock = self.lock_of(folder)
         if not lock.acquire(blocking=False):
             return False  # something is being brought
         try:
@@ -243,7 +271,8 @@ class SharedFolders:
             return None
         return sum(file_bytes(folder / file.name) or 0 for file in manifest.files)
 
-    def _objects(self) -> ShareObjects:
+    def known_objects(self) -> ShareObjects:
+        """Return `objects`.  Raises `StoreError` if there is none."""
         if self.objects is None:
             raise StoreError("the part is in an object store, and this table has none; is its definition damaged?")
         return self.objects
@@ -256,13 +285,13 @@ class SharedFolders:
         for file in manifest.files:
             share = str(manifest.share_of(file))
             try:
-                self._objects().verify(share, file)
+                self.known_objects().verify(share, file)
             except CorruptPart:
                 self.distrust(share, file.name)
                 raise
             with self._guard:
                 self._broken_files.discard((share, file.name))
-        self._objects().verify_manifest(manifest)
+        self.known_objects().verify_manifest(manifest)
 
     def distrust(self, share: str, file: str) -> None:
         """Note that an object of a share was found broken from here."""

@@ -8,6 +8,7 @@ Absent on purpose: what is staged when, and for how long (`replitree.protocol.st
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -30,8 +31,22 @@ STAGED = "staged"
 """What a staged part of a share is called where it is kept until its share is let go of."""
 
 
-class StagedParts(PartFolders):
-    """The part store's half that stages and publishes."""
+class StagedParts:
+    """Stages parts and publishes them.  May be used by several threads.
+
+    Parameters
+    ----------
+    folders
+        The table's.
+    """
+
+    def __init__(self, folders: PartFolders) -> None:
+        self._folders = folders
+        self._shared = folders.shared
+        self._lock = threading.Lock()
+        self._noted: dict[Path, PartManifest] = {}
+        self._borrowed: dict[Path, dict[str, str]] = {}
+        """Of staged parts the shares of those files that need not be put, by name."""
 
     # --- uploads --------------------------------------------------------------------------------------------------------
 
@@ -60,12 +75,12 @@ class StagedParts(PartFolders):
         write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
         sync_part(folder, manifest)
 
-    def adopt_staging(self, folder: Path, staging: str) -> None:
+    def adopt(self, folder: Path, staging: str) -> None:
         """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""
         with store_errors(f"adopt {folder.name} as {staging}"):
             for partition in partitions_in(folder) if is_folder(folder) else ():
-                rename(folder / partition, self.staged_path(staging, partition))
-            sync_folder(self._staging)
+                rename(folder / partition, self._folders.staged_path(staging, partition))
+            sync_folder(self._folders.staging)
             remove_folder(folder)
 
     def give_back(self, staging: str, folder: Path, shares: Collection[str]) -> None:
@@ -78,13 +93,13 @@ class StagedParts(PartFolders):
         """
         with store_errors(f"give back {staging} to {folder.name}"):
             make_folder(folder)
-            for staged, manifest in self.staged(staging):
+            for staged, manifest in self.parts(staging):
                 if manifest.share_id is None or manifest.share_id in shares:
                     rename(staged, folder / manifest.partition)
                 else:
                     link_part_folder(staged, manifest.as_local(), folder / manifest.partition)
             sync_folder(folder)
-        self.remove_staging(staging)
+        self.remove(staging)
 
     # --- publication ----------------------------------------------------------------------------------------------------
 
@@ -109,21 +124,21 @@ class StagedParts(PartFolders):
         with store_errors(f"publish the insert {staging}"):
             missing = tuple(part for each, part in sorted(names.items()) if not self._publish_part(staging, each, part))
         if sync_names:
-            self.sync_names()
+            self._folders.sync_names()
         return missing
 
-    def note_staged(self, staging: str, manifests: Sequence[PartManifest]) -> None:
+    def note(self, staging: str, manifests: Sequence[PartManifest]) -> None:
         """Remember what this process has just staged and synced: `publish` need not look at it again."""
         with self._lock:
-            self._staged.update({self.staged_path(staging, each.partition): each for each in manifests})
+            self._noted.update({self._folders.staged_path(staging, each.partition): each for each in manifests})
 
     def _publish_part(self, staging: str, partition: str, part: str) -> bool:
-        staged, target = self.staged_path(staging, partition), self.part_path(part)
+        staged, target = self._folders.staged_path(staging, partition), self._folders.part_path(part)
         with self._lock:
-            noted = self._staged.pop(staged, None)
+            noted = self._noted.pop(staged, None)
         if noted is not None and not os.path.lexists(target):
-            self._give_name(staged, target)
-            self._remember(part, noted)
+            self._folders.give_name(staged, part)
+            self._folders.remember(part, noted)
             return True
         if whole_manifest(target) is not None:
             return True
@@ -131,21 +146,21 @@ class StagedParts(PartFolders):
         if manifest is None or manifest.partition != partition:
             return False
         if is_folder(target):
-            self.quarantine(target.name, "found damaged when it was to be published")
-        self._give_name(staged, target)
-        self._remember(target.name, manifest)
+            self._folders.quarantine(part, "found damaged when it was to be published")
+        self._folders.give_name(staged, part)
+        self._folders.remember(part, manifest)
         return True
 
-    def remove_staging(self, staging: str) -> None:
+    def remove(self, staging: str) -> None:
         """Delete whatever is staged under an id.  Idempotent."""
-        prefix = self.staging_prefix(staging)
+        prefix = self._folders.staging_prefix(staging)
         with self._lock:
-            self._staged = {path: noted for path, noted in self._staged.items() if not path.name.startswith(prefix)}
+            self._noted = {path: noted for path, noted in self._noted.items() if not path.name.startswith(prefix)}
             self._borrowed = {path: files for path, files in self._borrowed.items() if not path.name.startswith(prefix)}
         with store_errors(f"remove what is staged as {staging}"):
-            for name in folders(self._staging, STAGED_NAME):
-                if name.startswith(prefix) and not self._leave(self._staging / name, STAGED):
-                    remove_folder(self._staging / name)
+            for name in folders(self._folders.staging, STAGED_NAME):
+                if name.startswith(prefix) and not self._shared.leave(self._folders.staging / name, STAGED):
+                    remove_folder(self._folders.staging / name)
 
     # --- shares ---------------------------------------------------------------------------------------------------------
 
@@ -157,17 +172,17 @@ class StagedParts(PartFolders):
         theirs = {file.placed(None): share for file in source.files if (share := source.share_of(file)) is not None}
         borrowed = {file.name: theirs[file] for file in made.files if file in theirs}
         with self._lock:
-            self._borrowed[self.staged_path(staging, made.partition)] = borrowed
+            self._borrowed[self._folders.staged_path(staging, made.partition)] = borrowed
 
-    def staged(self, staging: str) -> tuple[tuple[Path, PartManifest], ...]:
+    def parts(self, staging: str) -> tuple[tuple[Path, PartManifest], ...]:
         """Folders and manifests of the parts that are staged under an id, ascending; they are whole."""
-        prefix = self.staging_prefix(staging)
+        prefix = self._folders.staging_prefix(staging)
         with store_errors(f"list what is staged as {staging}"):
-            names = [name for name in folders(self._staging, STAGED_NAME) if name.startswith(prefix)]
-            found = [(self._staging / name, whole_manifest(self._staging / name)) for name in names]
+            names = [name for name in folders(self._folders.staging, STAGED_NAME) if name.startswith(prefix)]
+            found = [(self._folders.staging / name, whole_manifest(self._folders.staging / name)) for name in names]
         return tuple((folder, manifest) for folder, manifest in found if manifest is not None)
 
-    def put_staged(self, staging: str, folder: Path, manifest: PartManifest, share: str) -> None:
+    def put(self, staging: str, folder: Path, manifest: PartManifest, share: str) -> None:
         """Put the data files of a staged part into the object store, and note in its manifest where they are.
 
         Those that it borrows (`note_borrowed`) are there already.
@@ -180,14 +195,14 @@ class StagedParts(PartFolders):
         with self._lock:
             borrowed = self._borrowed.pop(folder, {})
         shared = manifest.shared_as(share, borrowed)
-        self._objects().put(share, folder, shared)
+        self._shared.known_objects().put(share, folder, shared)
         with store_errors(f"note the share of {folder.name}"):
             write_manifest(folder, shared)
-        self.note_staged(staging, (shared,))
+        self.note(staging, (shared,))
 
     # --- links ----------------------------------------------------------------------------------------------------------
 
-    def link_part(self, part: str, staging: str, partition: str) -> PartManifest:
+    def link(self, part: str, staging: str, partition: str) -> PartManifest:
         """Stage a published part as it is, by hard links, so that `publish` can give it a second name.  Idempotent.
 
         Raises
@@ -197,15 +212,15 @@ class StagedParts(PartFolders):
         CorruptPart
             The part is not there as a whole.
         """
-        manifest = whole_manifest(self.part_path(part))
+        manifest = whole_manifest(self._folders.part_path(part))
         if manifest is None:
             raise CorruptPart(f"{part} is not there as a whole, so it can't be linked; fetch it again")
         if manifest.partition != partition:
             raise BadInput(f"{part} is of partition {manifest.partition}, not {partition}")
-        self._stage_link(self.part_path(part), manifest, staging)
+        self._link(self._folders.part_path(part), manifest, staging)
         return manifest
 
-    def stage_detached(self, name: str, staging: str) -> PartManifest:
+    def attach(self, name: str, staging: str) -> PartManifest:
         """Verify a detached part and stage it, by hard links, so that an insert can publish it.  Idempotent.
 
         Whether its rows fit the table is for the caller to ask.
@@ -217,20 +232,20 @@ class StagedParts(PartFolders):
         CorruptPart
             A file is missing or has changed.
         """
-        if name not in self.detached():
-            known = ", ".join(each.name for each in self.attachable()) or "none"
+        if name not in self._folders.detached():
+            known = ", ".join(each.name for each in self._folders.attachable()) or "none"
             raise BadInput(f"nothing is detached as {name!r}; what can be attached: {known}")
-        folder = self._detached / name
+        folder = self._folders.detached_path(name)
         with store_errors(f"verify {name}"):
             manifest = read_manifest(folder)
             verify_files(folder, manifest)
-        self._stage_link(folder, manifest, staging)
+        self._link(folder, manifest, staging)
         return manifest
 
-    def _stage_link(self, source: Path, manifest: PartManifest, staging: str) -> None:
-        target = self.staged_path(staging, manifest.partition)
+    def _link(self, source: Path, manifest: PartManifest, staging: str) -> None:
+        target = self._folders.staged_path(staging, manifest.partition)
         with store_errors(f"link {source.name} as {target.name}"):
             if whole_manifest(target) != manifest:
                 link_part_folder(source, manifest, target)
-            sync_folder(self._staging)
-        self.note_staged(staging, (manifest,))
+            sync_folder(self._folders.staging)
+        self.note(staging, (manifest,))

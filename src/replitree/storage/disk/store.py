@@ -5,10 +5,10 @@
     <root>/parts/<part>/{data-0.parquet, …, manifest.json}        published: what a replica shows and serves
     <root>/staging/<staging id>@<partition>/…                      written by an insert, not (known to be) in the log yet
     <root>/staging/fetch-<part>/…                                  on its way from another replica
-    <root>/detached/…                                              taken out; kept for people, see `disk_detached`
-    <root>/frozen/<name>/…                                         snapshots, by hard links, see `disk_frozen`
+    <root>/detached/…                                              taken out; kept for people, see `detached`
+    <root>/frozen/<name>/…                                         snapshots, by hard links, see `frozen`
     <root>/removing/<part>_<n>/…                                   on its way out; swept
-    <root>/leaving/…                                               parts of shares on their way out, see `disk_shared`
+    <root>/leaving/…                                               parts of shares on their way out, see `shared`
 
 Guarantees:
 
@@ -18,9 +18,9 @@ Guarantees:
 * No name leaves the root: names are checked against what they may be, and symbolic links are not followed.
 * A full or failing disk raises `StoreError`; what was there before is still there.
 
-Where to look: names and folders, and the steps by which a part gets a name or loses it, in `disk_folders`; what is staged and
-published in `disk_staging`; what comes from other replicas in `disk_fetch`; what moves into an object store and out of it in
-`disk_moving`; here what leaves, and frozen snapshots.
+Where to look: names and folders, and the steps by which a part gets a name or loses it, in `folders`; what is staged and
+published in `staging`; what comes from other replicas in `fetch`; what moves into an object store and out of it in
+`moving`; here what leaves, and frozen snapshots.
 
 Order of a removal (`remove_parts`): rename into ``removing`` → sync ``removing`` and ``parts`` → delete.  A half-deleted part
 is never under a part's name, not even when the power fails.
@@ -38,6 +38,7 @@ from pathlib import Path
 from replitree.errors import BadInput, CorruptPart
 from replitree.storage.disk.detached import DETACHED, REASONS, REMOVED
 from replitree.storage.disk.fetch import FetchedParts
+from replitree.storage.disk.folders import PartFolders
 from replitree.storage.disk.frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
 from replitree.storage.disk.moving import MovedParts
 from replitree.storage.disk.shared import link_as_local
@@ -55,17 +56,25 @@ from replitree.storage.parts.part_folder import (
 from replitree.storage.schema.definition import TableDefinition
 
 
-class PartStore(StagedParts, FetchedParts, MovedParts):
+class PartStore(PartFolders):
     """The parts of one table on one local disk.  May be used by several threads.
 
     Parameters
     ----------
     root
         The table's folder; made, with its parents, if missing.
+
+    Attributes
+    ----------
+    staged, fetched, moved
+        What stages and publishes, what takes parts from other replicas, what moves rows into the object store and back.
     """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
+        self.staged = StagedParts(self)
+        self.fetched = FetchedParts(self)
+        self.moved = MovedParts(self)
         self._frozen = FrozenFolder(self.root / "frozen")
         self._copies_noted = False
 
@@ -85,9 +94,9 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
             if manifest.share_id is None:
                 verify_files(folder, manifest)
             else:
-                self.remove_damaged_copies(folder, manifest)
+                self.shared.remove_damaged_copies(folder, manifest)
         if manifest.share_id is not None:
-            self.verify_objects(manifest)
+            self.shared.verify_objects(manifest)
         return manifest
 
     # --- data files of shares -------------------------------------------------------------------------------------------
@@ -103,7 +112,7 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
             The store gives no answer.
         """
         for part in parts:
-            self.bring_files(self.part_path(part), self.manifest(part), files)
+            self.shared.bring_files(self.part_path(part), self.manifest(part), files)
 
     def evict_copies(self, bytes_max: int, is_kept: Callable[[str], bool] = lambda _: False) -> int:
         """Take copies of objects away until there are no more bytes of them than wanted; return how many bytes went.
@@ -118,7 +127,7 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
             for part in self.parts():
                 with suppress(CorruptPart):
                     self.manifest(part)
-        return self.evict(self._parts, bytes_max, is_kept=is_kept)
+        return self.shared.evict(self._parts, bytes_max, is_kept=is_kept)
 
     # --- what leaves ----------------------------------------------------------------------------------------------------
 
@@ -186,8 +195,8 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
         if manifest.share_id is None:
             link_part_folder(source, manifest, target)
             return
-        with self.pinning((source.name,)):
-            self.bring_files(source, manifest)
+        with self.shared.pinning((source.name,)):
+            self.shared.bring_files(source, manifest)
             link_as_local(source, manifest, target)
 
     def remove_detached(self, name: str) -> None:
@@ -259,9 +268,9 @@ class PartStore(StagedParts, FetchedParts, MovedParts):
         Said once by a process that has the replica's name for sure: another's freeze may be under way before.
         """
         with self._sweeping, store_errors(f"sweep {self.root}"):
-            left = folders(self._removing, FOLDER_NAME)
+            left = folders(self.removing, FOLDER_NAME)
             for name in left:
-                remove_folder(self._removing / name)
+                remove_folder(self.removing / name)
             return len(left) + self._frozen.sweep()
 
     def destroy(self) -> None:
