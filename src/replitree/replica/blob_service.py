@@ -61,7 +61,7 @@ class BlobService:
     Parameters
     ----------
     member
-        Who answers.
+        The member that answers.
     token
         The shared secret.
 

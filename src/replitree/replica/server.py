@@ -1,7 +1,7 @@
 """The server process: one coordination session, an HTTP server, and a table replica for every table that it hosts.
 
 Life: check the configuration, lock the data folder, listen, connect, join the tables, then serve.  What can wait (Arrow, the
-general HTTP server) is loaded when the tables are active, or when somebody asks for it: a replica that was away is equal again
+general HTTP server) is loaded when the tables are active, or when a request needs it: a replica that was away is equal again
 sooner.  Tables that appear are joined, tables that are dropped are left.  When the session ends a new one begins and every
 table activates again.  While nothing is heard of coordination for longer than a session lives, every table is read-only,
 whatever the connection looks like.  SIGTERM drains: no new inserts, those that wait are finished, the session is closed;
@@ -263,7 +263,7 @@ class Server:
                 self.log.warning("coordination suspended")
 
     def _wake_for(self, path: str) -> None:
-        """Tell whoever looks at a node that has changed: a table's log, election, replicas, work marks, or the tables."""
+        """Wake the thread that watches a changed node: a table's log, election, replicas, work marks, or the tables."""
         prefix = layout.tables(self._root) + "/"
         name, _, rest = path.removeprefix(prefix).partition("/")
         table = self._tables.get(name) if path.startswith(prefix) else None
@@ -329,7 +329,7 @@ class Server:
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))
         names = self._coordination.perform(Children(layout.tables(self._root), watch=True))
-        if names is None:  # somebody has deleted the node meanwhile: nothing is watched
+        if names is None:  # the node was deleted meanwhile: nothing is watched
             self._wake.set()
             names = ()
         for name, table in list(self._tables.items()):
@@ -346,7 +346,7 @@ class Server:
         self._say_where()
 
     def _say_where(self) -> None:
-        """Tell coordination where this server is; that it can't be told now keeps nobody from starting."""
+        """Tell coordination where this server is; the server starts also when that fails now."""
         try:
             announce(self._coordination, self._root, self._config.name, self.identity)
         except CoordinationUnavailable as error:
@@ -523,11 +523,11 @@ async def _started(server: Server, session: ZooKeeperCoordination, stop: asyncio
 
 
 async def _load_the_rest(server: Server, http: HttpServer) -> None:
-    """Load what nobody has needed so far."""
+    """Load what no request has needed so far."""
     try:
         await asyncio.to_thread(server.load_the_rest)
         await http.load()
-    except Exception:  # noqa: BLE001 - whoever needs it hears of it
+    except Exception:  # noqa: BLE001 - the request that needs it gets the error
         server.log.defect("not everything can be loaded")
     _calm_collector()
 

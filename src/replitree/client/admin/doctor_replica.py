@@ -205,7 +205,7 @@ def _unavailable(table: TableState, replica: ReplicaState) -> Iterator[DoctorFin
     yield DoctorFinding(
         Severity.WARNING,
         "unavailable-parts",
-        f"{replica.name} can't get part {part} of {table.name} from anybody{others}, and it is not given up: {reason}",
+        f"{replica.name} can't get part {part} of {table.name} from any replica{others}, and it is not given up: {reason}",
         "do what it says; when no replica can have a part, it is declared lost and replaced by an empty one",
         table.name,
         replica.name,

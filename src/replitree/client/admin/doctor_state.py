@@ -1,6 +1,6 @@
 """What the doctor looks at: everything that is known of a cluster at one moment, as data.
 
-`doctor_gather` fills it, `doctor` judges it.  What nobody could say is None, or a name with a `problem`; nothing here is a
+`doctor_gather` fills it, `doctor` judges it.  What no replica could say is None, or a name with a `problem`; nothing here is a
 judgement.  Positions are indexes on the table's number line; times are in seconds, sizes in bytes.
 """
 
@@ -91,7 +91,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lacking(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered part that is broken or missing on a replica's disk, and who else has it or a later form of it."""
+    """A registered part that is broken or missing on a replica's disk, and the others that have it or a later form of it."""
 
     part: str
     holders: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     postponed, lacking
         What it could not do yet, and what is broken or missing on its disk.
     unavailable
-        Parts that it has not got from anybody for some minutes, and why they are not given up.
+        Parts that no replica has sent it for some minutes, and why they are not given up.
     declared_lost
         Parts that it has declared lost since its process began, and the index of each such entry.
     lost_insert_parts
@@ -198,7 +198,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         How many entries always stay, and how far an inactive replica may be behind before it is marked lost; None when no
         replica says.
     leaders
-        Who stands for leader; the first one leads.
+        The candidates for leader; the first one leads.
     blocks, results, quorums
         Block ids, results of merges, and open quorum inserts that coordination remembers.
     partition, partition_parts

@@ -12,7 +12,7 @@ from replitree.protocol.propose.roll_over import NUMBERS_LEFT
 from replitree.storage.sql.mutation import as_statement
 
 LOG_SLACK = 2
-"""A log may be this many times as long as what it keeps for stragglers before somebody should have cleaned it."""
+"""A log may be this many times as long as what it keeps for stragglers before a leader should have cleaned it."""
 
 BLOCKS_NOTICE = 100_000
 RESULTS_NOTICE = 100_000
@@ -61,15 +61,15 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
 def _usable(table: TableState) -> Iterator[DoctorFinding]:
     replicas = tuple(replica for replica in table.replicas if replica.mark is not ReplicaMark.DROPPED)
     if not replicas:
-        text = f"{table.name} has no replica: nobody can insert or read"
+        text = f"{table.name} has no replica: no client can insert or read"
         yield DoctorFinding(Severity.CRITICAL, "no-replica", text, "start a server that hosts it", table.name)
         return
     if table.restoring:
         yield DoctorFinding(
             Severity.CRITICAL,
             "restoring",
-            f"{table.name} is being restored from the disk of {table.restoring}, and that is not finished: nobody can insert "
-            "or read",
+            f"{table.name} is being restored from the disk of {table.restoring}, and that is not finished: no client can "
+            "insert or read",
             f"wait, or, if it was cut off, do it again there, with the server stopped: replitree restore {table.name} --config "
             "FILE --yes",
             table.name,
@@ -117,7 +117,7 @@ def _log(table: TableState) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             "log-numbers",
             f"the log of {table.name} has {left:,} of its 31-bit numbers left, and has not gone on below a new parent",
-            "a replica that leads does that; see whether one leads, and its log: when they are used up, nobody can insert",
+            "a replica that leads does that; see whether one leads, and its log: when they are used up, no client can insert",
             table.name,
         )
     if least is None or most is None or length <= LOG_SLACK * max(least, 1):
@@ -129,7 +129,7 @@ def _log(table: TableState) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.WARNING,
             "log-not-cleaned",
-            f"the log of {table.name} has {count(length, 'entry', 'entries')}, nobody needs most of them, and they stay",
+            f"the log of {table.name} has {count(length, 'entry', 'entries')}, most of them are not needed, and they stay",
             "a replica that leads cleans it: see whether one leads, and its log lines of cleaning",
             table.name,
         )
@@ -163,7 +163,7 @@ def _leader(table: TableState) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.WARNING,
             "merges-paused",
-            f"merges of {table.name} are paused on every replica that serves: parts pile up, and nobody leads",
+            f"merges of {table.name} are paused on every replica that serves: parts pile up, and no replica leads",
             f"replitree table resume-merges {table.name}",
             table.name,
         )
@@ -171,7 +171,7 @@ def _leader(table: TableState) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.WARNING,
             "no-leader",
-            f"nobody leads {table.name}: no merges are chosen and the log is not cleaned",
+            f"no replica leads {table.name}: no merges are chosen and the log is not cleaned",
             'a moment after a start this is normal; otherwise let one replica have merge = "self" in its configuration, and '
             "look for lines of the leader in the replicas' logs",
             table.name,

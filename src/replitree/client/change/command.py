@@ -173,7 +173,7 @@ class Commander:
         Returns
         -------
         tuple
-            Who answered, and what.
+            The replica that answered, and its answer.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Commander:
         Returns
         -------
         tuple
-            Who answered, and what.
+            The replica that answered, and its answer.
         """
 
         def send(replica: ReplicaInfo, seconds: float) -> tuple[str, _T]:

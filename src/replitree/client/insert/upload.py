@@ -270,9 +270,7 @@ def commit_upload(
         except BadInput:
             # The upload may be gone because an earlier try, whose answer was lost, took it.
             found, index = catalog.find_block(upload.table, block)
-            if (
-                not found or quorum is not None
-            ):  # what became of its quorum, the replica says to who asks with the token
+            if not found or quorum is not None:  # a request with the token gets the outcome of its quorum
                 raise
             return InsertAnswer("duplicate", sum(manifest.rows for manifest in manifests), index)
 

@@ -86,7 +86,7 @@ class HttpApi(Handlers):
         except ConnectionError:
             if request.transport is not None and not request.transport.is_closing():
                 raise
-            return web.Response(status=400)  # who asked has gone; nobody hears this
+            return web.Response(status=400)  # the client has gone: no one reads this
         except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
             return response(self._gate.answer_to(error, request.path))
         finally:

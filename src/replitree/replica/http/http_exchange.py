@@ -148,14 +148,14 @@ def _bring(table: TableReplica, part: str, file: str) -> None:
 
 
 def _shares_version(table: TableReplica, request: web.Request) -> int:
-    """Return the newest form of shares that who asks can take over; 0: none, or this replica gives none."""
+    """Return the newest form of shares that the other replica can take over; 0: none, or this replica gives none."""
     version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
     gives = table.sharing is not None and table.config.zero_copy
     return version if gives and request.query.get(SHARES) == "1" else 0
 
 
 def _goes_as_shares(manifest: PartManifest, version: int) -> bool:
-    """Whether a part is sent by its shares to who knows them in this form; else its data is sent."""
+    """Whether a part is sent by its shares to a replica that knows them in this form; else its data is sent."""
     return manifest.share_id is not None and version >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1)
 
 
@@ -199,7 +199,7 @@ def _files_of(table: TableReplica, part: str, manifest: PartManifest) -> list[by
 
 
 def _await_registered(table: TableReplica, part: str) -> None:
-    """Wait until this replica owns a part's share: before, nobody can own it too.
+    """Wait until this replica owns a part's share: before that, no other replica can own it.
 
     Raises
     ------

@@ -143,7 +143,7 @@ class InsertHandlers(Handlers):
         return json_response(opened if store is None else {**opened, "store": store})
 
     async def _name_objects(self, request: web.Request) -> web.Response:
-        """Give names to data files that somebody puts into the object store."""
+        """Give names to data files that a client puts into the object store."""
         table, body = self._table(request), await read_body(request, NamesBody)
         if table.sharing is None or table.sharing.store_for_uploads is None:
             raise BadInput("new parts of the table do not go into an object store now; send the files")

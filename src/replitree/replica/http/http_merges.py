@@ -1,4 +1,4 @@
-"""Merges that somebody else makes, over HTTP: what to merge, and the taking of the results."""
+"""Merges that a client makes, over HTTP: which parts to merge, and the results."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class HttpServer:
         return await self.fast_path.listen(host, port)
 
     async def load(self) -> None:
-        """Load the general server now, so that nobody has to wait for it."""
+        """Load the general server now, so that no request has to wait for it."""
         await asyncio.shield(self._general.loading())
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Ranges of a share's data file, sent from the object store piece by piece: nothing is brought to this disk before.
 
-Who is sent a large part asks for ranges, several at a time, and takes a silent source for a stopped one.  So the first bytes
-must not wait until the whole object is here.  What is sent is not compared with a checksum: whoever asked does that.
+A replica fetches a large part in ranges, several at a time, and takes a silent source for a stopped one.  So the first bytes
+must not wait until the whole object is here.  The sender does not compare them with a checksum: the receiver does.
 
 A file that is here as a copy is not read from the store.
 """
@@ -98,7 +98,7 @@ async def answer_range(request: web.Request, stored: StoredRanges) -> web.Stream
 
 
 async def _piece_or_end(request: web.Request, stored: StoredRanges, first: int, size: int) -> bytes:
-    """Read a piece of an answer that has begun; when it can't be had, whoever waits for it must not wait for ever."""
+    """Read a piece of an answer that has begun; when it can't be had, the receiver must not wait for ever."""
     try:
         return await asyncio.to_thread(stored.read, first, size)
     except ReplitreeError as error:

@@ -93,7 +93,7 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     SnapshotExpired
         Parts of `as_of` are gone.
     """
-    if table.recovery.unreadable is not None:  # nobody waits for that: another replica has the rows
+    if table.recovery.unreadable is not None:  # a client must not wait for that: another replica has the rows
         raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
     asked = _asked(query)
     if asked.level == "eventual":

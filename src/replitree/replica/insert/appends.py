@@ -1,7 +1,7 @@
-"""Which of the log's next entries this replica has appended itself, as far as somebody waits for what follows them.
+"""Which of the log's next entries this replica has appended itself, while a client waits for an entry after them.
 
-Of an insert with a quorum the writer waits for the end, not for its own entry; and who settles one knows what it has written.
-So the puller need not pull such an entry at once: it watches the entry behind it, and pulls both together.
+Of an insert with a quorum the writer waits for the end, not for its own entry; and the replica that settles one knows what it
+has written.  So the puller need not pull such an entry at once: it watches the entry behind it, and pulls both together.
 """
 
 from __future__ import annotations

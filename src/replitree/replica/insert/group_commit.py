@@ -2,7 +2,7 @@
 
 Adaptive: a lone request that meets an idle committer goes at once; while a group is on its way, requests gather and form
 the next one.  Clients that were just answered tend to come back, in a burst: a group waits for as many requests as there were
-around the last one, until nobody has come for a while (they went to another replica, or have nothing more to say), and never
+around the last one, until none has come for a while (they went to another replica, or have nothing more to send), and never
 longer than `LINGER_S`.  The while is a fifth of what the last commit took: where a commit takes long, so do clients, and
 waiting costs little.  Each request keeps its own block id and gets its own answer.
 
@@ -31,7 +31,7 @@ LINGER_S = 0.012
 
 QUIET_S = 0.003
 QUIET_SHARE = 0.2
-"""When nobody has come for so long, or this share of the last commit's time, those who are missing will not come soon."""
+"""When no request has come for so long, or for this share of the last commit's time, the missing ones won't come soon."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +126,7 @@ class GroupCommitter:
                 return False
             self._waiting.append(pending)
             self._waiting_bytes += pending.bytes
-            if len(self._waiting) == 1 or len(self._waiting) >= self._expected:  # else whoever lingers sleeps on
+            if len(self._waiting) == 1 or len(self._waiting) >= self._expected:  # else the lingering thread sleeps on
                 self._changed.notify()
             return True
 
@@ -144,7 +144,7 @@ class GroupCommitter:
             began = time.monotonic()
             try:
                 self._commit(group)
-            except Exception as error:  # noqa: BLE001 - the thread lives on; whoever is left hears of it
+            except Exception as error:  # noqa: BLE001 - the thread lives on; the requests that are left get the error
                 problem = error
             left = [pending for pending in group if pending.answer is None and not pending.waits]
             if left:

@@ -46,7 +46,7 @@ LOOK_S = 5.0
 """How often the leader looks for inserts whose writers are gone."""
 
 ENDED_MAX = 1_000
-"""Ends of inserts that are remembered: of who waits for an older one, the log is asked."""
+"""Ends of inserts that are remembered: the end of an older one is read from the log."""
 
 RETRY_S = 0.2
 MAJORITY, ALL = "majority", "all"

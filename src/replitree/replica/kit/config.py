@@ -76,9 +76,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part_bytes_max
         Largest result that it chooses by itself, in bytes.
     fetch_above_bytes, fetch_wait_s
-        Results of sources with more bytes than this are made by who proposed them and fetched by the others, which make them
-        themselves when nobody has sent them for so many seconds.  What goes into an object store is made by one replica,
-        however small (`replitree.protocol.execute.make_once`).
+        Results of sources with more bytes than this are made by the replica that proposed them and fetched by the others,
+        which make them themselves when no replica has sent them for so many seconds.  What goes into an object store is made
+        by one replica, however small (`replitree.protocol.execute.make_once`).
     old_parts_lifetime_s
         Seconds for which the files of parts stay that the table has no more.
     min_replicated_logs_to_keep
@@ -93,7 +93,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check_interval_s
         Seconds from one part to the next when all parts are verified in the background; 0: none is.
     lost_part_after_s
-        Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
+        Seconds for which a part that no replica could send is tried, before it is asked whether any replica can have it.
     zero_copy
         Whether parts of tables on an object store are taken over by their metadata, where the store is the same, and put there
         when this replica writes them; if not this replica has them on its disk, and makes results for itself.
@@ -102,7 +102,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_cache_bytes
         How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
     stores
-        Object stores by name: ``[stores]``, each line a name and a URL.  Who creates a table may say the name.
+        Object stores by name: ``[stores]``, each line a name and a URL.  The user who creates a table may give the name.
     files_group_readable
         Whether the users of the data folder's group may read the files below it, such as Spark's executors.  False: only the
         user of this process may.

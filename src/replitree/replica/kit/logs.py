@@ -2,7 +2,7 @@
 
 The libraries below us log what they were given: a line of a request's head, the value in an exception's message.  So of their
 records only the fixed text is kept, the kind of the exception, and the places in the code; and the cluster's token is masked in
-every line, whoever wrote it.
+every line, those of libraries included.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log something that somebody has to look at."""
+        """Log something that an operator has to look at."""
         self._write(logging.ERROR, event, fields)
 
     def defect(self, event: str, **fields: object) -> None:

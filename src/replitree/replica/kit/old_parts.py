@@ -1,6 +1,6 @@
 """Old parts: what the table has no more, and readers may still need.
 
-A part that left the table stays on disk for its lifetime, and for as long as somebody has a *lease* on a snapshot with it.  An
+A part that left the table stays on disk for its lifetime, and for as long as a client has a *lease* on a snapshot with it.  An
 empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's time.
 
 A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
@@ -37,7 +37,7 @@ RETIRED = "retired"
 
 @dataclass(slots=True)
 class _Lease:
-    """Parts that somebody reads, and until when (monotonic seconds)."""
+    """Parts that a client reads, and until when (monotonic seconds)."""
 
     parts: frozenset[str]
     until: float
@@ -107,7 +107,7 @@ class OldParts:
         return part in self._old
 
     def remove_due(self) -> int:
-        """Delete the old parts whose time is over and on which nobody has a lease; return how many."""
+        """Delete the old parts whose time is over and on which no client has a lease; return how many."""
         with self._lock:
             self._expire()
             before = self._clock() - self._lifetime_s

@@ -1,7 +1,7 @@
 """Where the servers of a cluster are: each says so in coordination, for as long as it has a session.
 
-The nodes of a table say where its replicas serve.  When coordination has lost its tables these are gone, and so nobody could be
-asked what lies on the disks: what is said here lets the doctor ask all the same.  It is said again when it is lost, too.
+The nodes of a table say where its replicas serve.  When coordination has lost its tables these are gone, and no server could be
+asked what lies on the disks: with these nodes the doctor can ask all the same.  It is said again when it is lost, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server says of itself for whoever looks after the cluster: version, clock, limits, disk, folders without a table."""
+"""What a server says of itself for the operator of the cluster: version, clock, limits, disk, folders without a table."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MutationWish:
-    """What somebody asks of a mutation: a statement, or its pieces."""
+    """What a client asks of a mutation: a statement, or its pieces."""
 
     sql: str | None = None
     kind: str | None = None
@@ -109,7 +109,7 @@ class MutationWish:
 
 @dataclass(frozen=True, slots=True)
 class DropWish:
-    """What somebody wants to drop: a partition, a range of blocks (both included), or all."""
+    """What a client wants to drop: a partition, a range of blocks (both included), or all."""
 
     partition: str | None = None
     blocks: tuple[int, int] | None = None
@@ -287,7 +287,7 @@ class Commands:
         return index
 
     def kill(self, index: fx.LogIndex) -> int:
-        """Let be every part of a mutation that nobody has mutated yet; return how many this replica has let be.
+        """Leave unchanged every part of a mutation that no replica has mutated yet; return how many this replica has left.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """The table's storage policy as this replica works by it: it follows the definition.
 
-A table that gets a store has it opened here beside everything else, so that nobody waits; a store that can't be used from here
-leaves the replica as it was, and `problem` says why.  When the replica activates, the store must be usable
+A table that gets a store has it opened here beside everything else, so that no request waits; a store that can't be used from
+here leaves the replica as it was, and `problem` says why.  When the replica activates, the store must be usable
 (`replitree.replica.parts.sharing`).
 """
 

@@ -3,8 +3,8 @@
 A part is *free* when it is registered here and whole, and no entry of the queue takes it or makes it.  Rows, bytes and age are
 those of this disk.
 
-Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`), and who may choose
-(`replitree.replica.table.leader`, or the user of ``OPTIMIZE``).
+Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`), and when it is made
+(`replitree.replica.table.leader`, or a user by ``OPTIMIZE``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Host(Protocol):
     store: PartStore
 
     def reserved(self) -> frozenset[Part]:
-        """Return the parts that somebody else merges."""
+        """Return the parts that another process merges."""
 
     @property
     def definition(self) -> TableDefinition:
@@ -61,7 +61,7 @@ class _Size:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeWish:
-    """What somebody wants to have merged.
+    """What a client wants to have merged.
 
     Attributes
     ----------

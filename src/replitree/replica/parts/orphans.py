@@ -1,4 +1,4 @@
-"""Orphans: parts on disk that nobody will ever register, and begun fetches that nobody will ever finish.
+"""Orphans: parts on disk that will never be registered, and begun fetches that will never be finished.
 
 An execution that is cut off between publishing files and registering them leaves such a part, when a drop or a merge that came
 meanwhile makes it useless.  At a start they are found by `protocol.state.start.compare_parts`; here while the replica runs.

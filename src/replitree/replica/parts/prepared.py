@@ -1,6 +1,6 @@
-"""Prepared merges: results that somebody else makes, with Spark, for a merge that this replica then proposes.
+"""Prepared merges: results that a client makes, with Spark, for a merge that this replica then proposes.
 
-Order; whoever prepares may die at any step, and what it leaves is removed in time:
+The order; the client may die at any step, and what it leaves is removed in time:
 
 1. *plan*      what `optimize` would merge is chosen, its parts get a lease and are *reserved*: as long as the lease lasts, this
                replica proposes no merge of them
@@ -9,13 +9,14 @@ Order; whoever prepares may die at any step, and what it leaves is removed in ti
                hash comes from the same pass.  Of objects, what is looked at of any upload
                (`replitree.replica.uploads.stored_uploads`)
 4. *propose*   the merge, like any other
-5. *execute*   whoever executes the entry here finds the prepared part and publishes it, in place of merging
+5. *execute*   the executor of the entry here finds the prepared part and publishes it, instead of merging
 
 A prepared part is memory and a folder among the uploads; of one in the object store the folder has the manifest, and the upload
-keeps the share as long as the folder is there.  When it is lost, or nobody proposes its merge, the replica merges by itself,
+keeps the share as long as the folder is there.  When it is lost, or its merge is not proposed, the replica merges by itself,
 with the same result.  When the merge does not apply any more, or another replica was faster, the part is removed.
 
-Absent on purpose: proof that the rows are those of the sources.  Who has the cluster's token may insert and delete as well.
+Absent on purpose: proof that the rows are those of the sources.  A client that has the cluster's token may insert and delete
+as well.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ResultWish:
-    """The result of a merge, as somebody made it.
+    """The result of a merge, as a client made it.
 
     Attributes
     ----------

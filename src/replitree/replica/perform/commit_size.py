@@ -44,7 +44,7 @@ def check_insert(
     Parameters
     ----------
     replica
-        Who takes it.
+        The replica that takes it.
     partitions
         The partitions that it writes to.
     drops, held

@@ -2,8 +2,8 @@
 
 Small parts come several to an answer (a *bundle*), are checked in memory and made durable together; of a large part the bundle
 holds only the manifest, and its files follow in ranges, in parallel, each range written where it belongs and resumed after an
-interruption.  Memory is bounded by one small part, or `CHUNK_BYTES`, per thread.  A source that is silent holds nobody up for
-long: it is given up, avoided for a while, and whoever else has the part is asked.  What arrives counts only after every file
+interruption.  Memory is bounded by one small part, or `CHUNK_BYTES`, per thread.  A silent source delays a fetch only shortly:
+it is given up, avoided for a while, and another replica that has the part is asked.  What arrives counts only after every file
 has the checksum of its manifest and the manifest has the content hash that the log says.
 """
 
@@ -62,7 +62,7 @@ HEADER_BYTES_MAX = 64 << 10
 """Bytes of what precedes a part in a bundle."""
 
 SHARES = "send_s3_metadata"
-"""Asked for with 1 by who can take shares over, and said by the answer's cookie."""
+"""A replica that can take shares over asks with 1; the answer's cookie says so, too."""
 
 SHARES_VERSION = "s3_metadata_version"
 SHARES_VERSION_BORROWING = 2
@@ -110,7 +110,7 @@ class _Bundle:
 
 @dataclass(frozen=True, slots=True)
 class _FileDownloads:
-    """The files of a large part that are on their way, and who fetches them."""
+    """The files of a large part that are on their way, and the threads that fetch them."""
 
     folder: Path
     wanted: list[FileEntry]
@@ -387,7 +387,7 @@ class Exchange:
                     bundle.outcomes[fetch.part] = Fetched(fetch.part)
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
-        finally:  # nobody writes into these folders any more when they are fetched again
+        finally:  # no thread writes into these folders any more when they are fetched again
             wait([task for _, files in begun for task in files.tasks])
 
     def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _FileDownloads:

@@ -1,8 +1,8 @@
 """What the puller has read and not pulled yet.  It is in the log for good, so some things need not wait for the pull.
 
-* What became of an insert with a quorum is told to who waits for it.
+* The outcome of an insert with a quorum goes to the request that waits for it.
 * A small part of another replica's insert with a quorum is received while the pull is committed.  It is published when the
-  entry is executed, and not before; if it never is, what was received goes with the fetches that nobody needs
+  entry is executed, and not before; if it never is, what was received goes with the fetches that are not needed
   (`replica.parts.orphans`).
 
 Nothing else goes by what was read only: the parts, the queue and what reads show follow the pointer.

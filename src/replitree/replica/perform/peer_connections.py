@@ -1,7 +1,7 @@
 """The connections of one part exchange: each thread keeps its own to every source, and all of them end together.
 
-Guarantees: after `close` none is open, whichever thread opened it, and none is opened again: whoever asks for one, or uses one
-that was closed meanwhile, hears `Closed`.
+Guarantees: after `close` none is open, whichever thread opened it, and none is opened again: a thread that asks for one, or
+uses one that was closed meanwhile, gets `Closed`.
 """
 
 from __future__ import annotations

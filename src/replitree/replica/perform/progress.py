@@ -40,7 +40,7 @@ publishes its part within milliseconds."""
 
 POSTPONE_S_MAX = 10.0
 IDLE_LOOK_S = 0.5
-"""Whoever waits until nothing is executed looks this often whether to go on waiting."""
+"""The period, in seconds, in which a thread that waits until nothing is executed looks whether to go on waiting."""
 
 LARGE_ENTRY_BYTES = 32 << 20
 """Inserts of others at least this large are executed in a lane of their own, so that small ones need not wait."""
@@ -312,7 +312,7 @@ class Progress:
     # --- what reads show ---
 
     def reveal(self, shown: Iterable[str], gone: Iterable[str] = ()) -> tuple[str, ...]:
-        """Show parts and no longer show others, at once; return the names of those that nobody needs any more.
+        """Show parts and no longer show others, at once; return the names of those that are needed no longer.
 
         A part that a shown one covers is not shown, and is a *stray* if it was registered:
         `protocol.state.start.forget_covered` takes it back.
@@ -495,7 +495,7 @@ class Progress:
             self._listeners.remove(listener)
 
     def wake(self) -> None:
-        """Wake everybody who waits, to look again."""
+        """Wake every waiting thread, to look again."""
         with self.changed:
             for lane in self._lanes.values():
                 lane.notify_all()

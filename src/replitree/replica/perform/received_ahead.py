@@ -1,4 +1,4 @@
-"""Parts that are received before anybody asks for them: which are on their way, and who may touch their folders.
+"""Parts that are received before the executor asks for them: which are on their way, and which thread may touch their folders.
 
 One part is received by one thread at a time: what `fetch` is at work on is not begun, and what was begun `fetch` waits for.
 """
@@ -35,7 +35,7 @@ class ReceivedAhead:
                 self._begun[fetch.part] = receive()
 
     def _forget_one(self) -> None:
-        """Forget the first that nobody has asked for; what it has left on disk is an abandoned fetch."""
+        """Forget the first that was not asked for; what it has left on disk is an abandoned fetch."""
         found = next((part for part, future in self._begun.items() if future.done()), None)
         if found is not None:
             del self._begun[found]

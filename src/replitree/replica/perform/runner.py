@@ -1,4 +1,4 @@
-"""Performing procedures: effects go to whoever can perform them, outcomes go back into the generator.
+"""Performing procedures: effects go to their performers, outcomes go back into the generator.
 
 One `Performer` belongs to one table replica.  It may be used by several threads at once; a procedure runs in one thread.
 
@@ -60,7 +60,7 @@ class EpochHolder:
                 self._epoch = epoch
 
     def forget(self) -> None:
-        """Know no epoch any more: the replica was dropped, and whoever is added under its name begins anew."""
+        """Know no epoch any more: the replica was dropped, and a replica that is added under its name begins anew."""
         with self._lock:
             self._epoch = None
 

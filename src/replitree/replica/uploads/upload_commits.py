@@ -1,4 +1,4 @@
-"""Commits of uploads: each is made once, and everybody who asks for it hears the same answer.
+"""Commits of uploads: each is made once, and every request for it gets the same answer.
 
 A client whose answer was lost asks again, perhaps while the first try is still reading files.  The second request waits for the
 first one's end.  What failed is forgotten, so that it can be tried again; so is an unknown outcome, which is then looked up.
@@ -25,7 +25,7 @@ class UploadCommits:
         self._tasks: OrderedDict[Key, asyncio.Task[Answer]] = OrderedDict()
 
     async def once(self, key: Key, commit: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """Return the answer to a commit, which is begun if nobody has.
+        """Return the answer to a commit; the first request for it begins it.
 
         It goes on when the one who asked does not wait any longer.
 

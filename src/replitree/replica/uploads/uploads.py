@@ -154,7 +154,7 @@ class Uploads:
             There is no such upload, or it is being committed.
         """
         folder = self.folder(upload)
-        with self._lock:  # from here on nobody begins to commit it
+        with self._lock:  # from here on no request begins to commit it
             if self._committing[upload]:
                 raise BadInput("the upload is being committed; ask for its insert by the token")
             folder = folder.rename(self.root / f"{upload}_removed")
@@ -162,7 +162,7 @@ class Uploads:
         (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
 
     def remove(self, upload: str) -> None:
-        """Delete an upload whose rows were inserted before, if it is there; whoever commits it says so."""
+        """Delete an upload whose rows were inserted before, if it is there; the request that commits it says so."""
         with suppress(FileNotFoundError):
             shutil.rmtree((self.root / upload).rename(self.root / f"{upload}_removed"))
         (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
@@ -219,7 +219,7 @@ class Uploads:
             return False  # those who made it remove it
         writer = self._writer(upload)
         silence = UploadSilence(self._clock() - _newest(paths), writer.probe(), writer.renews)
-        with self._lock:  # from here on nobody begins to commit it
+        with self._lock:  # from here on no request begins to commit it
             if not is_given_up(silence) or self._committing[upload]:
                 return False
             with suppress(OSError):
