@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -64,6 +65,29 @@ def test_equal_block_ids_never_share_a_group() -> None:
 
 def test_a_group_ends_at_its_limit_of_rows() -> None:
     assert groups_of([("a", 60, False), ("b", 40, False), ("c", 1, False)]) == [["a", "b"], ["c"]]
+
+
+def test_parts_are_counted_only_when_a_group_has_more_rows_than_it_may_have_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "PARTS_MAX", 10)
+    recorder, counted = Recorder(), list[str]()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    assert committer.submit(recorder.pending(0, "first"))
+    wait_for(lambda: recorder.groups, "the first group began")
+
+    def count(block: str, parts: int) -> int:
+        counted.append(block)
+        return parts
+
+    for number, (block, parts) in enumerate([("a", 1), ("b", 6), ("c", 6), ("d", 4)], 1):
+        pending = recorder.pending(number, block, rows=6)
+        pending.count_parts = partial(count, block, parts)
+        assert committer.submit(pending)
+    recorder.go_on.set()
+    assert committer.close(10)
+    assert recorder.groups == [["first"], ["a", "b"], ["c", "d"]]
+    assert counted == ["a", "b", "c", "c", "d"], "the first one alone has too few rows"
 
 
 def test_a_staged_request_goes_alone() -> None:

@@ -42,8 +42,10 @@ class PendingInsert:
     ----------
     payload
         What is to be staged: an Arrow table, or an upload; the committer does not look inside.
-    rows, bytes, parts
+    rows, bytes
         Its size.
+    count_parts
+        Returns how many parts its rows become.  Called only when the rows of a group are more than a group may have parts.
     alone
         It must not share a group (it is staged already, or replaces parts).
     schema_version, drops
@@ -73,7 +75,7 @@ class PendingInsert:
     patience_s: float = 0.0
     answer: ClientAnswer | None = None
     waits: bool = False
-    parts: int = 1
+    count_parts: Callable[[], int] = lambda: 1
     differs: bool = False
 
     def give(self, answer: ClientAnswer) -> None:
@@ -177,18 +179,23 @@ class GroupCommitter:
     def _fill(self, group: list[PendingInsert]) -> None:
         """Add waiting requests to a group, in order, as far as its limits allow."""
         blocks = {group[0].block}
-        rows, size, parts = group[0].rows, group[0].bytes, group[0].parts
+        rows, size = group[0].rows, group[0].bytes
+        parts: int | None = None
         while self._waiting and len(group) < GROUP_REQUESTS_MAX:
             candidate = self._waiting[0]
             rows += candidate.rows
             size += candidate.bytes
-            parts += candidate.parts
             if candidate.alone or candidate.schema_version != group[0].schema_version:
                 return
             if (candidate.quorum, candidate.patience_s) != (group[0].quorum, group[0].patience_s):
                 return
-            if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max or parts > PARTS_MAX:
+            if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
                 return
+            if rows > PARTS_MAX:  # each row is in one part
+                parts = sum(each.count_parts() for each in group) if parts is None else parts
+                parts += candidate.count_parts()
+                if parts > PARTS_MAX:
+                    return
             blocks.add(candidate.block)
             group.append(self._take_first())
 
