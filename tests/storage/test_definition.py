@@ -37,6 +37,8 @@ def test_an_arrow_schema_and_ddl_define_the_same_table() -> None:
 def test_key_columns_are_those_of_order_and_partition_once_each() -> None:
     definition = define_table("t", BENCH, order_by=["k", "d"], partition_by=["month(d)", "truncate(2,s)"])
     assert definition.key_columns == ("k", "d", "s")
+    assert define_table("t", BENCH, order_by="k, `d`").order_by == ("k", "d")
+    assert define_table("t", "`k desc` int", order_by="k desc").order_by == ("k desc",)
     assert definition.folder_name == f"t-{definition.table_id[:8]}"
 
 
@@ -51,6 +53,8 @@ def test_bad_table_names_are_refused(name: str) -> None:
     [
         ({"order_by": "z"}, "no column 'z'"),
         ({"order_by": ["k", "k"]}, "twice"),
+        ({"order_by": "d, k desc"}, "ascending order: leave out 'desc'"),
+        ({"order_by": ["k ASC"]}, "ascending order: leave out 'ASC'"),
         ({"schema": "a array<int>", "order_by": "a"}, "has no order"),
         ({"partition_by": "month(z)"}, "no column 'z'"),
         ({"partition_by": "month(k)"}, "use a date"),

@@ -255,6 +255,14 @@ def _named_values(definition: TableDefinition, partition: PartitionInfo) -> str:
     """Return the values that all rows of a partition have, with their columns: its id may be a hash of them.
 
     A calendar unit stands in the id as text, and is left out here.
+
+    Examples
+    --------
+    >>> from replitree.client.read.partitions import PartitionInfo
+    >>> from replitree.storage.schema.definition import define_table
+    >>> definition = define_table("t", "d date, s string", partition_by=["month(d)", "s"])
+    >>> _named_values(definition, PartitionInfo("202611-~h2748dd", (682, "[bold]x"), 1, 5, 900, 0, 0, 0))
+    's=[bold]x'
     """
     from replitree.storage.schema.definition import TransformKind
 

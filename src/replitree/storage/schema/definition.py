@@ -445,10 +445,16 @@ def _column_name(text: str) -> str:
 
 def _names_of(given: str | Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
     """Give the columns of an order key; a text that is no column's name is a list of them, with commas."""
-    if not isinstance(given, str):
-        return tuple(given)
-    is_one = given in {column.name for column in columns}
-    return (given,) if is_one else tuple(name.strip("`") for name in split_list(given))
+    known = {column.name for column in columns}
+    if isinstance(given, str):
+        given = (given,) if given in known else [name.strip("`") for name in split_list(given)]
+    for name in given:
+        column, _, direction = str(name).rpartition(" ")
+        if name not in known and column in known and direction.lower() in {"asc", "desc"}:
+            raise BadInput(
+                f"order_by names columns only, and rows are always in ascending order: leave out {direction!r}"
+            )
+    return tuple(given)
 
 
 def _transforms_of(given: str | Transform | Sequence[str | Transform]) -> tuple[Transform, ...]:
