@@ -23,7 +23,7 @@ RUN_BESIDE = {
     "perform/driver.py": 1,
     "table/mover.py": 1,
     "table/restore.py": 1,
-    "table/table_replica.py": 2,
+    "table/table_replica.py": 1,
     "uploads/stored_uploads.py": 3,
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""

@@ -11,19 +11,30 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.parts import merged_part, parse_part
 from replitree.protocol.program.stages import AwaitParts, AwaitPlace, End, LeadTurn, PlaceTurn, Stage, Then
 from replitree.protocol.propose.propose import propose_merges
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT, roll_over
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state import work_mark
 from replitree.protocol.upkeep.clean_results import clean_results, has_left, lowest_need
 
 MERGES_AT_ONCE = 64
 """Merges appended in one commit."""
 
 
-def lead(replica: Replica, merges: tuple[MergeEntry, ...]) -> Stage:
-    """Propose merges once their sources are there; find out the indexes of those that are certainly in the log."""
+def lead(replica: Replica, merges: tuple[MergeEntry, ...], maker: Sharer | None = None) -> Stage:
+    """Propose merges once their sources are there; find out the indexes of those that are certainly in the log.
+
+    Parameters
+    ----------
+    maker
+        The replica has the results already, which all replicas will own: no other replica makes them meanwhile.
+    """
     turn: LeadTurn = yield AwaitParts(tuple(source for merge in merges for source in merge.sources))
+    if maker is not None:
+        for merge in merges:
+            yield from work_mark.take(maker, turn.epoch, merged_part(tuple(map(parse_part, merge.sources))).name)
     place, indexes = layout.at_pointer(replica, turn.pointer), list[fx.LogIndex]()
     for first in range(0, len(merges), MERGES_AT_ONCE):
         committed = yield from propose_merges(place, turn.epoch, merges[first : first + MERGES_AT_ONCE])

@@ -23,6 +23,7 @@ from replitree.protocol.core.parts import Part
 from replitree.protocol.program.leader import lead
 from replitree.protocol.program.stages import LeadTurn, Then
 from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
+from replitree.protocol.shares.share_effects import Sharer
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
@@ -157,10 +158,15 @@ class Merges:
         """Append merges to the log; return their indexes, as far as they are known to be there."""
         return self.propose_entries(epoch, [self._entry(choice) for choice in choices])
 
-    def propose_entries(self, epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
-        """Append entries of merges to the log; return their indexes, as far as they are known to be there."""
+    def propose_entries(
+        self, epoch: Epoch, entries: Sequence[MergeEntry], maker: Sharer | None = None
+    ) -> tuple[LogIndex, ...]:
+        """Append entries of merges to the log; return their indexes, as far as they are known to be there.
+
+        `maker`: as of `lead`.
+        """
         host, turn = self._host, LeadTurn(epoch, self._host.progress.pointer)
-        then = Then(lead, (host.replica, tuple(entries)))
+        then = Then(lead, (host.replica, tuple(entries), maker))
         indexes: tuple[LogIndex, ...] = Driver(host.performer, lambda _: turn).finish(then)
         return indexes
 

@@ -37,6 +37,7 @@ from replitree.protocol.core.effects import Epoch, LogIndex, Merge
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.protocol.shares.share_effects import Sharer
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.merges import Merges, OptimizeWish
 from replitree.replica.parts.sharing import Sharing
@@ -75,8 +76,8 @@ class Host(Protocol):
     def pull_now(self) -> None:
         """Look at the log at once."""
 
-    def make_for_all(self, epoch: Epoch, result: str) -> None:
-        """Let no other replica make a result that all will own, since it is here already."""
+    def maker_for_all(self) -> Sharer | None:
+        """Return the replica as the maker of results that all will own; None where each replica makes its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +199,8 @@ class PreparedMerges:
                 return known
             if key not in self._kept:
                 self._prepare(wish, sources, key)
-            host.make_for_all(epoch, merged_part(sources).name)
             entry = MergeEntry(host.replica.name, wish.sources, wish.schema_version)
-            indexes = host.merges.propose_entries(epoch, [entry])
+            indexes = host.merges.propose_entries(epoch, [entry], host.maker_for_all())
             host.pull_now()
             if not indexes:
                 raise Unavailable("it is not known whether the merge is in the log; send it again")

@@ -30,7 +30,6 @@ from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import leave_table
 from replitree.protocol.program.stages import End, OpenTurn, QuorumTurn, Then
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.state import work_mark
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import registered_by
 from replitree.replica.insert.appends import Appends
@@ -224,12 +223,6 @@ class TableReplica:
         """Return who this replica is where one makes results for all: they go into the store.  None: each makes its own."""
         sharing = self.sharing
         return sharing.sharer if sharing is not None and sharing.is_for_new_parts else None
-
-    def make_for_all(self, epoch: fx.Epoch, result: str) -> None:
-        """Let no other replica make a result that all will own, since it is here already."""
-        sharer = self.maker_for_all()
-        if sharer is not None:
-            self.performer.run_plain(work_mark.take(sharer, epoch, result))
 
     def reserved(self) -> frozenset[Part]:
         """Return the parts that somebody else merges."""
