@@ -23,10 +23,11 @@ from replitree.protocol.core.effects import ClientAnswer, Epoch, LogIndex, Outco
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.quorum import Awaited, QuorumEnded, Replicas, count_replicas
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.stages import End, OpenTurn, QuorumTurn, Then
+from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
 from replitree.replica.kit.live_replicas import LiveReplicas
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 from replitree.storage.schema.definition import TableDefinition
@@ -147,21 +148,14 @@ class Quorums:
     ----------
     answer
         Gives a request its answer.
-    run_stage
-        Runs a stage to its end, with the outcome of what it waits for; returns what follows.
     """
 
     def __init__(
-        self,
-        host: Host,
-        stopping: Callable[[], bool],
-        answer: Callable[[RequestId, ClientAnswer], None],
-        run_stage: Callable[[Then, QuorumTurn | OpenTurn], Then | End | None],
+        self, host: Host, stopping: Callable[[], bool], answer: Callable[[RequestId, ClientAnswer], None]
     ) -> None:
         self._host = host
         self._stopping = stopping
         self._answer = answer
-        self._run_stage = run_stage
         self.replicas = LiveReplicas(lambda: host.performer.look_up(count_replicas(host.replica.table)))
         self._waiting: list[_PendingQuorum] = []
         self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
@@ -266,7 +260,7 @@ class Quorums:
         if ended is None and not is_decided and time.monotonic() < waiting.until:
             return False
         turn = QuorumTurn(is_decided, host.active_epoch(), ended)
-        following = self._run_stage(waiting.then, turn)
+        following = Driver(host.performer, lambda _: turn).run(waiting.then)
         if not isinstance(following, Then):
             return True
         waiting.then, waiting.until = following, time.monotonic() + GRACE_S
@@ -297,9 +291,8 @@ class Quorums:
             return 0
         self._looked_at = time.monotonic()
         turn = OpenTurn(epoch, place.open)
-        following = self._run_stage(
-            Then(quorum_waiter.give_up_abandoned, (host.replica, int(ABANDONED_S * 1000))), turn
-        )
+        then = Then(quorum_waiter.give_up_abandoned, (host.replica, int(ABANDONED_S * 1000)))
+        following = Driver(host.performer, lambda _: turn).run(then)
         assert isinstance(following, Then), "the leader goes on"
         assert isinstance(following.outcome, int)
         given_up = following.outcome

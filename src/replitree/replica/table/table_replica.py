@@ -28,7 +28,6 @@ from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import leave_table
-from replitree.protocol.program.stages import End, OpenTurn, QuorumTurn, Then
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import registered_by
@@ -50,7 +49,6 @@ from replitree.replica.parts.merges import Merges
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.context import LocalParts, TableContext
-from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
@@ -157,7 +155,7 @@ class TableReplica:
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
-        self.quorums = Quorums(self, self.is_stopping, self._answer, self._run_waiter)
+        self.quorums = Quorums(self, self.is_stopping, self._answer)
         self.look_ahead = LookAhead(replica.name, self.exchange.begin, self.quorums.heard)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
@@ -535,10 +533,6 @@ class TableReplica:
     def _answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
         self.on_answer(answer)
         self.inserts.answer(request, answer)
-
-    def _run_waiter(self, then: Then, turn: QuorumTurn | OpenTurn) -> Then | End | None:
-        """Run a stage of the quorum waiter, or of the leader for it; `turn` is the outcome of what the stage waits for."""
-        return Driver(self.performer, lambda _: turn).run(then)
 
     # --- maintenance ---
 
