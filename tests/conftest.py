@@ -35,6 +35,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 """For Java machines that live a minute, as those of tests do: with Java's usual ones, Spark's tests need 1.7 times the CPU."""
 
 LONG = (
+    "spark/test_overwrite.py",
+    "spark/test_read.py",
+    "spark/test_write.py",
+    "spark/test_damage.py",
+    "spark/test_evolve.py",
+    "spark/test_optimize.py",
+    "spark/test_random_damage.py",
+    "spark/test_store.py",
     "verify/test_models.py",
     "verify/test_ample.py",
     "client/test_shared_system.py",
@@ -45,11 +53,7 @@ LONG = (
     "cli/test_system.py",
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
-    "spark/test_overwrite.py",
-    "spark/test_store.py",
     "spark/test_s3a.py",
-    "spark/test_read.py",
-    "spark/test_write.py",
     "faults/test_full_disk.py",
     "verify/test_mutants.py",
     "verify/histories/test_spark_system.py",
@@ -66,7 +70,11 @@ LONG = (
     "verify/test_symmetry.py",
     "storage/test_blob_group.py",
 )
-"""The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`)."""
+"""The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`).
+
+Spark comes first: its files run on one worker, one after the other (`SparkTogether`), which takes longer than any other file.
+Those that share a session stand together.
+"""
 
 Golden = Callable[[str, str], None]
 """Compares a text with the file of this name beside the test."""

@@ -399,7 +399,7 @@ def test_the_life_of_a_shared_part_costs_each_replica_few_requests(
     first, second = shared.nodes
     assert first.insert(rows(0))[0] == 200
     (part,) = shared.wait_alike()
-    lease = second.table().old_parts.lease([part], 60.0)
+    lease = second.table().old_parts.lease([part], 600.0)  # longer than any wait of this test
     first.post("drop", {"all": True}, wait_s=20)
     wait_for(lambda: list(shared.owners().values()) == [{f"r2 {part}"}], "r1 has let go")
     second.table().old_parts.release(lease)

@@ -1,4 +1,4 @@
-"""A Spark session for each file, because other files of the same process stop theirs; one cluster for all."""
+"""One Spark session and one cluster for all files; a file that needs other settings ends it before it begins its own."""
 
 from __future__ import annotations
 
@@ -21,21 +21,54 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class SharedSpark:
+    """Spark with two tasks at a time, each tried three times.
+
+    A session that ends takes its Python workers with it: a file that begins another one pays for six kinds of them again.
+    """
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        """Return the session; the first caller begins it."""
+        if self._session is None:
+            warnings.simplefilter(
+                "ignore", ResourceWarning
+            )  # Spark leaves its gateway's sockets to the end of the process
+            self._session = spark_session(
+                master="local[2,3]",
+                conf={
+                    "spark.sql.shuffle.partitions": 4,
+                    "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
+                    "spark.driver.memory": "1g",
+                },
+            )
+            self._session.sparkContext.setLogLevel("OFF")
+        return self._session
+
+    def stop(self) -> None:
+        """End the session, if there is one."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+
+@pytest.fixture(scope="package")
+def shared_spark() -> Iterator[SharedSpark]:
+    """The session of all files with the same settings; it ends before files of another folder run.
+
+    A file with other settings stops it: a process has one session at a time, and Spark would return this one again.
+    """
+    shared = SharedSpark()
+    yield shared
+    shared.stop()
+
+
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(shared_spark: SharedSpark) -> SparkSession:
     """Spark with two tasks at a time, each tried three times."""
-    warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process
-    session = spark_session(
-        master="local[2,3]",
-        conf={
-            "spark.sql.shuffle.partitions": 4,
-            "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
-            "spark.driver.memory": "1g",
-        },
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    return shared_spark.session()
 
 
 @pytest.fixture(scope="session")

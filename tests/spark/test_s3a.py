@@ -24,6 +24,7 @@ from replitree.spark.store.located import S3A_OPTION, s3a_opens
 from replitree.storage.objects import open_store
 from tests.shared.s3_proxy import CALM, S3Proxy
 from tests.shared.stores import HURT, credentials
+from tests.spark.conftest import SharedSpark
 from tests.spark.s3a_client import settings
 from tests.spark.test_store import SCHEMA, SETTINGS, Owners, keys
 from tests.storage.objects.seaweed import BUCKET, Seaweed
@@ -69,7 +70,7 @@ def end_jvm() -> None:
 
 
 @pytest.fixture(scope="module")
-def session(proxy: S3Proxy) -> Iterator[SparkSession]:
+def session(shared_spark: SharedSpark, proxy: S3Proxy) -> Iterator[SparkSession]:
     warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process
     conf = {
         "spark.sql.shuffle.partitions": 2,
@@ -78,6 +79,7 @@ def session(proxy: S3Proxy) -> Iterator[SparkSession]:
         S3A_OPTION: "true",
         **settings(proxy.endpoint),
     }
+    shared_spark.stop()
     end_jvm()
     made = spark_session(master="local[2,2]", conf=conf)
     made.sparkContext.setLogLevel("OFF")

@@ -30,6 +30,7 @@ from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
+from tests.spark.conftest import SharedSpark
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -65,7 +66,9 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def session(
+    shared_spark: SharedSpark, seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials.
 
     What the first session of a Java machine finds by itself runs with that machine's environment for ever; a source that a
@@ -74,6 +77,7 @@ def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFac
     access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
     credentials = tmp_path_factory.mktemp("keys") / "credentials"
     credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+    shared_spark.stop()
     made = spark_session(
         master="local[2,2]",
         conf={

@@ -25,6 +25,7 @@ from replitree.storage.files.sums import is_summed
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree.storage.parts import checked_bytes
 from replitree.storage.shares.object_bytes import sums_key
+from tests.spark.conftest import SharedSpark
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server
 from tests.waiting import wait_for
@@ -53,10 +54,13 @@ def stored_cluster(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -
 
 
 @pytest.fixture(scope="module")
-def session(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def session(
+    shared_spark: SharedSpark, server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     credentials = tmp_path_factory.mktemp("keys") / "credentials"
     access, secret = KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"]
     credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+    shared_spark.stop()
     made = spark_session(
         master="local[2,2]",
         conf={

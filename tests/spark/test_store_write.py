@@ -37,7 +37,7 @@ from replitree.storage.schema.definition import TableSettings
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
-from tests.spark.conftest import uploads_left
+from tests.spark.conftest import SharedSpark, uploads_left
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -71,8 +71,9 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(credentials: Path) -> Iterator[SparkSession]:
+def session(shared_spark: SharedSpark, credentials: Path) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials, and try twice."""
+    shared_spark.stop()
     made = spark_session(
         master="local[2,2]",
         conf={"spark.driver.memory": "1g", f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials},

@@ -7,6 +7,7 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
+    Accept,
     AwaitElection,
     AwaitPull,
     AwaitReplica,
@@ -25,7 +26,6 @@ from replitree_verify.process.losing import (
 )
 from replitree_verify.process.reading import AwaitAnswers, AwaitReadable, ShowRows
 from replitree_verify.process.restoring import LockDisk, OpenTable
-from replitree_verify.process.threads import Accept
 
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED = range(10)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.

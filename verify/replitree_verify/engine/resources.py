@@ -20,6 +20,7 @@ from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
+    Accept,
     AcceptCommand,
     AskReload,
     AwaitDecided,
@@ -37,6 +38,7 @@ from replitree.protocol.program.stages import (
     LookAtParts,
     Missed,
     Quieten,
+    Release,
     ReportTrouble,
     Serve,
     Stop,
@@ -46,7 +48,7 @@ from replitree.protocol.program.stages import (
 from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import STAGED, AwaitDamage, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
-from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Appear, AwaitLack, Mended
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 

@@ -17,7 +17,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import translate
 from replitree.protocol.insert.quorum import rejoin
 from replitree.protocol.membership.activate import Activated, activate, renew_epoch
-from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller
+from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program.stages import AskReload, BeginLoad, End, Lack, Quieten, Serve, TakeOver, Then
 from replitree.protocol.program.stages import Stage as Running
 from replitree.protocol.state.pull import load
@@ -52,7 +52,7 @@ def find_stage(name: str) -> StageFunction:
     """Return the stage of a thread by its name."""
     found: StageFunction = next(
         getattr(room, name)
-        for room in (life, puller, executor, keeper, candidate, leader, commands, threads)
+        for room in (life, puller, executor, inserter, keeper, candidate, leader, commands, inserter, threads)
         if hasattr(room, name)
     )
     return found

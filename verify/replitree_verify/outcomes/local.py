@@ -19,6 +19,7 @@ from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.program.stages import (
+    Accept,
     AcceptCommand,
     Accepted,
     AskReload,
@@ -36,6 +37,7 @@ from replitree.protocol.program.stages import (
     LookAtParts,
     PullTurn,
     Quieten,
+    Release,
     ReportTrouble,
     Serve,
     Stop,
@@ -47,7 +49,7 @@ from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute, has_source
 from replitree_verify.process import longlife, losing, quorums, standing, upkeep
-from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Appear, AwaitLack, Mended
 from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.scoping import PartsSeen

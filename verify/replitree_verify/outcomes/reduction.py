@@ -39,10 +39,9 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.stages import BeginLoad, Quieten, Serve, TakeOver
+from replitree.protocol.program.stages import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
 from replitree_verify.outcomes.branches import Branch, Scene
 from replitree_verify.process.reading import ShowRows
-from replitree_verify.process.threads import Accept, Release
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import Fault
 

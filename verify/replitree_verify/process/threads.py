@@ -1,20 +1,15 @@
-"""Threads of a replica that its driver does not run as stages yet: menders, keepers, candidates, and those of requests.
+"""What a process of the checker does besides the stages of `replitree.protocol.program`: it starts, and mends.
 
-Life thread, puller, executors and quorum waiter are the replica's own (`replitree.protocol.program`).  What is here
-corresponds to `replica.table.mending`, `replica.table.maintenance`, `replica.table.leader`, `replica.insert.inserts` and
-`replica.parts.commands`, which string the same procedures together.
+The mender corresponds to `replica.table.mending`, which strings the same procedures together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.insert.insert import Inserter, Request, insert
-from replitree.protocol.program import life, quorum_waiter
-from replitree.protocol.program.stages import Accepted, Stage, Then
+from replitree.protocol.program import life
+from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.state.fetch import refetch
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------
@@ -37,20 +32,6 @@ class Mended:
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
-    """Wait until the process is active, then take a group of requests.  Outcome: `Accepted`."""
-
-    requests: tuple[Request, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The group's staging folders are not held any more."""
-
-    staging: fx.StagingId
-
-
 # --- the life thread ------------------------------------------------------------------------------------------------------
 
 
@@ -69,24 +50,3 @@ def mend_next(replica: Replica) -> Stage:
     still = yield from refetch(replica, wanted)
     yield Mended(tuple(name for name, _ in wanted if name not in still))
     return Then(mend_next, (replica,))
-
-
-# --- an insert --------------------------------------------------------------------------------------------------------------
-
-
-def accept_insert(
-    replica: Replica, tokens: tuple[tuple[int, str], ...], drops: tuple[str, ...] = (), quorum: int = 0
-) -> Stage:
-    """Take a group of requests, given as (request, token), once the process is active."""
-    requests = tuple(Request(fx.RequestId(request), fx.BlockId(token)) for request, token in tokens)
-    accepted: Accepted = yield Accept(requests)
-    place = layout.at_pointer(replica, accepted.log_from)
-    inserter = Inserter(place, accepted.me, accepted.log_from, drops=drops, quorum=quorum)
-    return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
-
-
-def insert_group(inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, requests: tuple[Request, ...]) -> Stage:
-    """Insert a group and let go of its staging folders."""
-    awaited = yield from insert(inserter, epoch, staging, requests)
-    yield Release(staging)
-    return Then(quorum_waiter.await_quorum, (inserter.replica, awaited)) if awaited else None

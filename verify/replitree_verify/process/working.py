@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from replitree.protocol.program import candidate, commands, executor, keeper, leader, life, puller
-from replitree.protocol.program.stages import AcceptCommand, AwaitMutation, AwaitOpen, AwaitParts
+from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
+from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.process.asked import asked_of
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.threads import Accept
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
 
@@ -34,7 +33,7 @@ TITLES = {
 """What threads are called in traces."""
 
 _ASKED: dict[str, Stage] = {
-    "insert": threads.accept_insert,
+    "insert": inserter.accept_insert,
     "command": commands.accept_command,
     "leader": leader.lead,
     "kill": commands.kill,

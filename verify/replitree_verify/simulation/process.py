@@ -16,7 +16,7 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import commands, executor, leader, life, puller, quorum_waiter
+from replitree.protocol.program import commands, executor, inserter, leader, life, puller, quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.closing import after_close
@@ -134,7 +134,7 @@ class Process:
     def insert(self, requests: tuple[tuple[int, str], ...], quorum: int = 0) -> None:
         """Take a group of requests."""
         self.groups += 1
-        self._spawn("insert", threads.accept_insert, self.replica, requests, (), quorum)
+        self._spawn("insert", inserter.accept_insert, self.replica, requests, (), quorum)
 
     def read(self, read: Read) -> None:
         """Take a read."""

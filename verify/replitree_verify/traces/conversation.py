@@ -46,13 +46,13 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import commands, executor, leader, life, puller
+from replitree.protocol.program import commands, executor, inserter, leader, life, puller
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process import longlife, restoring, threads, upkeep
+from replitree_verify.process import longlife, restoring, upkeep
 from replitree_verify.process.reading import Told
 from replitree_verify.process.restoring import wiped
 from replitree_verify.rules.invariants import Look
@@ -143,7 +143,7 @@ class Conversation:
         requests = tuple(enumerate(tokens.split(","), first))
         self._tokens.update(requests)
         self._fault = None if fault is None else _FATES[fault]
-        self._run(seat, threads.accept_insert, requests, (), int(quorum), until=until)
+        self._run(seat, inserter.accept_insert, requests, (), int(quorum), until=until)
 
     def _go_on(self, seat: str) -> None:
         stopped = self._stopped.pop(seat)

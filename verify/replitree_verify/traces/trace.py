@@ -39,6 +39,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
 from replitree.protocol.program.mender_effects import AwaitLoss
 from replitree.protocol.program.stages import (
+    Accept,
     AcceptCommand,
     AskReload,
     AwaitDecided,
@@ -62,6 +63,7 @@ from replitree.protocol.program.stages import (
     LookAtParts,
     Missed,
     Quieten,
+    Release,
     ReportTrouble,
     Serve,
     Stop,
@@ -78,7 +80,7 @@ from replitree_verify.process.losing import AwaitBroken, AwaitDamage, Break, Hea
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
-from replitree_verify.process.threads import Accept, Appear, AwaitLack, Mended, Release
+from replitree_verify.process.threads import Appear, AwaitLack, Mended
 from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State

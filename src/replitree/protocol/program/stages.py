@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex, RequestId, StagingId
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
+from replitree.protocol.insert.insert import Request
 from replitree.protocol.insert.quorum import QuorumEnded
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree.protocol.state.registration import Postponed, View
@@ -276,7 +277,24 @@ class Elected(MemoryEffect):
     leads: bool
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------------
+# --- inserts and commands -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Accept(MemoryEffect):
+    """Wait until the process is active, then take a group of requests.  Outcome: `Accepted`.
+
+    The process holds the folders of the group's staging id until `Release`: no sweep removes them.
+    """
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release(MemoryEffect):
+    """The process does not hold a group's staging folders any more."""
+
+    staging: StagingId
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +429,7 @@ class OpenTurn:
 
 
 __all__ = [
+    "Accept",
     "AcceptCommand",
     "Accepted",
     "AskReload",
@@ -446,6 +465,7 @@ __all__ = [
     "PullTurn",
     "Quieten",
     "QuorumTurn",
+    "Release",
     "ReportTrouble",
     "Serve",
     "Stage",

@@ -15,7 +15,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
@@ -35,8 +35,10 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
-from replitree.protocol.insert.insert import FoundEntry, Inserter, Request, find_insert, insert
+from replitree.protocol.insert.insert import FoundEntry, find_insert
 from replitree.protocol.insert.quorum import Awaited, find_end
+from replitree.protocol.program.inserter import accept_insert
+from replitree.protocol.program.stages import Accepted, MemoryEffect, Release, Then
 from replitree.replica.insert.appends import Appends, Perform
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
@@ -49,6 +51,7 @@ from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, StagedUpload
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
@@ -362,25 +365,38 @@ class Inserts:
         return pending
 
     def _commit(self, group: Sequence[PendingInsert]) -> None:
-        """Insert one group by the protocol's procedure."""
+        """Insert one group by the stages of `replitree.protocol.program.inserter`."""
         host, first = self._host, group[0]
         epoch = host.active_epoch()
         if epoch is None:
             raise ReadOnly(host.why_not_active())
         place = host.progress.place
         log_from = place.pointer.index if place is not None else fx.LogIndex(0)
-        inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops, first.quorum)
         staging = fx.StagingId(f"{host.incarnation}-{next(self._groups)}")
+        accepted = Accepted(host.me, epoch, log_from, staging)
         with self._lock:
             self._answers.update({pending.id: pending for pending in group})
         perform: Perform = host.performer.perform
         if first.quorum:
             perform = host.appends.noting(host.replica.table, perform)
-        fates, awaited = Fates(host.replica.table, perform), tuple[Awaited, ...]()
+        fates, awaited, held = Fates(host.replica.table, perform), tuple[Awaited, ...](), ExitStack()
+
+        def remember(effect: MemoryEffect) -> Accepted | None:
+            if isinstance(effect, Release):
+                held.close()
+                return None
+            payloads = {pending.id: pending.payload for pending in group}
+            held.enter_context(host.store_performer.holding(staging, payloads))
+            return accepted
+
+        driver, tokens = Driver(host.performer, remember, fates.perform), tuple((each.id, each.block) for each in group)
+        asked = (host.replica, tokens, first.drops, first.quorum, first.schema_version)
         try:
-            with host.store_performer.holding(staging, {pending.id: pending.payload for pending in group}):
-                requests = tuple(Request(pending.id, pending.block) for pending in group)
-                awaited = host.performer.run(insert(inserter, epoch, staging, requests), fates.perform)
+            with held:  # also after an error, which closes a stage before it releases
+                taken = driver.run(Then(accept_insert, asked))
+                assert isinstance(taken, Then), "a group that was taken is inserted"
+                following = driver.run(taken)
+            awaited = following.arguments[1] if isinstance(following, Then) else ()
             waits = {request for each in awaited for request in each.requests}
             for pending in group:
                 pending.waits = pending.id in waits

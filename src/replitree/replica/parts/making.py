@@ -13,51 +13,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.replica.kit.config import ServerConfig
-from replitree.replica.perform.progress import Progress
-from replitree.storage.disk.store import PartStore
+from replitree.replica.parts.prepared import PreparedMerges
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.parts.manifest import SHARES_MAX, PartManifest
 from replitree.storage.schema.definition import TableDefinition
-
-
-class PreparedResults(Protocol):
-    """Results of merges that a client has made, see `replitree.replica.parts.prepared`."""
-
-    def take(self, effect: fx.Merge) -> PartManifest | None:
-        """Make the result of a merge the staged one, if it is here."""
-
-
-class Host(Protocol):
-    """What the maker needs of the replica that it works for."""
-
-    store: PartStore
-    progress: Progress
-    config: ServerConfig
-
-    @property
-    def prepared(self) -> PreparedResults:
-        """The results that clients have made."""
-
-    def definition_at(self, version: int) -> TableDefinition:
-        """Return the table with the columns of a schema version."""
-
-    def is_stopping(self) -> bool:
-        """Whether the replica shuts down."""
-
-    def is_recovering(self) -> bool:
-        """Whether the replica takes over another one's state."""
-
-    def maker_for_all(self) -> Sharer | None:
-        """Return who this replica is where results go into the store; None where they stay on this disk."""
-
-    def suspect(self, part: str) -> bool:
-        """Verify a part that somebody found broken."""
 
 
 @dataclass(slots=True)
@@ -70,17 +34,47 @@ class Running:
 
 
 class Maker:
-    """Makes the results of one table's merges and mutations."""
+    """Makes the results of one table's merges and mutations.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Parameters
+    ----------
+    prepared
+        The results of merges that clients have made.
+    maker_for_all
+        Returns who this replica is where results go into the store; None where they stay on this disk.
+    suspect
+        Verifies a part in which damage was found.
+    why_idle
+        Returns why the replica makes nothing now, or None.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        prepared: PreparedMerges,
+        maker_for_all: Callable[[], Sharer | None],
+        suspect: Callable[[str], bool],
+        why_idle: Callable[[], str | None],
+    ) -> None:
+        self._config = context.config
+        self._definitions = context.definitions
+        self._store = parts.store
+        self._progress = parts.progress
+        self._prepared = prepared
+        self._maker_for_all = maker_for_all
+        self._suspect = suspect
+        self._why_idle = why_idle
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         self._killed: set[fx.LogIndex] = set()
         self.is_paused = False
 
-    def perform(self, effect: fx.Merge | fx.Mutate | fx.Link) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        """Make one part."""
+    def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
+        """Make a merged, mutated, linked or empty part under its staging id."""
+        return self._make_empty(effect) if isinstance(effect, fx.MakeEmpty) else self._make_of_sources(effect)
+
+    def _make_of_sources(self, effect: fx.Merge | fx.Mutate | fx.Link) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         from replitree.storage.rewrite.merge import MergeCancelled
         from replitree.storage.rewrite.mutate import MutationCancelled
 
@@ -102,15 +96,14 @@ class Maker:
             with self._lock:
                 del self._running[effect.result]
 
-    def make_empty(self, effect: fx.MakeEmpty) -> fx.Made | fx.StoreFailed:
-        """Make a part without rows."""
+    def _make_empty(self, effect: fx.MakeEmpty) -> fx.Made | fx.StoreFailed:
         from replitree.storage.rewrite.empty import empty_part
 
-        store, partition = self._host.store, parse_part(effect.result).partition
+        store, partition = self._store, parse_part(effect.result).partition
         store.staged.remove(effect.staging)
         prefix = store.staging_prefix(effect.staging)
         try:
-            definition = self._host.definition_at(effect.schema_version)
+            definition = self._definitions.at(effect.schema_version)
             made = empty_part(definition, partition, store.staging, prefix=prefix)
         except (BadInput, ReplitreeError, OSError) as error:
             return fx.StoreFailed(str(error))
@@ -122,11 +115,15 @@ class Maker:
         from replitree.storage.sql.mutation import cannot_touch, decode_mutation
 
         try:
-            manifest = self._host.store.manifest(effect.source)
-            definition = self._host.definition_at(effect.schema_version)
+            manifest = self._store.manifest(effect.source)
+            definition = self._definitions.at(effect.schema_version)
             return cannot_touch(manifest, decode_mutation(effect.command), definition)
         except (BadInput, ReplitreeError, OSError):
             return False  # the making of it will say why
+
+    def marked_ahead(self) -> frozenset[str]:
+        """Return the names of results that this replica will make as soon as their entries are executed."""
+        return self._prepared.results()
 
     def kill(self, index: fx.LogIndex) -> None:
         """Stop what is being made for a mutation."""
@@ -141,20 +138,20 @@ class Maker:
     def _perform(
         self, effect: fx.Merge | fx.Mutate | fx.Link, sources: Sequence[str], running: Running
     ) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        store = self._host.store
+        store = self._store
         store.staged.remove(effect.staging)
         why = self._why_stopped(effect)
         if why is not None:
             return fx.Cancelled(why)
         if isinstance(effect, fx.Link):
             return self._link(effect.staging, effect.source)
-        prepared = self._host.prepared.take(effect) if isinstance(effect, fx.Merge) else None
+        prepared = self._prepared.take(effect) if isinstance(effect, fx.Merge) else None
         if prepared is not None:
             return fx.Made(prepared.content)
         manifests = [store.manifest(source) for source in sources]
         running.rows_total = sum(manifest.rows for manifest in manifests)
         size = sum(manifest.bytes for manifest in manifests)
-        room = store.free_bytes() - self._host.config.disk_reserve_bytes
+        room = store.free_bytes() - self._config.disk_reserve_bytes
         if size > room:
             return fx.StoreFailed(f"{size >> 20} MiB are to be written, and {room >> 20} MiB are free: make room")
         made = self._write(effect, sources, running)
@@ -167,11 +164,11 @@ class Maker:
         """Write the result; None when a mutation touches no row."""
         from replitree.storage.rewrite.merge import merge_parts
 
-        store = self._host.store
-        definition = self._host.definition_at(effect.schema_version)
+        store = self._store
+        definition = self._definitions.at(effect.schema_version)
         paths = [store.part_path(source) for source in sources]
         prefix = store.staging_prefix(effect.staging)
-        memory = self._host.config.merge_memory_bytes
+        memory = self._config.merge_memory_bytes
 
         def cancelled() -> bool:
             return self._why_stopped(effect) is not None
@@ -204,7 +201,7 @@ class Maker:
         from replitree.storage.rewrite.mutate import mutate_part
         from replitree.storage.sql.mutation import decode_mutation
 
-        store = self._host.store
+        store = self._store
         source = store.manifest(effect.source)
         borrows = effect.for_all and self._may_borrow(source)
         made = mutate_part(
@@ -214,7 +211,7 @@ class Maker:
             store.staging,
             prefix=store.staging_prefix(effect.staging),
             keep_files=borrows,
-            memory_bytes=self._host.config.merge_memory_bytes,
+            memory_bytes=self._config.merge_memory_bytes,
             cancelled=cancelled,
             progress=progress,
         )
@@ -224,20 +221,19 @@ class Maker:
 
     def _may_borrow(self, source: PartManifest) -> bool:
         """Whether what is made of a part may have files of it as they are: all are objects, of not too many shares."""
-        return self._host.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
+        return self._maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
 
     def _link(self, staging: fx.StagingId, source: str) -> fx.Made:
-        manifest = self._host.store.staged.link(source, staging, parse_part(source).partition)
+        manifest = self._store.staged.link(source, staging, parse_part(source).partition)
         return fx.Made(manifest.content)
 
     def _why_stopped(self, effect: fx.Merge | fx.Mutate | fx.Link) -> str | None:
         """Say why the result is not wanted now, or None."""
         result: Part = parse_part(effect.result)
-        place = self._host.progress.place
-        if self._host.is_stopping():
-            return "the replica shuts down"
-        if self._host.is_recovering():
-            return "the replica is lost, and recovers"
+        place = self._progress.place
+        why_idle = self._why_idle()
+        if why_idle is not None:
+            return why_idle
         if place is not None and place.parts.covering(result) is None:
             return "the table has no use for it any more"
         if isinstance(effect, fx.Merge) and self.is_paused:
@@ -248,9 +244,6 @@ class Maker:
 
     def _verify(self, part: str) -> None:
         try:
-            self._host.suspect(part)
+            self._suspect(part)
         except ReplitreeError:
             return  # it is not there at all: the next load of the replica's state tells
-
-
-Perform = Callable[[fx.Merge | fx.Mutate | fx.Link], fx.Made | fx.StoreFailed | fx.Cancelled]

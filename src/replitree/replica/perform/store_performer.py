@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,17 +18,16 @@ from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.making import result_of, staged_result
-from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.context import LocalParts
 from replitree.replica.perform.exchange import Exchange
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
 
 PUBLISHED_MAX = 1024
 """Inserts that are remembered as published until `execute` asks for them."""
 
 
-class Host(Protocol):
-    """What the performer asks of the replica that it works for."""
+class Staging(Protocol):
+    """What writes the rows of requests: the replica's inserts."""
 
     def stage(self, staging: fx.StagingId, payloads: Sequence[Any]) -> tuple[PartManifest, ...]:
         """Write the payloads of requests as the parts of a staging id."""
@@ -36,8 +35,12 @@ class Host(Protocol):
     def give_back(self, staging: fx.StagingId) -> bool:
         """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
 
+
+class ResultMaker(Protocol):
+    """What makes the results of merges and mutations (`replitree.replica.parts.making`)."""
+
     def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        """Make a merged, mutated or linked part under a staging id."""
+        """Make a merged, mutated, linked or empty part under its staging id."""
 
     def leaves_as_it_is(self, effect: fx.Untouched) -> bool:
         """Whether a mutation certainly leaves a part as it is."""
@@ -45,26 +48,34 @@ class Host(Protocol):
     def marked_ahead(self) -> frozenset[str]:
         """Return the names of results that this replica will make as soon as their entries are executed."""
 
-    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
-        """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
-
 
 class StorePerformer:
     """The local side of one table replica.
 
     Parameters
     ----------
-    store, exchange, old_parts
-        Where parts lie, who fetches them, and what is kept of those that left.
-    host
-        The replica.
+    parts, exchange
+        The parts on this disk, and what fetches more of them.
+    inserts, maker
+        What writes the rows of requests, and what makes results.
+    reveal
+        Shows parts to reads and no longer shows others; returns the names of those that the table needs no more.
     """
 
-    def __init__(self, store: PartStore, exchange: Exchange, old_parts: OldParts, host: Host) -> None:
-        self._store = store
+    def __init__(
+        self,
+        parts: LocalParts,
+        exchange: Exchange,
+        inserts: Staging,
+        maker: ResultMaker,
+        reveal: Callable[[tuple[str, ...], tuple[str, ...]], tuple[str, ...]],
+    ) -> None:
+        self._store = parts.store
+        self._old_parts = parts.old_parts
         self._exchange = exchange
-        self._old_parts = old_parts
-        self._host = host
+        self._inserts = inserts
+        self._maker = maker
+        self._reveal = reveal
         self._lock = threading.Lock()
         self._let_go = threading.Condition(self._lock)
         self._held: set[str] = set()
@@ -123,7 +134,7 @@ class StorePerformer:
     def _perform(self, effect: fx.StoreEffect) -> object:
         match effect:
             case fx.Stage(staging, requests):
-                manifests = self._host.stage(staging, [self._payloads[request] for request in requests])
+                manifests = self._inserts.stage(staging, [self._payloads[request] for request in requests])
                 return fx.Staged(tuple(staged_part(manifest) for manifest in manifests))
             case fx.Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
@@ -137,7 +148,7 @@ class StorePerformer:
                 return None
             case fx.Reveal(parts, gone):
                 self._old_parts.revive(parts)
-                self._old_parts.retire(self._host.reveal(parts, gone))
+                self._old_parts.retire(self._reveal(parts, gone))
                 return None
             case fx.ListStaging():
                 return tuple(fx.StagingId(name) for name in self._store.stagings() if not self._is_held(name))
@@ -154,7 +165,7 @@ class StorePerformer:
                 return None
 
     def _remove_staging(self, staging: fx.StagingId) -> None:
-        if not self._host.give_back(staging):
+        if not self._inserts.give_back(staging):
             self._store.staged.remove(staging)
 
     def _fetch(self, fetches: tuple[fx.FetchPart, ...]) -> tuple[fx.Fetched | fx.NotFetched | fx.StoreFailed, ...]:
@@ -167,13 +178,13 @@ class StorePerformer:
     ) -> object:
         match effect:
             case fx.Untouched():
-                return self._host.leaves_as_it_is(effect)
+                return self._maker.leaves_as_it_is(effect)
             case fx.ResultsInWork():
                 return self._results_in_work()
         return self._make(effect)
 
     def _make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        made = self._host.make(effect)
+        made = self._maker.make(effect)
         if isinstance(made, fx.Made):
             with self._lock:
                 self._made[effect.staging] = made.content_hash
@@ -227,7 +238,7 @@ class StorePerformer:
     def _results_in_work(self) -> tuple[str, ...]:
         with self._lock:
             making = {name for name in map(result_of, self._held) if name is not None}
-        return tuple(sorted(making | self._host.marked_ahead()))
+        return tuple(sorted(making | self._maker.marked_ahead()))
 
     def _is_held(self, name: str) -> bool:
         with self._lock:

@@ -14,7 +14,7 @@ over; what is local stays readable all the time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -40,7 +40,6 @@ from replitree.replica.kit.evidence import Evidence, Hindrance, Trouble
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
-from replitree.replica.kit.payloads import Payload
 from replitree.replica.parts.checker import Checker
 from replitree.replica.parts.commands import Commands
 from replitree.replica.parts.followed_storage import FollowedStorage
@@ -68,7 +67,6 @@ from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
-from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.identity import Identity
 
@@ -129,9 +127,7 @@ class TableReplica:
         self.progress.listen(self._follow_log)
         self.appends = Appends()
         self.exchange = Exchange(
-            self.store,
-            lambda name, fresh: peer(Replica(replica.table, name), fresh),
-            config.fetch_threads,
+            self.store, lambda name, fresh: peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.performer = Performer(
@@ -140,12 +136,17 @@ class TableReplica:
         self.context = TableContext(replica, config, self.definitions, self.performer, metrics, self.log)
         self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
-        self.maker = Maker(self)
+        self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
+        self.merges = Merges(self)
+        self.prepared = PreparedMerges(self)
+        self.maker = Maker(
+            self.context, self.local_parts, self.prepared, self.maker_for_all, self.suspect, self._why_makes_nothing
+        )
         self.lost_parts = LostParts(self)
         self.mending = Mending(self, self.lost_parts.given_up)
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
-        self.store_performer = StorePerformer(self.store, self.exchange, self.old_parts, self)
+        self.store_performer = StorePerformer(self.local_parts, self.exchange, self.inserts, self.maker, self._reveal)
         self.sharing: Sharing | None = None
         self.followed_storage = FollowedStorage(self)
         self.followed_storage.use(None)
@@ -154,7 +155,6 @@ class TableReplica:
         self._hindrances: dict[Hindrance, str] = {}
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
-        self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.quorums = Quorums(self, self.is_stopping, self._answer)
         self.look_ahead = LookAhead(replica.name, self.exchange.begin, self.quorums.heard)
         self.puller = Puller(self, self.is_stopping)
@@ -162,8 +162,6 @@ class TableReplica:
         self._executors = [
             Executor(self, self.is_stopping, self.puller.reload, lane, number) for number, lane in enumerate(lanes)
         ]
-        self.merges = Merges(self)
-        self.prepared = PreparedMerges(self)
         self.leader = Leader(self, self.is_stopping)
         self.cleaner = Cleaner(self, self.is_stopping)
         self.checker = Checker(self.context, self.local_parts, self.lacking, self.check_part, self.is_stopping)
@@ -340,6 +338,12 @@ class TableReplica:
         """Whether it takes over another replica's state."""
         return self._state is State.RECOVERING
 
+    def _why_makes_nothing(self) -> str | None:
+        """Return why the replica makes no results now, or None."""
+        if self.is_stopping():
+            return "the replica shuts down"
+        return "the replica is lost, and recovers" if self.is_recovering() else None
+
     def say_recovering(self, reason: str) -> None:
         """Show that the replica recovers, and how far it is or what it waits for."""
         with self._changed:
@@ -504,28 +508,7 @@ class TableReplica:
         self.unhinder(Hindrance.DISK)
         self._be_active()
 
-    def stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
-        """Write the payloads of requests as the parts of a staging id."""
-        return self.inserts.stage(staging, payloads)
-
-    def give_back(self, staging: fx.StagingId) -> bool:
-        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
-        return self.inserts.give_back(staging)
-
-    def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        """Make a merged, mutated, linked or empty part under a staging id."""
-        return self.maker.make_empty(effect) if isinstance(effect, fx.MakeEmpty) else self.maker.perform(effect)
-
-    def leaves_as_it_is(self, effect: fx.Untouched) -> bool:
-        """Whether a mutation certainly leaves a part as it is."""
-        return self.maker.leaves_as_it_is(effect)
-
-    def marked_ahead(self) -> frozenset[str]:
-        """Return the names of results that this replica will make as soon as their entries are executed."""
-        return self.prepared.results()
-
-    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
-        """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
+    def _reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
         for name in shown:
             self.lacking.pop(name, None)
         return self.progress.reveal(shown, gone)

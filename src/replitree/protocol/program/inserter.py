@@ -1,0 +1,35 @@
+"""An insert: takes a group of requests, and inserts it."""
+
+from __future__ import annotations
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.insert.insert import Inserter, Request, insert
+from replitree.protocol.program import quorum_waiter
+from replitree.protocol.program.stages import Accept, Accepted, Release, Stage, Then
+
+
+def accept_insert(
+    replica: Replica,
+    tokens: tuple[tuple[RequestId, BlockId], ...],
+    drops: tuple[str, ...] = (),
+    quorum: int = 0,
+    schema_version: int = 1,
+) -> Stage:
+    """Take a group of requests, given as (request, token), once the process is active."""
+    requests = tuple(Request(request, token) for request, token in tokens)
+    accepted: Accepted = yield Accept(requests)
+    place = layout.at_pointer(replica, accepted.log_from)
+    inserter = Inserter(place, accepted.me, accepted.log_from, schema_version, drops, quorum)
+    return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
+
+
+def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: tuple[Request, ...]) -> Stage:
+    """Insert a group and release its staging folders; what is answered when its quorum has ended is waited for then."""
+    awaited = yield from insert(inserter, epoch, staging, requests)
+    yield Release(staging)
+    return Then(quorum_waiter.await_quorum, (inserter.replica, awaited)) if awaited else None
+
+
+__all__ = ["accept_insert", "insert_group"]
