@@ -17,7 +17,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
-from replitree.replica.parts import followed_storage, sharing
+from replitree.replica.parts import sharing
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.table import mover, table_replica
 from replitree.storage.objects import open_store
@@ -395,7 +395,7 @@ def test_a_replica_that_can_not_use_the_store_goes_on_and_says_why(
         return (third.get("status")["moving"] or {}).get("problem")
 
     with monkeypatch.context() as cut:
-        cut.setattr(followed_storage, "Sharing", Cut)
+        cut.setattr(table_replica, "Sharing", Cut)
         first.post("storage", {"storage": moving.url})
         wait_for(lambda: problem() == "no route to the store", "it says so")
         assert third.insert(rows(0))[0] == 200

@@ -88,7 +88,10 @@ class Host(Protocol):
     log: Log
     me: bytes
     incarnation: str
-    sharing: Sharing | None
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     @property
     def definition(self) -> TableDefinition:

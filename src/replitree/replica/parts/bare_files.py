@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from replitree import private
 from replitree.errors import NotAuthorized, ReplitreeError, StoreError
@@ -22,13 +21,11 @@ from replitree.protocol.core.effects import StagingId
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
-from replitree.replica.kit.logs import Log
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.context import TableContext
 from replitree.storage.disk.copies import FoundCopies, search
 from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import store_errors
-from replitree.storage.schema.definition import TableDefinition
 
 LOOK_AGAIN_S = 30.0
 """How long a part that was not found is not looked for again, in seconds."""
@@ -42,35 +39,29 @@ _Files = tuple[tuple[str, int, int], ...]
 """Path, size and time of change of the data files of one place."""
 
 
-class Host(Protocol):
-    """What this needs of the replica."""
-
-    performer: Performer
-    store: PartStore
-    log: Log
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition, as new as this replica knows it."""
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-
 class BareFiles:
     """Writes parts of one table replica anew whose manifests are gone.
 
     Parameters
     ----------
-    host
-        The replica.
+    store
+        The parts on this disk, and the folders that may have copies of others.
+    sharing
+        Returns the table's shares; None for a table that has no store.
     clock
         Monotonic seconds.
     """
 
-    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
-        self._host = host
+    def __init__(
+        self,
+        context: TableContext,
+        store: PartStore,
+        sharing: Callable[[], Sharing | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._sharing = sharing
         self._clock = clock
         self._looked_at: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -105,7 +96,7 @@ class BareFiles:
             The shares with this replica's marks for each.
         """
         try:
-            copies = search(self._host.store)
+            copies = search(self._store)
         except (StoreError, NotAuthorized) as error:
             self._decide({name for name, _ in parts}, f"its data files can't be looked for: {error}")
             return ()
@@ -150,28 +141,28 @@ class BareFiles:
         """Publish a part that is written of a folder's files; False: they are not those of the part, or were tried before."""
         from replitree.storage.disk.bare_files import write_anew  # which loads Arrow
 
-        host, seen = self._host, _seen(files)
+        fetched, log, seen = self._store.fetched, self._context.log, _seen(files)
         with self._lock:
             if (str(folder), seen) in self._tried.get(part, ()):
                 return False
-        host.store.fetched.abandon(part)
-        target = host.store.fetched.begin(part)
+        fetched.abandon(part)
+        target = fetched.begin(part)
         target.rmdir()
-        made = write_anew(files, parse_part(part).partition, content, host.definition, target)
+        made = write_anew(files, parse_part(part).partition, content, self._context.definitions.current, target)
         if made is None:
             with self._lock:
                 self._tried.setdefault(part, set()).add((str(folder), seen))
-            host.log.warning("data files without a manifest do not have the registered rows", part=part, at=str(folder))
+            log.warning("data files without a manifest do not have the registered rows", part=part, at=str(folder))
             return False
-        host.store.fetched.finish(part, content)
-        host.log.warning("part written anew of data files whose manifest is gone", part=part, files=str(folder))
+        fetched.finish(part, content)
+        log.warning("part written anew of data files whose manifest is gone", part=part, files=str(folder))
         return True
 
     # --- in the store ---------------------------------------------------------------------------------------------------
 
     def _is_written_of(self, share: ShareId, part: str, content: str) -> bool:
         """Publish a part that is written of a share's data objects."""
-        sharing = self._host.sharing
+        sharing = self._sharing()
         assert sharing is not None
         sizes = sharing.objects.data_in(share)
         objects: _Files = tuple(sorted((name, size, 0) for name, size in sizes.items()))
@@ -189,7 +180,7 @@ class BareFiles:
     @contextmanager
     def _room(self, part: str) -> Iterator[Path]:
         """Give a folder for objects that are brought; what a crash leaves of it is swept as other staged folders are."""
-        store, staging = self._host.store, StagingId(f"{BRINGING}{part}")
+        store, staging = self._store, StagingId(f"{BRINGING}{part}")
         store.staged.remove(staging)
         folder = store.staged_path(staging, parse_part(part).partition)
         try:

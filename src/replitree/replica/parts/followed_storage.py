@@ -7,27 +7,43 @@ here leaves the replica as it was, and `problem` says why.  When the replica act
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from replitree.errors import ReplitreeError
 from replitree.protocol.core.effects import Epoch
-from replitree.replica.parts.sharing import Host as SharingHost
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.exchange import Exchange
+from replitree.storage.disk.store import PartStore
+from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind
 
 
-class Host(SharingHost, Protocol):
-    """What following needs of the replica."""
-
-    sharing: Sharing | None
-
-
 class FollowedStorage:
-    """Follows the storage policy of one table."""
+    """Follows the storage policy of one table.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Parameters
+    ----------
+    store, exchange
+        What reads objects, and takes shares over, once the table has a store.
+    new_sharing
+        Makes the table's shares; nothing of the store is opened yet.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        store: PartStore,
+        exchange: Exchange,
+        new_sharing: Callable[[TableDefinition], Sharing],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._exchange = exchange
+        self._new_sharing = new_sharing
         self._used = LOCAL
+        self.sharing: Sharing | None = None
+        """The table's shares; None while the table has no store."""
         self.problem = ""
         """Why this replica does not work by the policy yet."""
 
@@ -44,37 +60,35 @@ class FollowedStorage:
         ReplitreeError, OSError
             The store can't be used; all is as it was.
         """
-        host, definition = self._host, self._host.definition
+        definition = self._context.definitions.current
         if definition.storage == self._used:
             return
-        if definition.is_shared and host.sharing is None:
-            sharing = Sharing(host, definition)
+        if definition.is_shared and self.sharing is None:
+            sharing = self._new_sharing(definition)
             if epoch is not None:
                 sharing.open()
-            host.store.shared.objects, host.sharing = sharing.objects, sharing
+            self._store.shared.objects, self.sharing = sharing.objects, sharing
             try:
                 if epoch is not None:
                     sharing.settle(epoch)
             except ReplitreeError:
-                host.store.shared.objects = host.sharing = None
+                self._store.shared.objects = self.sharing = None
                 raise
         if not definition.is_shared:  # nothing is left there, or the log would not say so
-            host.store.shared.objects = host.sharing = None
-        host.exchange.takes_shares = definition.placement.kind is not StorageKind.LOCAL and host.config.zero_copy
-        host.log.info("storage", before=self._used, after=definition.storage)
+            self._store.shared.objects = self.sharing = None
+        takes_shares = definition.placement.kind is not StorageKind.LOCAL and self._context.config.zero_copy
+        self._exchange.takes_shares = takes_shares
+        self._context.log.info("storage", before=self._used, after=definition.storage)
         self._used = definition.storage
 
-    def follow(self) -> None:
+    def follow(self, epoch: Epoch) -> None:
         """Work by the policy if it has changed and this replica can; `problem` says why it can't."""
-        epoch = self._host.active_epoch()
-        if epoch is None:
-            return
         try:
             self.use(epoch)
             self.problem = ""
         except (ReplitreeError, OSError) as error:
             if str(error) != self.problem:
-                self._host.log.warning("the table's object store can't be used", reason=str(error))
+                self._context.log.warning("the table's object store can't be used", reason=str(error))
             self.problem = str(error)
 
 

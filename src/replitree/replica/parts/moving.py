@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplicaUnavailable, StoreError
 from replitree.protocol.core import layout
@@ -37,29 +36,12 @@ from replitree.protocol.shares.moving import (
     ToShare,
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
-from replitree.replica.kit.config import ServerConfig
-from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.exchange import Exchange
-from replitree.replica.perform.runner import Performer
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
 
 PEERS_S = 2.0
 """How long it is taken for granted who is active, in seconds."""
-
-
-class Host(Protocol):
-    """What moving needs of the replica."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    exchange: Exchange
-    store: PartStore
-    old_parts: OldParts
-
-    def suspect(self, part: str) -> bool:
-        """Verify a part; a broken one is set aside and fetched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +53,24 @@ class _Readers:
 
 
 class Moves:
-    """The moves of one table replica.  Any thread may use it."""
+    """The moves of one table replica.  Any thread may use it.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Parameters
+    ----------
+    exchange
+        Asks other replicas for the manifests of their parts.
+    suspect
+        Verifies a part in which damage was found; a broken one is set aside and fetched again.
+    """
+
+    def __init__(
+        self, context: TableContext, parts: LocalParts, exchange: Exchange, suspect: Callable[[str], bool]
+    ) -> None:
+        self._context = context
+        self._store = parts.store
+        self._old_parts = parts.old_parts
+        self._exchange = exchange
+        self._suspect = suspect
         self._lock = threading.Lock()
         self._moving: dict[ShareId, str] = {}
         self._doubtful: set[ShareId] = set()
@@ -129,23 +125,22 @@ class Moves:
             readers = self._readers.get(part)
         if readers is None:
             return False
-        if time.monotonic() < readers.until or any(map(self._host.old_parts.is_leased, readers.leases)):
+        if time.monotonic() < readers.until or any(map(self._old_parts.is_leased, readers.leases)):
             return True
         with self._lock:
             self._readers.pop(part, None)
         return False
 
     def _note_readers(self, part: str) -> None:
-        host = self._host
-        until = time.monotonic() + host.config.old_parts_lifetime_s
+        until = time.monotonic() + self._context.config.old_parts_lifetime_s
         with self._lock:
-            self._readers[part] = _Readers(host.old_parts.leases_on(part), until)
+            self._readers[part] = _Readers(self._old_parts.leases_on(part), until)
 
     # --- effects --------------------------------------------------------------------------------------------------------
 
     def perform(self, effect: LocalMoveEffect) -> object:
         """Perform one effect of a move."""
-        store = self._host.store
+        store = self._store
         match effect:
             case FindShare(part):
                 return self._find(part)
@@ -167,7 +162,7 @@ class Moves:
                 return self._say(part, lambda: store.moved.to_disk(part, share))
 
     def _put(self, part: str, share: ShareId) -> None:
-        self._manifests[share] = self._host.store.moved.put(part, share)
+        self._manifests[share] = self._store.moved.put(part, share)
 
     def _begin(self, part: str, share: ShareId) -> None:
         with self._lock:
@@ -182,8 +177,8 @@ class Moves:
         try:
             do()
         except CorruptPart as error:
-            if self._host.store.has_part(part):
-                self._host.suspect(part)
+            if self._store.has_part(part):
+                self._suspect(part)
             return ObjectsInDoubt(str(error))
         except (StoreError, NotAuthorized, BadInput, OSError) as error:
             return ObjectsInDoubt(str(error))
@@ -204,10 +199,10 @@ class Moves:
                 self._unanswered.pop(part, None)
                 return found
             since = self._unanswered.setdefault(part, time.monotonic())
-        return found if time.monotonic() - since < self._host.config.fetch_wait_s else None
+        return found if time.monotonic() - since < self._context.config.fetch_wait_s else None
 
     def _look_for(self, part: str) -> FoundShare | ShareInDoubt | None:
-        host, store = self._host, self._host.store
+        store = self._store
         try:
             here = store.manifest(part)
         except CorruptPart:
@@ -216,7 +211,7 @@ class Moves:
         doubt: ShareInDoubt | None = None
         for peer in self._active_peers():
             try:
-                found = host.exchange.find_manifest(peer, part)
+                found = self._exchange.find_manifest(peer, part)
                 if found is None or len(found.shares) != 1 or found.as_local() != here:
                     continue  # of a part that borrows the files are put anew, into one share
                 if store.fetched.has_shares(found):
@@ -231,11 +226,11 @@ class Moves:
         with self._lock:
             if time.monotonic() < self._peers_until:
                 return self._peers
-        host, table = self._host, self._host.replica.table
-        names: tuple[str, ...] = host.performer.perform(Children(layout.replicas(table))) or ()
-        others = tuple(name for name in names if name != host.replica.name)
+        replica, performer, table = self._context.replica, self._context.performer, self._context.replica.table
+        names: tuple[str, ...] = performer.perform(Children(layout.replicas(table))) or ()
+        others = tuple(name for name in names if name != replica.name)
         paths = tuple(layout.is_active(Replica(table, name)) for name in others)
-        nodes = host.performer.perform(GetMany(paths)).nodes if paths else ()
+        nodes = performer.perform(GetMany(paths)).nodes if paths else ()
         with self._lock:
             self._peers = tuple(name for name, node in zip(others, nodes, strict=True) if node is not None)
             self._peers_until = time.monotonic() + PEERS_S

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
 from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
-from replitree.replica.parts.salvage import Host, Salvage
+from replitree.replica.kit.logs import Log
+from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
 from replitree.storage.disk.fetch import ReceivedPart
+from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import decode_manifest
 
 LOOK_AGAIN_S = 30.0
@@ -36,16 +38,27 @@ class OwnShares:
 
     Parameters
     ----------
-    host
-        The replica.
+    store
+        The parts on this disk.
+    sharing
+        Returns the table's shares; None for a table that has no store.
     salvage
         Creates missing objects from copies on this disk.
     clock
         Monotonic seconds.
     """
 
-    def __init__(self, host: Host, salvage: Salvage, clock: Callable[[], float] = time.monotonic) -> None:
-        self._host = host
+    def __init__(
+        self,
+        store: PartStore,
+        sharing: Callable[[], Sharing | None],
+        salvage: Salvage,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._sharing = sharing
+        self._log = log
         self._salvage = salvage
         self._clock = clock
         self._looked_at: dict[str, float] = {}
@@ -62,7 +75,7 @@ class OwnShares:
         names = {name for name, _ in lacking}
         self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
         self._undecided = {name: why for name, why in self._undecided.items() if name in names}
-        if self._host.sharing is None:
+        if self._sharing() is None:
             return ()
         now = self._clock()
         return tuple(each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S)
@@ -77,13 +90,13 @@ class OwnShares:
         marked
             The shares with this replica's marks for each.
         """
-        host = self._host
-        assert host.sharing is not None, "without an object store nothing is due"
+        sharing = self._sharing()
+        assert sharing is not None, "without an object store nothing is due"
         now = self._clock()
-        found = tuple(name for name, content in parts if self._take(host.sharing, name, content, marked.get(name, ())))
+        found = tuple(name for name, content in parts if self._take(sharing, name, content, marked.get(name, ())))
         self._looked_at |= {name: now for name, _ in parts if name not in found}
         if found:
-            host.log.warning("parts that this disk had lost found in the object store", parts=len(found))
+            self._log.warning("parts that this disk had lost found in the object store", parts=len(found))
         return found
 
     def forget(self) -> None:
@@ -93,7 +106,7 @@ class OwnShares:
 
     def why_undecided(self, part: str) -> str | None:
         """Say why the store may still have a part that is lacking; None: it was looked for, and is not there."""
-        if self._host.sharing is None:
+        if self._sharing() is None:
             return None
         return self._undecided.get(part, None if part in self._looked_at else NOT_LOOKED)
 
@@ -104,7 +117,7 @@ class OwnShares:
             try:
                 received = self._received(sharing, part, content, share)
                 if received is not None:
-                    self._host.store.fetched.publish((received,))
+                    self._store.fetched.publish((received,))
                     return True
             except CorruptPart:
                 continue  # it is of another part, or damaged
@@ -114,7 +127,7 @@ class OwnShares:
 
     def _received(self, sharing: Sharing, part: str, content: str, share: ShareId) -> ReceivedPart | None:
         """Write what a share says of a part; None when it has nothing, or not all of it."""
-        store, objects = self._host.store, sharing.objects
+        store, objects = self._store, sharing.objects
         raw = objects.manifest_in(share)
         if raw is None:
             return None

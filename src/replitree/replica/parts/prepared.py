@@ -62,7 +62,10 @@ class Host(Protocol):
     old_parts: OldParts
     uploads: Uploads
     merges: Merges
-    sharing: Sharing | None
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""

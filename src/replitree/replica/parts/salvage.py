@@ -20,15 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError
 from replitree.protocol.core.effects import GetMany, Many
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
-from replitree.replica.kit.logs import Log
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.context import TableContext
 from replitree.storage.disk.copies import FoundCopies, put_back, search
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import FileEntry, PartManifest
@@ -47,31 +45,29 @@ NOT_SEARCHED = "this replica's disk was not searched for copies yet"
 _STORE_ERRORS = (StoreError, NotAuthorized, BadInput)
 
 
-class Host(Protocol):
-    """What salvage needs of the replica."""
-
-    performer: Performer
-    store: PartStore
-    log: Log
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-
 class Salvage:
     """Puts parts of one table replica back from copies.  Any thread may use it.
 
     Parameters
     ----------
-    host
-        The replica.
+    store
+        The parts on this disk, and the folders that may have copies of others.
+    sharing
+        Returns the table's shares; None for a table that has no store.
     clock
         Monotonic seconds.
     """
 
-    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
-        self._host = host
+    def __init__(
+        self,
+        context: TableContext,
+        store: PartStore,
+        sharing: Callable[[], Sharing | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._sharing = sharing
         self._clock = clock
         self._lock = threading.Lock()
         self._searched_at: dict[str, float] = {}
@@ -113,7 +109,7 @@ class Salvage:
         if not due:
             return ()
         try:
-            copies = search(self._host.store)
+            copies = search(self._store)
         except StoreError as error:
             self._decide({name: f"its folders can't be searched for copies: {error}" for name, _ in due}, now)
             return ()
@@ -174,18 +170,19 @@ class Salvage:
         return tuple(sorted(found, key=lambda each: each.share_id is None))  # all owners first, then files of its own
 
     def _put_back_as(self, copies: FoundCopies, part: str, manifest: PartManifest) -> bool:
-        host = self._host
         if self._healed(copies, part, manifest):
-            received = host.store.fetched.receive_shared(part, manifest.encode(), manifest.content)
-            host.store.fetched.publish((received,))
-            host.log.warning("part put back: its objects were created again from copies on this disk", part=part)
+            received = self._store.fetched.receive_shared(part, manifest.encode(), manifest.content)
+            self._store.fetched.publish((received,))
+            self._context.log.warning(
+                "part put back: its objects were created again from copies on this disk", part=part
+            )
             return True
         files = copies.files_of(manifest)
         if files is None:
             return False
-        put_back(host.store, part, manifest, files)
+        put_back(self._store, part, manifest, files)
         places = ", ".join(sorted({self._told(path) for path in files.values()}))
-        host.log.warning("part put back from copies on this disk", part=part, copies=places)
+        self._context.log.warning("part put back from copies on this disk", part=part, copies=places)
         return True
 
     def _healed(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
@@ -197,7 +194,7 @@ class Salvage:
 
     def _told(self, path: Path) -> str:
         """Return a folder for messages, below the table's."""
-        return str(path.parent.relative_to(self._host.store.root))
+        return str(path.parent.relative_to(self._store.root))
 
     # --- objects of shares ----------------------------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class Salvage:
         StoreError, NotAuthorized, BadInput
             The object store, or a folder here, gives no answer.
         """
-        if manifest.share_id is None or self._host.sharing is None:
+        if manifest.share_id is None or self._sharing() is None:
             return False
         return self._healed(None, part, manifest)
 
@@ -223,7 +220,7 @@ class Salvage:
         StoreError, NotAuthorized
             The store gives no answer, or takes no more.
         """
-        sharing = self._host.sharing
+        sharing = self._sharing()
         if sharing is None or manifest.share_id is None:
             return
         unsummed = sharing.objects.unsummed(manifest)
@@ -234,14 +231,14 @@ class Salvage:
                 return
             for key, sums in unsummed.items():
                 sharing.objects.put_sums_again(key, sums)
-        self._host.log.info("block checksums put", part=part, objects=len(unsummed))
+        self._context.log.info("block checksums put", part=part, objects=len(unsummed))
 
     def _heal(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
         """Do it with the copies of a search; None: search when that is needed.
 
         Raises `CorruptPart`, too, when an object has other bytes.
         """
-        sharing, store = self._host.sharing, self._host.store
+        sharing, store = self._sharing(), self._store
         if sharing is None:
             return False
         with sharing.letting_go:  # as long as our marks stay, the shares can't be garbage
@@ -262,13 +259,13 @@ class Salvage:
         for entry, path in created:
             share = str(manifest.share_of(entry))
             told = {"part": part, "share": share, "object": entry.name, "copy": self._told(path)}
-            self._host.log.warning("missing object created again", **told)
+            self._context.log.warning("missing object created again", **told)
         return True
 
     def _is_owned(self, sharing: Sharing, part: str, manifest: PartManifest) -> bool:
         """Whether this replica's part has a mark on each of its shares."""
         marks = tuple(sharing.sharer.mark(SharedPart(part, ShareId(share), is_new=False)) for share in manifest.shares)
-        many: Many = self._host.performer.perform(GetMany(marks))
+        many: Many = self._context.performer.perform(GetMany(marks))
         return all(node is not None for node in many.nodes)
 
     # --- single files, for others ---------------------------------------------------------------------------------------
@@ -307,7 +304,7 @@ class Salvage:
         with self._lock:
             if self._found is not None and now - self._found[0] < remembered_s:
                 return self._found[1]
-        found = search(self._host.store)
+        found = search(self._store)
         with self._lock:
             self._found = (now, found)
         return found

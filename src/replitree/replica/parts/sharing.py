@@ -56,6 +56,7 @@ from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.moving import Moves
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.runner import Performer
 from replitree.replica.uploads.stored_uploads import Host as UploadsHost
@@ -91,6 +92,8 @@ LET_GO_AGAIN_S = 10.0
 class Host(UploadsHost, Protocol):
     """What sharing needs of the replica."""
 
+    context: TableContext
+    local_parts: LocalParts
     replica: Replica
     incarnation: str
     config: ServerConfig
@@ -140,7 +143,7 @@ class Sharing:
 
         self._host = host
         self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
-        self.moves = Moves(host)
+        self.moves = Moves(host.context, host.local_parts, host.exchange, host.suspect)
         self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun, self._settled)
         self.letting_go = threading.Lock()
         """Held while a share is let go of, and while missing objects of shares are created again."""

@@ -21,23 +21,27 @@ class TableContext:
 
     Attributes
     ----------
-    replica
-        The replica's place in coordination.  Its `Table.parent` is that of the start: what appends to the log takes
-        `TableReplica.replica`, which follows the log from parent to parent.
     config
         The server's settings.
     definitions
         The table's definition, which follows the log.
     performer
         Performs effects, under the epoch that it holds.
+    progress
+        How far this replica is in the table's log.
     """
 
-    replica: Replica
     config: ServerConfig
     definitions: Definitions
     performer: Performer
+    progress: Progress
     metrics: Metrics
     log: Log
+
+    @property
+    def replica(self) -> Replica:
+        """The replica's place in coordination, below the parent that the log has reached: entries are appended there."""
+        return self.progress.replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import FailEntry, GetEntry, LostEntry, MergeEntry, MutateEntry
 from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import removes
@@ -76,11 +78,12 @@ class Progress:
     Parameters
     ----------
     replica
-        Its name.
+        Its place in coordination; new entries go below the parent of its table.
     """
 
-    def __init__(self, replica: str) -> None:
-        self._replica = replica
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        """The replica's place, below the parent that the log has reached."""
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self._lanes = {lane: threading.Condition(lock) for lane in Lane}
@@ -105,7 +108,7 @@ class Progress:
     def pulled(self, place: Place, entries: Iterable[Queued]) -> None:
         """Take over what a pull brought; entries that do not apply are only remembered."""
         with self.changed:
-            self.place, self.is_torn = place, False
+            self._reach(place, is_torn=False)
             entries = tuple(entries)
             self.history.pulled(entries)
             for item in entries:
@@ -139,7 +142,7 @@ class Progress:
             if self.place is None or self.place.pointer.index != loaded.place.pointer.index:
                 self.history.begin(loaded.place.pointer.index, loaded.place.open)
             self.history.loaded(loaded.queue)
-            self.place, self.is_torn = loaded.place, loaded.is_torn
+            self._reach(loaded.place, is_torn=loaded.is_torn)
             self._queue = {index: now[index] for index in sorted(now)}
             self._waiting = {index: waiting for index, waiting in self._waiting.items() if index in now}
             self._held = loaded.held
@@ -147,6 +150,12 @@ class Progress:
             self._names = None
             self.wake()
         return left
+
+    def _reach(self, place: Place, *, is_torn: bool) -> None:
+        """Have read the log up to here; entries are appended below the parent of the next index."""
+        self.place, self.is_torn = place, is_torn
+        if layout.parent_of(place.pointer.index) != self.replica.table.parent:
+            self.replica = layout.at_pointer(self.replica, place.pointer.index)
 
     def forget(self) -> None:
         """Begin anew, with nothing: the replica was dropped, and is added again under the same name."""
@@ -168,7 +177,7 @@ class Progress:
         """Return who executes an entry."""
         if isinstance(item.entry, MergeEntry | MutateEntry):
             return Lane.MAKING
-        if not isinstance(item.entry, GetEntry) or item.entry.replica == self._replica:
+        if not isinstance(item.entry, GetEntry) or item.entry.replica == self.replica.name:
             return Lane.SMALL
         return Lane.LARGE if sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES else Lane.SMALL
 

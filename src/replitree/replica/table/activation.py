@@ -62,7 +62,6 @@ class Host(Protocol):
     replica: Replica
     me: bytes
     incarnation: str
-    sharing: Sharing | None
     performer: Performer
     progress: Progress
     puller: Puller
@@ -72,6 +71,10 @@ class Host(Protocol):
     lacking: dict[str, str]
     metrics: Metrics
     log: Log
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     @property
     def definition(self) -> TableDefinition:

@@ -25,24 +25,37 @@ from replitree.protocol.program.mender_effects import Loss
 from replitree.protocol.program.stages import Then
 from replitree.protocol.upkeep.lost import Declared, NotLost
 from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
-from replitree.replica.parts import salvage
+from replitree.replica.parts.salvage import Salvage
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
 from replitree.replica.table.mending import Mending
 from replitree.storage.disk.copies import SEARCHED_FOLDERS
+from replitree.storage.disk.store import PartStore
 from replitree.storage.schema.definition import TableDefinition
 
 
-class Host(salvage.Host, Protocol):
+class Host(Protocol):
     """What the search needs of the replica."""
 
+    context: TableContext
+    performer: Performer
+    store: PartStore
+    log: Log
     replica: Replica
     config: ServerConfig
     progress: Progress
     metrics: Metrics
     lacking: dict[str, str]
     mending: Mending
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     @property
     def definition(self) -> TableDefinition:
@@ -67,7 +80,7 @@ class LostParts:
         self._host = host
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._salvage = salvage.Salvage(host)
+        self._salvage = Salvage(host.context, host.store, lambda: host.sharing)
         self.reasons: dict[str, str] = {}
         self.declared: dict[str, int] = {}
         self.insert_parts: dict[str, int] = {}

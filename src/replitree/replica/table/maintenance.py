@@ -53,9 +53,12 @@ class Host(Protocol):
     prepared: PreparedMerges
     uploads: Uploads
     definitions: Definitions
-    sharing: Sharing | None
     followed_storage: FollowedStorage
     log: Log
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     def check_disk(self) -> None:
         """Do nothing while there is room on the disk; raise `Unavailable` when there is not."""
@@ -136,7 +139,9 @@ class Maintenance:
         host.prepared.sweep()
         host.uploads.sweep()
         host.definitions.catch_up()
-        host.followed_storage.follow()
+        epoch = host.active_epoch()
+        if epoch is not None:
+            host.followed_storage.follow(epoch)
 
     def _let_go(self) -> None:
         """Take back the registration of parts that others cover, then remove the old parts whose time is over."""

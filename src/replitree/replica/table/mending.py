@@ -50,6 +50,7 @@ from replitree.replica.parts.bare_files import BareFiles
 from replitree.replica.parts.own_shares import OwnShares
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.progress import Progress
@@ -66,14 +67,18 @@ ASK_AGAIN_S = 30.0
 class Host(Protocol):
     """What mending needs of the replica."""
 
+    context: TableContext
     replica: Replica
     performer: Performer
     progress: Progress
     store: PartStore
     metrics: Metrics
     log: Log
-    sharing: Sharing | None
     exchange: Exchange
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
 
     @property
     def definition(self) -> TableDefinition:
@@ -112,9 +117,9 @@ class Mending:
         self.lacking: dict[str, str] = {}
         self.unsummed: frozenset[str] = frozenset()
         """Parts in shares that a check found whole, and whose missing block checksums the store did not take."""
-        self.salvage = Salvage(host)
-        self.own_shares = OwnShares(host, self.salvage)
-        self.bare_files = BareFiles(host)
+        self.salvage = Salvage(host.context, host.store, lambda: host.sharing)
+        self.own_shares = OwnShares(host.store, lambda: host.sharing, self.salvage, host.log)
+        self.bare_files = BareFiles(host.context, host.store, lambda: host.sharing)
 
     def mend(self) -> None:
         """Do one round: make whole what is registered and not whole on disk, and note in the registrations what is broken."""

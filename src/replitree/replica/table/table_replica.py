@@ -123,7 +123,7 @@ class TableReplica:
         self.store = PartStore(root)
         self.definitions.keep_in(root)
         self.uploads = Uploads(root / "uploads")
-        self.progress = Progress(replica.name)
+        self.progress = Progress(replica)
         self.progress.listen(self._follow_log)
         self.appends = Appends()
         self.exchange = Exchange(
@@ -133,7 +133,7 @@ class TableReplica:
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
         )
-        self.context = TableContext(replica, config, self.definitions, self.performer, metrics, self.log)
+        self.context = TableContext(config, self.definitions, self.performer, self.progress, metrics, self.log)
         self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
@@ -147,8 +147,9 @@ class TableReplica:
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
         self.store_performer = StorePerformer(self.local_parts, self.exchange, self.inserts, self.maker, self._reveal)
-        self.sharing: Sharing | None = None
-        self.followed_storage = FollowedStorage(self)
+        self.followed_storage = FollowedStorage(
+            self.context, self.store, self.exchange, lambda definition: Sharing(self, definition)
+        )
         self.followed_storage.use(None)
         self._changed, self._trouble = threading.Condition(), Trouble()
         self._state, self._reason = State.STARTING, "it has not activated yet"
@@ -187,6 +188,11 @@ class TableReplica:
         return procedure if sharing is None else sharing.wrap(procedure)
 
     # --- what others ask ---
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
+        return self.followed_storage.sharing
 
     @property
     def definition(self) -> TableDefinition:
@@ -254,9 +260,7 @@ class TableReplica:
 
     def _follow_log(self) -> None:
         """Append below the parent that the log has reached."""
-        place, table = self.progress.place, self.replica.table
-        if place is not None and layout.parent_of(place.pointer.index) != table.parent:
-            self.replica = layout.at_pointer(self.replica, place.pointer.index)
+        self.replica = self.progress.replica
 
     # --- trouble ---
 
