@@ -27,6 +27,7 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.fold import fold, open_after, settled
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.insert.earlier import find_earlier
 from replitree.protocol.insert.quorum import (
     Awaited,
     Replicas,
@@ -316,6 +317,23 @@ def test_an_insert_that_settles_while_it_is_given_up_is_settled() -> None:
     assert world.last() == settle(0)
     assert world.tree.exists(layout.block(TABLE, TOKEN))
     assert world.told() == fx.Inserted(fx.LogIndex(0), settled=fx.LogIndex(1))
+
+
+def test_an_earlier_insert_is_in_the_table_or_not_or_still_open() -> None:
+    world = World()
+    assert world.run(find_earlier(TABLE, fx.BlockId("b"))) is None
+    assert world.run(find_earlier(TABLE, TOKEN)) == fx.OutcomeUnknown()
+    assert world.join(R2)
+    assert world.run(find_earlier(TABLE, TOKEN)) == fx.Duplicate(fx.LogIndex(0), settled=fx.LogIndex(1))
+
+
+def test_an_earlier_insert_that_was_given_up_is_not_in_the_table_even_if_its_token_is_there() -> None:
+    world = World()
+    world.commit(
+        fx.Delete(world.status, 0), fx.Create(layout.log_create(TABLE), encode_entry(fail(0)), sequential=True)
+    )
+    assert world.tree.exists(layout.block(TABLE, TOKEN))
+    assert world.run(find_earlier(TABLE, TOKEN)) is None
 
 
 def test_the_token_of_another_insert_stays() -> None:

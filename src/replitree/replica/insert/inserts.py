@@ -31,12 +31,11 @@ from replitree.errors import (
     TooManyParts,
 )
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
-from replitree.protocol.core.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
+from replitree.protocol.core.entries import EVERY_PARTITION
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
-from replitree.protocol.insert.insert import FoundEntry, find_insert
-from replitree.protocol.insert.quorum import Awaited, find_end
+from replitree.protocol.insert.earlier import find_earlier
+from replitree.protocol.insert.quorum import Awaited
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accepted, MemoryEffect, Release, Then
 from replitree.replica.insert.appends import Appends, Perform
@@ -285,6 +284,8 @@ class Inserts:
         ------
         ReadOnly
             That is not certain, because the replica is not active.
+        OutcomeUnknown
+            The quorum of the insert is still open.
         """
         host = self._host
         if host.active_epoch() is None:  # an earlier commit of this replica may still be on its way
@@ -293,26 +294,10 @@ class Inserts:
             return None
         hashes = tuple(manifest.content_hash for manifest in manifests)
         block = token_block(token) if token is not None else content_block(hashes or ("",))
-        path = layout.block(host.replica.table, block)
-        host.performer.perform(fx.Sync(path))
-        node = host.performer.perform(fx.Get(path))
-        if node is None:
-            return None
-        found = host.performer.look_up(find_insert(host.replica.table, decode_block(node.value, path)))
-        if found is not None and quorum_of(found.entry):
-            return self._earlier_with_quorum(found, token or block)
-        return fx.Duplicate(None if found is None else found.index)
-
-    def _earlier_with_quorum(self, found: FoundEntry, token: str) -> fx.Duplicate | None:
-        """Return what is known of an earlier insert with a quorum."""
-        table = self._host.replica.table
-        is_open = self._host.performer.perform(fx.Get(layout.quorum_status(table, found.entry.insert))) is not None
-        end = self._host.performer.look_up(find_end(table, found.index))
-        if is_open and end is None:
-            raise OutcomeUnknown("its quorum is still open; ask again with the same token", token)
-        if end is not None and isinstance(end.verdict, FailEntry):
-            return None
-        return fx.Duplicate(found.index, None if end is None else end.index)
+        found = host.performer.look_up(find_earlier(host.replica.table, block))
+        if isinstance(found, fx.OutcomeUnknown):
+            raise OutcomeUnknown("its quorum is still open; ask again with the same token", token or block)
+        return found
 
     def attach(self, detached: Detached, deliver: Deliver) -> PendingInsert:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
