@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from replitree.errors import ReplitreeError
 from replitree.protocol.core.effects import Epoch
+from replitree.protocol.shares.share_effects import Sharer
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.exchange import Exchange
@@ -46,6 +47,11 @@ class FollowedStorage:
         """The table's shares; None while the table has no store."""
         self.problem = ""
         """Why this replica does not work by the policy yet."""
+
+    def maker_for_all(self) -> Sharer | None:
+        """Return the replica as the maker of results that all will own; None where each replica makes its own."""
+        sharing = self.sharing
+        return sharing.sharer if sharing is not None and sharing.is_for_new_parts else None
 
     def use(self, epoch: Epoch | None) -> None:
         """Work by the policy from now on.

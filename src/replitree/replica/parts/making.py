@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from replitree.errors import BadInput, CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.protocol.shares.share_effects import Sharer
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.parts.manifest import SHARES_MAX, PartManifest
@@ -40,8 +40,8 @@ class Maker:
     ----------
     prepared
         The results of merges that clients have made.
-    maker_for_all
-        Returns who this replica is where results go into the store; None where they stay on this disk.
+    storage
+        The table's object store, into which results go that all replicas will own.
     suspect
         Verifies a part in which damage was found.
     why_idle
@@ -53,7 +53,7 @@ class Maker:
         context: TableContext,
         parts: LocalParts,
         prepared: PreparedMerges,
-        maker_for_all: Callable[[], Sharer | None],
+        storage: FollowedStorage,
         suspect: Callable[[str], bool],
         why_idle: Callable[[], str | None],
     ) -> None:
@@ -62,7 +62,7 @@ class Maker:
         self._store = parts.store
         self._progress = parts.progress
         self._prepared = prepared
-        self._maker_for_all = maker_for_all
+        self._storage = storage
         self._suspect = suspect
         self._why_idle = why_idle
         self._lock = threading.Lock()
@@ -221,7 +221,7 @@ class Maker:
 
     def _may_borrow(self, source: PartManifest) -> bool:
         """Whether what is made of a part may have files of it as they are: all are objects, of not too many shares."""
-        return self._maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
+        return self._storage.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
 
     def _link(self, staging: fx.StagingId, source: str) -> fx.Made:
         manifest = self._store.staged.link(source, staging, parse_part(source).partition)

@@ -10,44 +10,22 @@ Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from replitree.errors import CorruptPart
 from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.fold import is_open
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.program.leader import lead
 from replitree.protocol.program.stages import LeadTurn, Then
 from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.replica.kit.config import ServerConfig
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
-from replitree.storage.schema.definition import TableDefinition
-
-
-class Host(Protocol):
-    """What choosing needs of the replica."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    progress: Progress
-    store: PartStore
-
-    def reserved(self) -> frozenset[Part]:
-        """Return the parts that another process merges."""
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +59,29 @@ class OptimizeWish:
 
 
 class Merges:
-    """Chooses merges among the parts of one table replica, and proposes them."""
+    """Chooses merges among the parts of one table replica, and proposes them.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Parameters
+    ----------
+    store
+        The parts on this disk.
+    reserved
+        Returns the parts that are being merged elsewhere.
+    """
+
+    def __init__(self, context: TableContext, store: PartStore, reserved: Callable[[], frozenset[Part]]) -> None:
+        self._context = context
+        self._progress = context.progress
+        self._store = store
+        self._reserved = reserved
         self._sizes: dict[Part, _Size] = {}
-        self._settings = SelectorSettings(merges_max=host.config.merges_max, part_bytes_max=host.config.part_bytes_max)
+        config = context.config
+        self._settings = SelectorSettings(merges_max=config.merges_max, part_bytes_max=config.part_bytes_max)
 
     def choose(self) -> tuple[Choice, ...]:
         """Return the merges that are worth their cost now."""
         candidates = self.candidates()
-        merging = [item for item in self._host.progress.queue() if isinstance(item.entry, MergeEntry)]
+        merging = [item for item in self._progress.queue() if isinstance(item.entry, MergeEntry)]
         running = [self._merge_size(item.change.removed) for item in merging]
         return select_merges(candidates, self._settings, running=running, bytes_max=self._room())
 
@@ -117,11 +107,11 @@ class Merges:
 
     def candidates(self) -> tuple[MergeCandidate, ...]:
         """Return the table's parts at the pointer as the selector sees them."""
-        progress, now = self._host.progress, time.time()
+        progress, now = self._progress, time.time()
         with progress.changed:
             place, held, queue = progress.place, frozenset(progress.held), progress.queue()
             hidden = frozenset(progress.hidden())
-        elsewhere = self._host.reserved()
+        elsewhere = self._reserved()
         if place is None:
             return ()
         barred = {part for part in place.parts if part.name in hidden or is_open(part, place.open)}
@@ -143,7 +133,7 @@ class Merges:
         known = self._sizes.get(part)
         if known is not None:
             return known
-        store = self._host.store
+        store = self._store
         try:
             manifest = store.manifest(part.name)
             born = (store.part_path(part.name) / MANIFEST_FILE).stat().st_mtime
@@ -152,7 +142,7 @@ class Merges:
         return _Size(manifest.rows, manifest.bytes, manifest.schema_version, born)
 
     def _room(self) -> int:
-        return max(0, self._host.store.free_bytes() - self._host.config.disk_reserve_bytes)
+        return max(0, self._store.free_bytes() - self._context.config.disk_reserve_bytes)
 
     def propose(self, epoch: Epoch, choices: Sequence[Choice]) -> tuple[LogIndex, ...]:
         """Append merges to the log; return their indexes, as far as they are known to be there."""
@@ -165,16 +155,16 @@ class Merges:
 
         `maker`: as of `lead`.
         """
-        host, turn = self._host, LeadTurn(epoch, self._host.progress.pointer)
-        then = Then(lead, (host.replica, tuple(entries), maker))
-        indexes: tuple[LogIndex, ...] = Driver(host.performer, lambda _: turn).finish(then)
+        turn = LeadTurn(epoch, self._progress.pointer)
+        then = Then(lead, (self._context.replica, tuple(entries), maker))
+        indexes: tuple[LogIndex, ...] = Driver(self._context.performer, lambda _: turn).finish(then)
         return indexes
 
     def _entry(self, choice: Choice) -> MergeEntry:
         names = tuple(part.name for part in choice.sources)
-        return MergeEntry(self._host.replica.name, names, self.schema_version(choice.sources))
+        return MergeEntry(self._context.replica.name, names, self.schema_version(choice.sources))
 
     def schema_version(self, sources: Sequence[Part]) -> int:
         """Return the version of the columns that a merge of these parts is written with."""
-        versions = [self._host.store.manifest(part.name).schema_version for part in sources]
-        return max(self._host.definition.schema_version, *versions)
+        versions = [self._store.manifest(part.name).schema_version for part in sources]
+        return max(self._context.definitions.current.schema_version, *versions)

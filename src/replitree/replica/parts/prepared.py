@@ -29,21 +29,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 from replitree import private
-from replitree.errors import BadInput, ReadOnly, SnapshotExpired, Unavailable
-from replitree.protocol.core.effects import Epoch, LogIndex, Merge
+from replitree.errors import BadInput, SnapshotExpired, Unavailable
+from replitree.protocol.core.effects import LogIndex, Merge
 from replitree.protocol.core.entries import MergeEntry
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, merged_part, parse_part
-from replitree.protocol.shares.share_effects import Sharer
-from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.merges import Merges, OptimizeWish
-from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.context import LocalParts, TableContext, WriteAccess
 from replitree.replica.uploads.uploads import MADE_SUFFIX, Uploads
-from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import rename
 from replitree.storage.parts.manifest import FileEntry, PartManifest, is_data_file
 from replitree.storage.schema.definition import TableDefinition
@@ -51,36 +46,6 @@ from replitree.storage.schema.merge_policy import PLAIN
 
 KEPT_S = 600.0
 """How long a prepared part waits for a merge of which it is not known that it is in the log."""
-
-
-class Host(Protocol):
-    """What prepared merges need of the replica."""
-
-    replica: Replica
-    store: PartStore
-    progress: Progress
-    old_parts: OldParts
-    uploads: Uploads
-    merges: Merges
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def why_not_active(self) -> str:
-        """Return why the replica takes nothing now."""
-
-    def definition_at(self, version: int) -> TableDefinition:
-        """Return the table with the columns of a schema version."""
-
-    def pull_now(self) -> None:
-        """Look at the log at once."""
-
-    def maker_for_all(self) -> Sharer | None:
-        """Return the replica as the maker of results that all will own; None where each replica makes its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +99,34 @@ class PreparedMerges:
 
     Parameters
     ----------
-    host
-        The replica.
+    uploads
+        Where results arrive, and lie until their merge is executed.
+    merges
+        Chooses and proposes merges.
+    storage
+        The table's object store, where results may be.
+    access
+        When this replica takes results.
     clock
         Seconds that never go back.
     """
 
-    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
-        self._host = host
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        uploads: Uploads,
+        merges: Merges,
+        storage: FollowedStorage,
+        access: WriteAccess,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._store, self._progress, self._old_parts = parts.store, parts.progress, parts.old_parts
+        self._uploads = uploads
+        self._merges = merges
+        self._storage = storage
+        self._access = access
         self._clock = clock
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
@@ -159,21 +144,21 @@ class PreparedMerges:
         Unavailable
             Too many leases are held.
         """
-        choices = self._host.merges.optimize(wish)
+        choices = self._merges.optimize(wish)
         if not choices:
             return Planned((), None)
         parts = [part for choice in choices for part in choice.sources]
-        lease = self._host.old_parts.lease((part.name for part in parts), lease_s)
+        lease = self._old_parts.lease((part.name for part in parts), lease_s)
         with self._lock:
             self._reserved[lease] = frozenset(parts)
-        return Planned(tuple((each.sources, self._host.merges.schema_version(each.sources)) for each in choices), lease)
+        return Planned(tuple((each.sources, self._merges.schema_version(each.sources)) for each in choices), lease)
 
     def reserved(self) -> frozenset[Part]:
         """Return the parts that are being merged elsewhere."""
         with self._lock:
             if not self._reserved:
                 return frozenset()
-            for lease in [each for each in self._reserved if not self._host.old_parts.is_leased(each)]:
+            for lease in [each for each in self._reserved if not self._old_parts.is_leased(each)]:
                 del self._reserved[lease]
             return frozenset[Part]().union(*self._reserved.values())
 
@@ -192,19 +177,17 @@ class PreparedMerges:
             The merge was not proposed, or it is not known whether it was: send it again.
         """
         sources = _sources(wish)
-        host, key = self._host, (wish.sources, wish.schema_version)
-        epoch = host.active_epoch()
-        if epoch is None:
-            raise ReadOnly(host.why_not_active())
+        key = (wish.sources, wish.schema_version)
+        epoch = self._access.epoch()
         with self._publishing:
             known = self._proposed(key)
             if known is not None:
                 return known
             if key not in self._kept:
                 self._prepare(wish, sources, key)
-            entry = MergeEntry(host.replica.name, wish.sources, wish.schema_version)
-            indexes = host.merges.propose_entries(epoch, [entry], host.maker_for_all())
-            host.pull_now()
+            entry = MergeEntry(self._context.replica.name, wish.sources, wish.schema_version)
+            indexes = self._merges.propose_entries(epoch, [entry], self._storage.maker_for_all())
+            self._access.pull_now()
             if not indexes:
                 raise Unavailable("it is not known whether the merge is in the log; send it again")
             with self._lock:
@@ -237,7 +220,7 @@ class PreparedMerges:
             if kept is None:
                 return None
             self._taking.add(kept.folder.parent)
-        store = self._host.store
+        store = self._store
         try:
             if kept.contents != self._contents(effect.sources):
                 shutil.rmtree(kept.folder, ignore_errors=True)
@@ -255,7 +238,7 @@ class PreparedMerges:
     @contextmanager
     def _handing_over(self, kept: _Kept) -> Iterator[None]:
         """Let what is staged have the share of a part that is in the object store; its upload has it again if that fails."""
-        sharing, manifests = self._host.sharing, (kept.manifest,)
+        sharing, manifests = self._storage.sharing, (kept.manifest,)
         if sharing is None:
             yield
             return
@@ -267,7 +250,7 @@ class PreparedMerges:
             raise
 
     def _contents(self, sources: Sequence[str]) -> tuple[str, ...]:
-        return tuple(self._host.store.manifest(source).content for source in sources)
+        return tuple(self._store.manifest(source).content for source in sources)
 
     def sweep(self) -> int:
         """Remove the parts whose merges did not apply, or never got into the log; return how many."""
@@ -286,7 +269,7 @@ class PreparedMerges:
         try:
             with self._lock:
                 needed = self._taking | {kept.folder.parent for kept in self._kept.values()}
-            for folder in self._host.uploads.root.glob(f"*{MADE_SUFFIX}"):
+            for folder in self._uploads.root.glob(f"*{MADE_SUFFIX}"):
                 if folder not in needed:
                     shutil.rmtree(folder, ignore_errors=True)
         finally:
@@ -295,10 +278,10 @@ class PreparedMerges:
     def _is_over(self, kept: _Kept) -> bool:
         if kept.index is None:
             return self._clock() - kept.since > KEPT_S
-        return self._host.progress.is_executed(kept.index)
+        return self._progress.is_executed(kept.index)
 
     def _proposed(self, key: _Key) -> LogIndex | None:
-        for item in reversed(self._host.progress.history.commands()):
+        for item in reversed(self._progress.history.commands()):
             entry = item.entry
             if isinstance(entry, MergeEntry) and (entry.sources, entry.schema_version) == key:
                 return item.index
@@ -306,17 +289,16 @@ class PreparedMerges:
 
     def _prepare(self, wish: ResultWish, sources: Sequence[Part], key: _Key) -> None:
         """Make a part of the files, and keep it."""
-        host = self._host
-        held = host.progress.held
+        held = self._progress.held
         gone = next((part.name for part in sources if part not in held), None)
         if gone is not None:
             raise SnapshotExpired(f"{gone} has left the table while its merge was made elsewhere; plan the merge again")
-        definition = host.definition_at(wish.schema_version)
-        partition, rows = sources[0].partition, sum(host.store.manifest(part.name).rows for part in sources)
+        definition = self._context.definitions.at(wish.schema_version)
+        partition, rows = sources[0].partition, sum(self._store.manifest(part.name).rows for part in sources)
         contents = self._contents(wish.sources)
-        host.uploads.folder(wish.upload)
-        with host.uploads.committing(wish.upload):
-            made = host.uploads.root / f"{wish.upload}{MADE_SUFFIX}"
+        self._uploads.folder(wish.upload)
+        with self._uploads.committing(wish.upload):
+            made = self._uploads.root / f"{wish.upload}{MADE_SUFFIX}"
             shutil.rmtree(made, ignore_errors=True)
             private.make_folder(made)
             try:
@@ -327,23 +309,22 @@ class PreparedMerges:
                 raise
             with self._lock:
                 self._kept[key] = _Kept(made / "part", manifest, contents, self._clock())
-            host.uploads.remove(wish.upload)
+            self._uploads.remove(wish.upload)
 
     def _received(self, wish: ResultWish, definition: TableDefinition, partition: str, folder: Path) -> PartManifest:
         """Make a part of what an upload has: read its files, or look at its objects."""
         from replitree.storage.parts.adopt import adopt_files
 
-        host = self._host
-        uploaded, manifest = host.uploads.folder(wish.upload), wish.manifest
+        uploaded, manifest = self._uploads.folder(wish.upload), wish.manifest
         if manifest is None:
             return adopt_files([uploaded / partition / file.name for file in wish.files], definition, folder, partition)
-        if host.sharing is None:
+        if self._storage.sharing is None:
             raise BadInput("the table has no object store: send the files")
         if (manifest.partition, manifest.schema_version) != (partition, wish.schema_version):
             raise BadInput(
                 f"the result is of partition {manifest.partition}, or of another schema; plan the merge again"
             )
-        host.sharing.uploads.seal(wish.upload, (manifest,), {partition: wish.tags})
+        self._storage.sharing.uploads.seal(wish.upload, (manifest,), {partition: wish.tags})
         rename(uploaded, folder)
         return manifest
 

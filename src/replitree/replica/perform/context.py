@@ -1,9 +1,12 @@
-"""What the collaborators of one table replica share: what they are part of, and the parts on the replica's disk."""
+"""What the collaborators of one table replica share: what they are part of, its disk, and when it takes writes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from replitree.errors import ReadOnly
+from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
@@ -61,3 +64,35 @@ class LocalParts:
     store: PartStore
     progress: Progress
     old_parts: OldParts
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAccess:
+    """When one table replica takes requests that append to the log, and under which epoch.
+
+    Attributes
+    ----------
+    active_epoch
+        Returns the epoch while the replica is active, else None.
+    why_not_active
+        Returns why it takes nothing now.
+    pull_now
+        Lets the puller read the log at once: a client waits for what was appended.
+    """
+
+    active_epoch: Callable[[], Epoch | None]
+    why_not_active: Callable[[], str]
+    pull_now: Callable[[], None]
+
+    def epoch(self) -> Epoch:
+        """Return the epoch to write under.
+
+        Raises
+        ------
+        ReadOnly
+            The replica is not active.
+        """
+        epoch = self.active_epoch()
+        if epoch is None:
+            raise ReadOnly(self.why_not_active())
+        return epoch

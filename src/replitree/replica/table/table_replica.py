@@ -47,7 +47,7 @@ from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.context import LocalParts, TableContext, WriteAccess
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
@@ -133,23 +133,22 @@ class TableReplica:
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
         )
-        self.context = TableContext(config, self.definitions, self.performer, self.progress, metrics, self.log)
-        self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
-        self.snapshots = Snapshots(replica.name, self.local_parts, self.why_unreadable)
-        self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
-        self.merges = Merges(self)
-        self.prepared = PreparedMerges(self)
-        self.maker = Maker(
-            self.context, self.local_parts, self.prepared, self.maker_for_all, self.suspect, self._why_makes_nothing
+        context = self.context = TableContext(
+            config, self.definitions, self.performer, self.progress, metrics, self.log
         )
+        parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
+        self.followed_storage = FollowedStorage(context, self.store, self.exchange, self._new_sharing)
+        self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
+        self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
+        self.merges = Merges(context, self.store, self.reserved)
+        self.access = WriteAccess(self.active_epoch, self.why_not_active, self.pull_now)
+        self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, self.followed_storage, self.access)
+        self.maker = Maker(context, parts, self.prepared, self.followed_storage, self.suspect, self._why_makes_nothing)
         self.lost_parts = LostParts(self)
         self.mending = Mending(self, self.lost_parts.given_up)
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
-        self.store_performer = StorePerformer(self.local_parts, self.exchange, self.inserts, self.maker, self._reveal)
-        self.followed_storage = FollowedStorage(
-            self.context, self.store, self.exchange, lambda definition: Sharing(self, definition)
-        )
+        self.store_performer = StorePerformer(parts, self.exchange, self.inserts, self.maker, self._reveal)
         self.followed_storage.use(None)
         self._changed, self._trouble = threading.Condition(), Trouble()
         self._state, self._reason = State.STARTING, "it has not activated yet"
@@ -165,7 +164,7 @@ class TableReplica:
         ]
         self.leader = Leader(self, self.is_stopping)
         self.cleaner = Cleaner(self, self.is_stopping)
-        self.checker = Checker(self.context, self.local_parts, self.lacking, self.check_part, self.is_stopping)
+        self.checker = Checker(context, parts, self.lacking, self.check_part, self.is_stopping)
         self.commands = Commands(self)
         self.end_of_log = EndOfLog(self)
         self.mover = Mover(self, self.is_stopping)
@@ -173,6 +172,9 @@ class TableReplica:
         self._activation = Activation(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+
+    def _new_sharing(self, definition: TableDefinition) -> Sharing:
+        return Sharing(self, definition)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform
@@ -223,8 +225,7 @@ class TableReplica:
 
     def maker_for_all(self) -> Sharer | None:
         """Return who this replica is where one makes results for all: they go into the store.  None: each makes its own."""
-        sharing = self.sharing
-        return sharing.sharer if sharing is not None and sharing.is_for_new_parts else None
+        return self.followed_storage.maker_for_all()
 
     def reserved(self) -> frozenset[Part]:
         """Return the parts that somebody else merges."""
