@@ -16,7 +16,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry, inserted_parts
 from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
-from replitree.protocol.insert.insert import insert
+from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.state.registration import leave_queue, register
 from replitree.replica.insert import inserts as inserts_module
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
@@ -44,13 +44,13 @@ def activations(node: Node, table: str = "t") -> float:
 
 def hold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Let no group begin until the event is set, so that what comes meanwhile forms one."""
-    go_on, real = threading.Event(), insert
+    go_on, real = threading.Event(), accept_insert
 
     def held(*arguments: Any) -> Any:
         assert go_on.wait(60)
         return real(*arguments)
 
-    monkeypatch.setattr(inserts_module, "insert", held)
+    monkeypatch.setattr(inserts_module, "accept_insert", held)
     return go_on
 
 
