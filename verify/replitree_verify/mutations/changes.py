@@ -17,18 +17,48 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import translate
 from replitree.protocol.insert.quorum import rejoin
 from replitree.protocol.membership.activate import Activated, activate, renew_epoch
-from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
+from replitree.protocol.program import (
+    candidate,
+    commands,
+    executor,
+    inserter,
+    keeper,
+    leader,
+    life,
+    mender,
+    puller,
+    quorum_waiter,
+)
 from replitree.protocol.program.stages import AskReload, BeginLoad, End, Lack, Quieten, Serve, TakeOver, Then
 from replitree.protocol.program.stages import Stage as Running
 from replitree.protocol.state.pull import load
 from replitree.protocol.state.start import compare_parts, forget_covered, list_idle_staging, sweep_staging
-from replitree_verify.process import threads
+from replitree_verify.process import longlife, losing, quorums, restoring, threads, upkeep
 from replitree_verify.world.kernel import Stage as StageFunction
 
 Asked: TypeAlias = Generator[Any, Any, Any]
 """What is asked instead of one effect; returns the outcome that the procedure hears."""
 
 Change: TypeAlias = Callable[[Any], Asked]
+
+_ROOMS = (
+    life,
+    puller,
+    executor,
+    keeper,
+    candidate,
+    mender,
+    quorum_waiter,
+    leader,
+    commands,
+    inserter,
+    threads,
+    longlife,
+    upkeep,
+    losing,
+    quorums,
+    restoring,
+)
 
 
 def changed(stage: StageFunction, new_change: Callable[..., Change]) -> StageFunction:
@@ -49,12 +79,8 @@ def changed(stage: StageFunction, new_change: Callable[..., Change]) -> StageFun
 
 
 def find_stage(name: str) -> StageFunction:
-    """Return the stage of a thread by its name."""
-    found: StageFunction = next(
-        getattr(room, name)
-        for room in (life, puller, executor, inserter, keeper, candidate, leader, commands, inserter, threads)
-        if hasattr(room, name)
-    )
+    """Return a stage of a thread, or of a duty, by its name."""
+    found: StageFunction = next(getattr(room, name) for room in _ROOMS if hasattr(room, name))
     return found
 
 

@@ -6,63 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from replitree.protocol.core.effects import Commit, Operation
-from replitree.protocol.program import (
-    candidate,
-    commands,
-    executor,
-    inserter,
-    keeper,
-    leader,
-    life,
-    mender,
-    puller,
-    quorum_waiter,
-)
-from replitree_verify.mutations.changes import Asked, Change, changed
+from replitree_verify.mutations.changes import Asked, Change, changed, find_stage
 from replitree_verify.mutations.table import Patches
 from replitree_verify.mutations.table import _with_patches as with_patches
-from replitree_verify.process import longlife, losing, quorums, restoring, threads, upkeep
 from replitree_verify.world.kernel import Stage as StageFunction
-
-_ROOMS = (
-    life,
-    puller,
-    executor,
-    keeper,
-    candidate,
-    mender,
-    quorum_waiter,
-    leader,
-    commands,
-    inserter,
-    threads,
-    longlife,
-    upkeep,
-    losing,
-    quorums,
-    restoring,
-)
-
-
-def stage(name: str) -> StageFunction:
-    """Return a stage of a thread, or of a duty, by its name."""
-    found: StageFunction = next(getattr(room, name) for room in _ROOMS if hasattr(room, name))
-    return found
 
 
 def with_change(new_change: Callable[..., Change], *names: str) -> dict[str, StageFunction]:
     """Return stages, changed."""
-    return {name: changed(stage(name), new_change) for name in names}
+    return {name: changed(find_stage(name), new_change) for name in names}
 
 
 def with_others(patches: Patches, *names: str) -> dict[str, StageFunction]:
     """Return stages, with functions of the protocol exchanged while they run."""
-    return {name: with_patches(stage(name), patches) for name in names}
+    return {name: with_patches(find_stage(name), patches) for name in names}
 
 
 def with_both(new_change: Callable[..., Change], patches: Patches, *names: str) -> dict[str, StageFunction]:
     """Return stages, changed and with functions exchanged."""
-    return {name: changed(with_patches(stage(name), patches), new_change) for name in names}
+    return {name: changed(with_patches(find_stage(name), patches), new_change) for name in names}
 
 
 def leaving_out(is_left_out: Callable[[Operation, Commit], bool]) -> Callable[..., Change]:
