@@ -29,6 +29,8 @@ GAP       an entry that was not pulled is gone: the replica may be lost         
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from replitree.protocol.core.effects import Epoch
@@ -87,4 +89,26 @@ class Trouble:
             self.reason = None
 
 
-__all__ = ["Evidence", "Hindrance", "Trouble"]
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a thread of a table replica reports of the disk and of its epoch.
+
+    Attributes
+    ----------
+    check_disk
+        Does nothing while there is room on the disk; raises `Unavailable` when there is not.
+    disk_failed
+        Reports that a write failed: the replica is read-only unless others succeed.
+    hinder
+        Makes the replica read-only until a hindrance is over.
+    trouble
+        Makes the replica activate again.
+    """
+
+    check_disk: Callable[[], None]
+    disk_failed: Callable[[str], None]
+    hinder: Callable[[Hindrance, str], None]
+    trouble: Callable[[Evidence, str], None]
+
+
+__all__ = ["Evidence", "Health", "Hindrance", "Trouble"]

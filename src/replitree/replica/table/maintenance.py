@@ -8,25 +8,17 @@ read the definition if it is newer, and follow its storage policy.  A round that
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from dataclasses import dataclass
 
 from replitree.errors import ReplitreeError, StoreError, Unavailable
-from replitree.protocol.core.effects import Epoch
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import Then
-from replitree.replica.kit.definitions import Definitions
-from replitree.replica.kit.evidence import Evidence, Hindrance
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.kit.evidence import Evidence, Health, Hindrance
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.parts.prepared import PreparedMerges
-from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.context import LocalParts
+from replitree.replica.perform.context import LocalParts, TableContext, WriteAccess
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
 from replitree.replica.uploads.uploads import Uploads
@@ -39,41 +31,15 @@ SETTLE_S = 60.0
 """How often at most rounds that fail may cost an epoch, in seconds."""
 
 
-class Host(Protocol):
-    """What maintenance needs of the replica."""
+@dataclass(frozen=True, slots=True)
+class Keepers:
+    """What keeps a table replica in order, in the order in which a round asks them."""
 
-    replica: Replica
-    performer: Performer
-    progress: Progress
-    store: PartStore
-    old_parts: OldParts
-    local_parts: LocalParts
     mending: Mending
     lost_parts: LostParts
     prepared: PreparedMerges
     uploads: Uploads
-    definitions: Definitions
-    followed_storage: FollowedStorage
-    log: Log
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    def check_disk(self) -> None:
-        """Do nothing while there is room on the disk; raise `Unavailable` when there is not."""
-
-    def disk_failed(self, reason: str) -> None:
-        """Report that the disk took no more."""
-
-    def hinder(self, hindrance: Hindrance, reason: str) -> None:
-        """Be read-only until this is over."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
+    storage: FollowedStorage
 
 
 def check_room(store: PartStore, reserve_bytes: int) -> None:
@@ -93,31 +59,47 @@ def check_room(store: PartStore, reserve_bytes: int) -> None:
 
 
 class Maintenance:
-    """Keeps one table replica in order."""
+    """Keeps one table replica in order.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._orphans, self._looked_at = Orphans(host.local_parts), time.monotonic()
+    Parameters
+    ----------
+    health
+        Where a round that fails is reported.
+    access
+        Returns the epoch while the replica is active.
+    keepers
+        What a round asks.
+    """
+
+    def __init__(
+        self, context: TableContext, parts: LocalParts, health: Health, access: WriteAccess, keepers: Keepers
+    ) -> None:
+        self._context = context
+        self._progress, self._old_parts = parts.progress, parts.old_parts
+        self._health = health
+        self._access = access
+        self._keepers = keepers
+        self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at = 0.0
 
     def round(self) -> None:
         """Do one round; one that fails is begun again with the next, and proves nothing about the epoch."""
-        host = self._host
+        health = self._health
         try:
-            host.check_disk()
+            health.check_disk()
         except (Unavailable, StoreError) as error:
-            host.hinder(Hindrance.DISK, str(error))
+            health.hinder(Hindrance.DISK, str(error))
             return
         try:
             self.work()
         except (ReplitreeError, OSError) as error:
-            host.log.warning("maintenance", problem=str(error))
+            self._context.log.warning("maintenance", problem=str(error))
             if isinstance(error, StoreError | OSError):
-                host.disk_failed(str(error))
+                health.disk_failed(str(error))
             now = time.monotonic()
-            if host.sharing is not None and now - self._settled_at > SETTLE_S:
+            if self._keepers.storage.sharing is not None and now - self._settled_at > SETTLE_S:
                 self._settled_at = now  # what it had begun in the object store is settled by an activation alone
-                host.trouble(Evidence.BEGUN, str(error))
+                health.trouble(Evidence.BEGUN, str(error))
 
     def work(self) -> None:
         """Do what there is to do.
@@ -127,36 +109,37 @@ class Maintenance:
         ReplitreeError, OSError
             Something is in the way.
         """
-        host = self._host
-        host.mending.mend()
-        epoch = host.active_epoch()
+        keepers = self._keepers
+        keepers.mending.mend()
+        epoch = self._access.active_epoch()
         if epoch is not None:
-            host.lost_parts.look(epoch)
+            keepers.lost_parts.look(epoch)
         self._let_go()
-        sharing = host.sharing
+        sharing = keepers.storage.sharing
         if sharing is not None:
             sharing.work()
-        host.prepared.sweep()
-        host.uploads.sweep()
-        host.definitions.catch_up()
-        epoch = host.active_epoch()
+        keepers.prepared.sweep()
+        keepers.uploads.sweep()
+        self._context.definitions.catch_up()
+        epoch = self._access.active_epoch()
         if epoch is not None:
-            host.followed_storage.follow(epoch)
+            keepers.storage.follow(epoch)
 
     def _let_go(self) -> None:
         """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
-        host = self._host
-        epoch = host.active_epoch()
-        if host.progress.has_strays and epoch is not None:
-            host.progress.has_strays, is_done = False, False
+        progress, epoch = self._progress, self._access.active_epoch()
+        if progress.has_strays and epoch is not None:
+            progress.has_strays, is_done = False, False
             try:  # the stage asks its memory for one thing: the epoch
-                following = Driver(host.performer, lambda _: epoch).run(Then(forget_next, (host.replica,)))
+                following = Driver(self._context.performer, lambda _: epoch).run(
+                    Then(forget_next, (self._context.replica,))
+                )
                 is_done = isinstance(following, Then) and bool(following.outcome)
             finally:
-                host.progress.has_strays |= not is_done
+                progress.has_strays |= not is_done
         if time.monotonic() - self._looked_at >= ORPHANS_S:
             self._looked_at = time.monotonic()
             self._orphans.look()
-        host.old_parts.read_sizes()
-        if not host.progress.has_strays:
-            host.old_parts.remove_due()
+        self._old_parts.read_sizes()
+        if not progress.has_strays:
+            self._old_parts.remove_due()

@@ -36,7 +36,7 @@ from replitree.replica.insert.inserts import Inserts
 from replitree.replica.insert.quorums import Quorums
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
-from replitree.replica.kit.evidence import Evidence, Hindrance, Trouble
+from replitree.replica.kit.evidence import Evidence, Health, Hindrance, Trouble
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
@@ -58,7 +58,7 @@ from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.end_of_log import EndOfLog
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts
-from replitree.replica.table.maintenance import Maintenance, check_room
+from replitree.replica.table.maintenance import Keepers, Maintenance, check_room
 from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
 from replitree.replica.table.recovery import Recovery
@@ -168,10 +168,15 @@ class TableReplica:
         self.commands = Commands(self)
         self.end_of_log = EndOfLog(self)
         self.mover = Mover(self, self.is_stopping)
-        self._maintenance = Maintenance(self)
+        self._maintenance = self._new_maintenance()
         self._activation = Activation(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+
+    def _new_maintenance(self) -> Maintenance:
+        health = Health(self.check_disk, self.disk_failed, self.hinder, self.trouble)
+        keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, self.followed_storage)
+        return Maintenance(self.context, self.local_parts, health, self.access, keepers)
 
     def _new_sharing(self, definition: TableDefinition) -> Sharing:
         return Sharing(self, definition)
