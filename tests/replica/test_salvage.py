@@ -304,7 +304,7 @@ def test_a_lost_part_is_not_put_back_between_its_empty_form_and_its_registration
         is_empty_form = isinstance(effect, Publish) and effect.names == (("all", part),)
         if is_empty_form and part in first.table().lacking and not met.is_set():
             shutil.copytree(aside, first.table().store.root / "detached" / "found_again")
-            looks = [frozenset[str]()] if began_before else []
+            looks = [()] if began_before else []
             with monkeypatch.context() as patch:
                 patch.setattr(first.table().progress, "losing", lambda: looks.pop() if looks else losing())
                 first.table().mending.mend()

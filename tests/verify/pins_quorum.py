@@ -20,7 +20,7 @@ PINNED = {
     "quorum_recover": (976, 1924, 46, 3),
     "quorum_clean": (174466, 760825, 45, 24),
     "quorum_dropped": (38572, 109958, 68, 4),
-    "quorum_lost": (157006, 504183, 155, 10),
+    "quorum_lost": (254530, 842043, 167, 10),
 }
 """States, transitions, depth, quiet states."""
 

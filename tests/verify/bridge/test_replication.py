@@ -38,8 +38,9 @@ TAKEN = {
     "recover_get": ({*DONE, "Recover"}, 30),
     "recover_queue": ({"Execute", "Recover", "LetGo"}, 2),
     "drop_each_other": ({"Mark", "LetGo"}, 9),
-    "lost_partitions": ({"Break", "Mend", "Lose", "Execute"}, 4),
-    "lost_doubt": ({"Break", "Mend", "Lose", "Execute"}, 4),
+    "lost_everywhere": ({"Break", "Mend", "Lose", "Execute"}, 6),
+    "lost_partitions": ({"Mend", "Lose", "Execute"}, 2),
+    "lost_doubt": ({"Mend", "Lose", "Execute"}, 2),
     "roll_merge": ({*DONE, "Merge"}, 5),
 }
 """The actions of the packed model that the steps of a model are, and how many different steps there are."""
@@ -55,8 +56,8 @@ MUTANTS = {
     ("recover_crash", "good-too-early"): (17, "r2 has {0}, executed {0,1,2,3}"),
     ("join_clean", "new-replica-is-good"): (18, "r2 has {}, executed {0,1,2}"),
     ("lost_writer_away", "lost-though-to-come"): (24, "log insert, 0 is lost; r1 has {}, executed {}; r2 has {0}"),
-    ("lost_fetched", "lost-though-whole"): (20, "0 is lost; r1 has {0,1}, executed {0,1}; r2 has {}"),
-    ("lost_holder_returns", "lost-though-returned"): (33, "0 is lost; r1 has {0}, of that {0} broken, executed {0}"),
+    ("lost_fetched", "lost-though-whole"): (19, "0 is lost; r1 has {0,1}, executed {0,1}; r2 has {}"),
+    ("lost_holder_returns", "lost-though-returned"): (35, "0 is lost; r1 has {0}, of that {0} broken, executed {0}"),
     ("lost_recovering", "lost-while-recovering"): (41, "r2 lost, has {0}, executed {}"),
     ("lost_result", "broken-result-left"): (46, "r1 has {2}, of that {2} broken, executed {0,1,2,3}"),
 }
@@ -75,9 +76,9 @@ MUTANTS_SLOWLY = {
     ("drop_covered", "drop-leaves-covered-parts"): (33, "r2 has {0}, executed {0,1,2,3}"),
     ("session_ends_pulling", "older-pull-wins"): (32, "r1 has {0}, executed {0,1}"),
     ("merge_crash", "sources-deregistered-first"): (9, "r1 has {}, executed {0,1}; "),
-    ("lost_fetched", "lost-while-registered"): (27, "0 is lost; r1 has {0,1}, of that {0} broken"),
-    ("lost_mended", "lost-though-mended"): (34, "0 is lost; r1 has {0}, executed {0}"),
-    ("lost_result_returns", "lost-rows-said-whole"): (47, "r1 has {2}, executed {0,1,2}"),
+    ("lost_fetched", "lost-while-registered"): (34, "0 is lost; r1 has {0,1}, of that {0} broken"),
+    ("lost_mended", "lost-though-mended"): (48, "0 is lost; r1 has {0}, executed {0}"),
+    ("lost_result_returns", "lost-rows-said-whole"): (49, "r1 has {2}, executed {0,1,2}"),
     ("lost_recovering", "lost-while-recovery-begins"): (41, "r2 lost, has {0}, executed {}"),
 }
 

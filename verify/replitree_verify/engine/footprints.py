@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program.mender_effects import AwaitLoss
+from replitree.protocol.program.mender_effects import AwaitLacking, AwaitLoss, PutBack, TakeOut, WholeAgain
 from replitree.protocol.program.stages import (
     Accept,
     AwaitElection,
@@ -17,11 +17,9 @@ from replitree.protocol.program.stages import (
 )
 from replitree_verify.process.losing import (
     AwaitBroken,
-    AwaitDamage,
     Break,
     Heal,
     KeepCopy,
-    PutBack,
     declared_part,
 )
 from replitree_verify.process.reading import AwaitAnswers, AwaitReadable, ShowRows
@@ -49,7 +47,7 @@ def footprint_of(effect: Any, *, loses: bool = False) -> int:
     match effect:
         case AwaitWork() if loses:
             return ALL_DISKS
-        case AwaitBroken() | AwaitDamage() | AwaitLoss() | Heal():
+        case AwaitBroken() | AwaitLacking() | AwaitLoss() | Heal():
             return ALL_DISKS
         case fx.Commit() if declared_part(effect) is not None:
             return ALL_DISKS
@@ -82,6 +80,8 @@ def footprint_of(effect: Any, *, loses: bool = False) -> int:
             | Break()
             | KeepCopy()
             | PutBack()
+            | TakeOut()
+            | WholeAgain()
         ):
             return DISK
         case fx.FetchMany() | AwaitWork():

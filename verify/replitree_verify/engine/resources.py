@@ -18,7 +18,18 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.mender_effects import AwaitLoss
+from replitree.protocol.program.mender_effects import (
+    AskAgain,
+    AwaitLacking,
+    AwaitLoss,
+    Losing,
+    PutBack,
+    SeekFiles,
+    SeekShares,
+    TakeOut,
+    Telling,
+    WholeAgain,
+)
 from replitree.protocol.program.stages import (
     Accept,
     AcceptCommand,
@@ -46,7 +57,7 @@ from replitree.protocol.program.stages import (
     TakeOver,
 )
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.losing import STAGED, AwaitDamage, Break, Heal
+from replitree_verify.process.losing import STAGED, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 from replitree_verify.process.threads import Appear, AwaitLack, Mended
 from replitree_verify.world.memory import Memory, State
@@ -70,13 +81,21 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AskReload: ((), ("reload",)),
     AwaitAnswers: ((), ()),
     Appear: ((), ("state",)),
-    AwaitDamage: ((*_SERVING, "held", "lacking"), ()),
+    AskAgain: ((), ()),
+    AwaitLacking: ((*_SERVING, *_QUEUE, "held", "lacking"), ("lacking",)),
     AwaitIdle: (("running",), ()),
     AwaitLack: (("state", "lacking"), ()),
     AwaitLoss: ((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), ()),
     AwaitReplica: ((), ()),
     AwaitTurn: (_SERVING, ()),
     Lack: (("lacking",), ("lacking",)),
+    Losing: (_QUEUE, ()),
+    PutBack: ((), ()),
+    SeekFiles: ((), ()),
+    SeekShares: ((), ()),
+    TakeOut: ((), ()),
+    Telling: ((*_SERVING, "lacking"), ()),
+    WholeAgain: (("lacking",), ("lacking",)),
     Mended: (("lacking",), ("lacking",)),
     Missed: (("state",), ("state", "trouble", "missed")),
     fx.ProbeOwner: ((), ()),
@@ -131,10 +150,10 @@ HIDDEN = (fx.Stage, fx.Publish)
 """Effects that change a disk, in ways that only some invariants look at, or none (`ample`)."""
 
 LOCAL = (
-    Accept, fx.AdoptEpoch, AskReload, AwaitAnswers, AwaitDamage, AwaitDecided, AwaitIdle, AwaitLoss, AwaitMutation, AwaitOpen,
+    Accept, fx.AdoptEpoch, AskAgain, AskReload, AwaitAnswers, AwaitDecided, AwaitIdle, AwaitLoss, AwaitMutation, AwaitOpen,
     AwaitParts, AwaitPointer, AwaitPull, AwaitReadable, AwaitWork, BeginLoad, fx.Children, fx.CurrentEpoch,
     fx.CurrentSession, fx.Exists, fx.FindPart, fx.Get, fx.GetMany, GiveBack, fx.ListParts, fx.ListStaging,
-    fx.NextNumber, Release, ShowRows, fx.Sync, TakeIn,
+    Losing, fx.NextNumber, Release, SeekFiles, SeekShares, ShowRows, fx.Sync, TakeIn, Telling,
 )  # fmt: skip
 """Effects that change nothing but fields of the process's memory that no invariant looks at."""
 
@@ -205,7 +224,7 @@ class Resources:
         writes = self.fields(seat, written) | self._disk_written(effect, disk) | self._coordination_written(effect)
         if isinstance(effect, fx.Answer | ShowRows):
             writes |= self.bit("answer", effect.request if isinstance(effect, fx.Answer) else effect.number)
-        nodes, folders = _paths_read(effect, self._replicas, self._replicas[disk])
+        nodes, folders = _paths_read(effect, self._replicas[disk])
         return Footprint(self.fields(seat, read), writes, self._others_read(effect, disk), nodes, folders)
 
     def _disk_written(self, effect: Any, disk: int) -> int:
@@ -220,6 +239,8 @@ class Resources:
                 return self._parts(disk, gone)
             case Break(name) if name == STAGED:
                 return self.bit("folders", disk)
+            case PutBack(parts) | TakeOut(parts):
+                return self._parts(disk, (name for name, _ in parts))
             case fx.RemovePart(name) | Break(name) | Heal(name):
                 return self._parts(disk, (name,))
         return 0
@@ -243,6 +264,10 @@ class Resources:
                 return _union(self._parts_everywhere(fetch.part) for fetch in fetches)
             case fx.Publish(_, names):
                 return self.bit("folders", disk) | _union(self.bit("part", disk, name) for _, name in names)
+            case PutBack(parts) | TakeOut(parts):
+                return self._parts(disk, (name for name, _ in parts))
+            case WholeAgain(parts):
+                return self._parts(disk, parts)
             case fx.ListParts() | LookAtParts():
                 return self.bit("parts", disk)
             case fx.ListStaging():
@@ -257,8 +282,9 @@ class Resources:
             case AwaitWork():
                 closely = self.bit("coordination") if self._model.is_losing else 0
                 return closely | _union(self.bit("parts", each) for each in dict.fromkeys(self._replica_of))
-            case AwaitDamage(name):
-                return self._parts_everywhere(name)
+            case AwaitLacking():
+                everywhere = _union(self.bit("parts", each) for each in dict.fromkeys(self._replica_of))
+                return self.bit("coordination") | everywhere
             case Break(name):
                 return self.bit("folders", disk) if name == STAGED else self.bit("part", disk, name)
             case AwaitLoss(name, is_again):
@@ -321,7 +347,7 @@ class Resources:
                 return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry, layout.log(table))), None)
             case AwaitWork() if memory.waiting:
                 return EVERYTHING
-            case AwaitLoss(is_again=True):
+            case AwaitLacking() | AwaitLoss(is_again=True):
                 return EVERYTHING
             case AwaitReadable(position) if is_pulled(memory, position):
                 return self.fields(seat, ("given",))
@@ -334,13 +360,9 @@ def is_pulled(memory: Memory, position: int) -> bool:
     return serves and memory.place is not None and memory.place.pointer.index >= position
 
 
-def _paths_read(
-    effect: Any, replicas: tuple[Replica, ...], replica: Replica
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _paths_read(effect: Any, replica: Replica) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the nodes and the folders that an effect reads."""
     match effect:
-        case AwaitDamage(part):
-            return tuple(layout.part(each, part) for each in replicas), ()
         case Heal(part):
             return (layout.part(replica, part),), ()
         case fx.Get(path) | fx.Exists(path):

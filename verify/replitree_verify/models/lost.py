@@ -32,7 +32,12 @@ NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
 
 
 def _both(what: str) -> tuple[Duty, ...]:
-    return tuple(Duty(seat, name, (what,)) for seat in BOTH for name in ("break", "watch"))
+    return (*_breaking("r1", what), *_breaking("r2", what))
+
+
+def _breaking(seat: str, what: str = PART) -> tuple[Duty, Duty]:
+    """Return the duties by which a part breaks, and a mender finds it out."""
+    return Duty(seat, "break", (what,)), Duty(seat, "watch")
 
 
 def _kept(name: str, more: str, *after: str) -> Model:
@@ -48,8 +53,9 @@ def _kept(name: str, more: str, *after: str) -> Model:
         started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r2 keep3", "r1 break1", "r2 break4", "r2 note5", *after),
         duties=(
-            *(Duty("r1", name, (PART,)) for name in ("break", "watch")),
-            *(Duty("r2", name, (PART,)) for name in ("keep", "break", "note", "watch")),
+            *_breaking("r1"),
+            *(Duty("r2", name, (PART,)) for name in ("keep", "break", "note")),
+            Duty("r2", "watch"),
             *_all("lose", "r1"),
         ),
         probes=("noted whole",),
@@ -68,7 +74,7 @@ CALM = (
         workers=BOTH,
         started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", f"keep r2 {PART}", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
-        duties=(*(Duty("r1", name, (PART,)) for name in ("break", "watch")), *_all("watch", "r2"), *_all("lose", "r2")),
+        duties=(*_breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted whole"),
     ),
@@ -81,7 +87,7 @@ CALM = (
         workers=BOTH,
         started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
-        duties=(*(Duty("r1", name, (PART,)) for name in ("break", "watch")), *_all("watch", "r2"), *_all("lose", "r2")),
+        duties=(*_breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted broken", *ASKED),
     ),
@@ -95,7 +101,7 @@ CALM = (
         started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r1 break1", "r2 break3", "r1 watch2"),
         duties=(*_both(PART), *_all("lose", "r1")),
-        probes=(*ASKED, "noted broken", "noted whole"),
+        probes=(*ASKED, "noted broken"),
     ),
     Model(
         "lost_again",
@@ -159,7 +165,7 @@ CALM = (
         started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r1 lead1", "r2 pull"),
-        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        duties=(*_breaking("r1"), *_all("lose", "r1")),
         resting=("r1", "r1 life", "r2 pull"),
         probes=(*ASKED, "merged", "declaration refused"),
     ),
@@ -187,7 +193,7 @@ CALM = (
         started=("r1", "r2"),
         prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "r2 pull"),
         resting=("r1",),
-        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r2")),
+        duties=(*_breaking("r1"), *_all("lose", "r2")),
         probes=(*ASKED, "declaration refused"),
     ),
     Model(
@@ -200,7 +206,7 @@ CALM = (
         started=("r1", "r2", "r3"),
         prelude=("r3 ins 1", *BOTH, *NOTED, "r3"),
         resting=("r1", "r2", "r3", "r1 life", "r2 life", "r3 life"),
-        duties=(*_both(PART), *_all("break", "r3"), *_all("watch", "r3"), *_all("lose", "r1")),
+        duties=(*_both(PART), *_breaking("r3"), *_all("lose", "r1")),
         probes=("declared lost", "declaration refused", "noted whole", "noted broken"),
     ),
     Model(
@@ -214,7 +220,7 @@ CALM = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life", "r1 pull"),
-        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        duties=(*_breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced"),
     ),
     Model(
@@ -226,7 +232,7 @@ CALM = (
         workers=("r1",),
         started=("r1",),
         prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2"),
-        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        duties=(*_breaking("r1"), *_all("lose", "r1")),
         probes=ASKED,
     ),
 )
@@ -238,8 +244,18 @@ def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly
     model = next(each for each in CALM if each.name == than)
     description = f"{model.description}; {what}"
     faults = {**model.faults, fault: 1}
+    resting = model.resting
+    if fault is Fault.UNKNOWN:  # a process whose note is in doubt activates again
+        menders = {duty.seat for duty in model.duties if duty.name == "watch"}
+        resting = tuple(each for each in resting if each not in {f"{seat} life" for seat in menders})
     return replace(
-        model, name=name, description=description, faults=faults, probes=(*model.probes, *probes), nightly=nightly
+        model,
+        name=name,
+        description=description,
+        faults=faults,
+        resting=resting,
+        probes=(*model.probes, *probes),
+        nightly=nightly,
     )
 
 
@@ -288,7 +304,7 @@ HARD = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life"),
-        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        duties=(*_breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced", "executed later"),
     ),
     Model(
@@ -333,6 +349,19 @@ HARD = (
     ),
     _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash", nightly=True),
     _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
+    Model(
+        "lost_note_doubt",
+        "a part breaks on a replica, which notes it after a fetch that failed; the answer to that is lost",
+        TWO,
+        (FIRST,),
+        {Fault.FETCH: 1, Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH),
+        resting=BOTH,
+        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        probes=("fetch failed", "noted broken", "noted whole", "late request applied"),
+    ),
     Model(
         "lost_source",
         "a lost replica that has a part whole recovers from one where it is broken",

@@ -25,9 +25,11 @@ NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
 
 def _breaking(result: str) -> tuple[Duty, ...]:
     """Return the duties by which a result breaks on r1 and the part on r2, which declares it lost."""
-    broken = (("r1", result), ("r2", PART))
-    noticed = tuple(Duty(seat, name, (what,)) for seat, what in broken for name in ("break", "watch"))
-    return (*noticed, Duty("r2", "lose", (PART,)))
+    return (*_broken("r1", result), *_broken("r2", PART), Duty("r2", "lose", (PART,)))
+
+
+def _broken(seat: str, what: str) -> tuple[Duty, Duty]:
+    return Duty(seat, "break", (what,)), Duty(seat, "watch")
 
 
 RESULT = Model(
@@ -103,7 +105,7 @@ MODELS = (
         kills=(Kill("r2", "m"),),
         prelude=("r1 ins 1", *BOTH, "r1 ask 9", "r1 pull", "r2 pull", "r1 break1", "r2 break3", "r1 watch2"),
         duties=(
-            *(Duty(seat, name, (PART,)) for seat in BOTH for name in ("break", "watch")),
+            *(each for seat in BOTH for each in _broken(seat, PART)),
             Duty("r1", "lose", (PART,)),
         ),
         resting=("r1", "r1 life"),
@@ -119,8 +121,9 @@ MODELS = (
         started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
         duties=(
-            *(Duty("r1", name, (PART,)) for name in ("break", "watch", "heal", "lose")),
-            Duty("r2", "watch", (PART,)),
+            *_broken("r1", PART),
+            *(Duty("r1", name, (PART,)) for name in ("heal", "lose")),
+            Duty("r2", "watch"),
         ),
         resting=("r1",),
         probes=("recovery begun", "recovered", "declared lost", "declaration refused", "noted whole"),

@@ -207,7 +207,7 @@ MODELS = (
         prelude=(*OPEN, "r1 break1", "r1 watch2"),
         duties=(
             Duty("r1", "break", ("all_0_0_0",)),
-            Duty("r1", "watch", ("all_0_0_0",)),
+            Duty("r1", "watch"),
             Duty("r2", "lose", ("all_0_0_0",)),
         ),
         resting=("r1 work",),

@@ -16,7 +16,8 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute import execute_lost
 from replitree.protocol.program import mender
-from replitree.protocol.program.mender_effects import AwaitLoss
+from replitree.protocol.program.mender_effects import AwaitLoss, BrokenNotes, Losing, PutBack
+from replitree.protocol.program.stages import ReportTrouble
 from replitree.protocol.rescue import recover
 from replitree.protocol.state.registration import View, broken_value
 from replitree.protocol.upkeep import lost
@@ -25,7 +26,6 @@ from replitree_verify.mutations.changes import Asked, Change, changed
 from replitree_verify.mutations.stages import leaving_out, with_change, with_others
 from replitree_verify.mutations.table import Patches, patched
 from replitree_verify.mutations.table import _with_patches as with_patches
-from replitree_verify.process import losing
 from replitree_verify.world.kernel import Stage as StageFunction
 
 
@@ -145,8 +145,7 @@ def _finding_no_copy(*_: Any) -> Change:
     """Overlook the copies of a part."""
 
     def change(effect: Any) -> Asked:
-        outcome = yield effect
-        return replace(outcome, is_kept=False) if isinstance(outcome, losing.Damage) else outcome
+        return () if isinstance(effect, PutBack) else (yield effect)
 
     return change
 
@@ -181,6 +180,35 @@ def _is_the_same(own: bytes | None, theirs: bytes) -> bool:
 
 def _is_never(*_: Any) -> bool:
     return False
+
+
+def _reading_notes_once(replica: Replica, notes: BrokenNotes, *_: Any) -> Change:
+    """Read the notes under the first epoch of a process only."""
+
+    def change(effect: Any) -> Asked:
+        is_again = notes.epoch is not None and isinstance(effect, fx.Children) and effect.path == layout.parts(replica)
+        return notes.parts if is_again else (yield effect)
+
+    return change
+
+
+def _without_trouble(*_: Any) -> Change:
+    """Keep the epoch after a note in doubt."""
+
+    def change(effect: Any) -> Asked:
+        return None if isinstance(effect, ReportTrouble) else (yield effect)
+
+    return change
+
+
+def _taking_empty_parts_out(*_: Any) -> Change:
+    """Take a part out as long as the queue declares it lost, also the empty one."""
+
+    def change(effect: Any) -> Asked:
+        outcome = yield effect
+        return tuple((name, "") for name, _ in outcome) if isinstance(effect, Losing) else outcome
+
+    return change
 
 
 def _nothing_removed(*_: Any) -> fx.Procedure[None]:
@@ -256,7 +284,28 @@ LOST_PARTS = (
         "a replica says of a broken part that it has searched its disk, and has not looked for copies",
         "lost_kept",
         "LOST",
-        with_change(_finding_no_copy, "watch_part"),
+        with_change(_finding_no_copy, "mend"),
+    ),
+    Mutant(
+        "notes-read-once",
+        "a process reads once which of its parts are noted broken: a note whose answer was lost stays on a whole part",
+        "lost_note_doubt",
+        "LOST",
+        with_change(_reading_notes_once, "tell"),
+    ),
+    Mutant(
+        "note-in-doubt-believed",
+        "a process does not get another epoch after a note whose answer was lost, which takes place later",
+        "lost_note_doubt",
+        "LOST",
+        with_change(_without_trouble, "tell"),
+    ),
+    Mutant(
+        "empty-part-taken-out",
+        "the mender takes an empty part for the lost one while its entry is still in the queue, and takes it out",
+        "lost_alone_crash",
+        "CONVERGES",
+        with_change(_taking_empty_parts_out, "mend"),
     ),
     Mutant(
         "lost-though-mended",

@@ -92,7 +92,7 @@ LOST_RESULTS = (
         "a part that was made of a lost one, and whose files come back, is said to be whole",
         "lost_result_returns",
         "LOST",
-        with_others({(lost, "_is_to_be_made_anew"): _whole_at_once}, "watch_part"),
+        with_others({(lost, "_is_to_be_made_anew"): _whole_at_once}, "tell"),
     ),
     Mutant(
         "kill-of-broken",

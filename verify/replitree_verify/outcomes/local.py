@@ -48,7 +48,7 @@ from replitree.protocol.program.stages import (
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute, has_source
-from replitree_verify.process import longlife, losing, quorums, standing, upkeep
+from replitree_verify.process import longlife, losing, mending, quorums, standing, upkeep
 from replitree_verify.process.threads import Appear, AwaitLack, Mended
 from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
@@ -434,7 +434,8 @@ def _long(effect: Any, here: Here) -> Done | None:
 
 
 def _losing(effect: Any, here: Here) -> Done | None:
-    done = losing.perform(effect, here.replica, here.memory, here.tree, here.disks)
+    room = mending if isinstance(effect, mending.EFFECTS) else losing
+    done = room.perform(effect, here.replica, here.memory, here.tree, here.disks)
     return None if done is None else Done(done.outcome, done.memory, done.disk)
 
 
@@ -484,5 +485,5 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitMutation: _await_mutation,
     Release: _release,
     **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
-    **dict.fromkeys(losing.EFFECTS, _losing),
+    **dict.fromkeys((*losing.EFFECTS, *mending.EFFECTS), _losing),
 }

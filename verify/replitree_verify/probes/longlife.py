@@ -39,7 +39,7 @@ def probes_of_long_life(stage: str, commit: fx.Commit, outcome: Any) -> Iterator
         yield "declared lost" if isinstance(outcome, fx.Applied) else "declaration refused"
         if isinstance(outcome, fx.Applied) and any("/results/" in each.path for each in commit.operations):
             yield "result forgotten"
-    if stage == "watch_part" and isinstance(outcome, fx.Applied):
+    if stage == "tell" and isinstance(outcome, fx.Applied):
         broken = any(isinstance(each, fx.Set) and is_broken(each.value) for each in commit.operations)
         yield "noted broken" if broken else "noted whole"
     if isinstance(outcome, fx.Applied) and stage == "restore_disk":

@@ -1,10 +1,10 @@
-"""Lost parts: files that break, the search for parts that can't be had, and what is declared.
+"""Lost parts: files that break, and what is declared lost.
 
-Four duties stand in for fate and for the threads around `protocol.upkeep.lost` (`replica.table.mending`,
-`replica.table.lost_parts`).  What breaks is named by the model: a part of one replica, or all that is staged there; so
-is what turns up again (`heals`). Patience is left out: whoever misses a part may ask at any moment, once; after that he
-asks again when what the others have registered, queued and pulled would let him declare it lost.  So a state in which
-nobody goes on is one in which nobody could.
+The mender (`process.mending`) and the stage that declares parts lost are the replica's own.  Four duties stand in for fate, for
+an operator and for earlier versions.  The model names what breaks: a part of one replica, or all that is staged there; and what
+comes back (`heals`).  Patience is left out: a replica that misses a part declares it lost at any moment, once; after that it
+tries again when the registrations, queues and pointers of the others let it succeed.  So a state in which no replica goes on is
+one in which none could.
 
 `LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows,
 whole on its disk and registered, or written for an insert of its own that it has not executed; nor a copy of the part that is
@@ -25,12 +25,10 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.program import mender
 from replitree.protocol.program.mender_effects import AwaitLoss, Loss
-from replitree.protocol.program.stages import Lack, Stage, Then
-from replitree.protocol.state.fetch import refetch
-from replitree.protocol.state.registration import broken_value, has_searched, is_broken
+from replitree.protocol.state.registration import broken_value, is_broken
 from replitree.protocol.state.registration import content_of as registered_content
-from replitree.protocol.upkeep.lost import Declared, note_broken, note_whole
-from replitree_verify.process.threads import Mended
+from replitree.protocol.upkeep.lost import Declared
+from replitree_verify.process.mending import Changed
 from replitree_verify.world.disk import Disk, content_of, rows_in
 from replitree_verify.world.memory import Memory, State
 
@@ -63,14 +61,6 @@ class KeepCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
-    """Give a copy that is kept aside the name of its part."""
-
-    part: str
-    content_hash: str
-
-
-@dataclass(frozen=True, slots=True)
 class AwaitBroken:
     """Wait, while active, until the files of a registered part are gone.  Outcome: `Damage`."""
 
@@ -78,35 +68,14 @@ class AwaitBroken:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitDamage:
-    """Wait, while active, until a part's registration and its files do not agree.  Outcome: `Damage`."""
-
-    part: str
-
-
-@dataclass(frozen=True, slots=True)
 class Damage:
-    """A registered part: the epoch of the process, the content that it should have, whether only its registration is broken.
-
-    `is_kept`: a copy of it is kept aside on the same disk.
-    """
+    """A registered part whose files are gone: the epoch of the process, the content that it should have."""
 
     epoch: fx.Epoch
     content_hash: str
-    is_whole: bool = False
-    is_kept: bool = False
 
 
-EFFECTS = (Break, Heal, KeepCopy, PutBack, AwaitBroken, AwaitDamage, AwaitLoss)
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What became of an effect."""
-
-    outcome: Any
-    memory: Memory
-    disk: Disk
+EFFECTS = (Break, Heal, KeepCopy, AwaitBroken, AwaitLoss)
 
 
 def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]) -> Changed | None:
@@ -124,14 +93,8 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
         case KeepCopy(part):
             after = disk.keeping_aside((part,))
             return None if after == disk else Changed(None, memory, after)
-        case PutBack(part, content):
-            return Changed(None, memory, disk.with_part(part, content) if content in disk.aside else disk)
         case AwaitBroken(part):
-            damage = _damage(replica, memory, tree, disks, part)
-            is_gone = damage is not None and disk.content(part) is None
-            return Changed(damage, memory, disk) if is_gone else None
-        case AwaitDamage(part):
-            damage = _damage(replica, memory, tree, disks, part)
+            damage = _damage(replica, memory, tree, disk, part)
             return None if damage is None else Changed(damage, memory, disk)
         case AwaitLoss():
             loss = _loss(effect, replica, memory, tree, disk)
@@ -143,27 +106,14 @@ def _without(disk: Disk, what: str) -> Disk:
     return replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
 
 
-def _damage(replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], part: str) -> Damage | None:
-    """Return what is to be mended, or to be noted; None when nothing can be done about a part now."""
+def _damage(replica: Replica, memory: Memory, tree: Tree, disk: Disk, part: str) -> Damage | None:
+    """Return the damage of a registered part; None while it is on the disk."""
     if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
         return None
     node = tree.get(layout.part(replica, part))
-    if node is None:
+    if node is None or disk.content(part) is not None:
         return None
-    content = registered_content(node.value)
-    is_here, is_kept = disks[replica.name].content(part) == content, content in disks[replica.name].aside
-    if is_kept and not is_here:
-        return Damage(memory.epoch, content, is_kept=True)
-    if is_here and is_broken(node.value):
-        return Damage(memory.epoch, content, is_whole=True)
-    if is_here and part not in dict(memory.lacking):
-        return None
-    if not is_here and has_searched(node.value) and part in dict(memory.lacking):
-        others = (name for name, disk in disks.items() if name != replica.name and disk.content(part) == content)
-        nodes = (tree.get(layout.part(Replica(replica.table, name), part)) for name in others)
-        if not any(each is not None and each.value.decode() == content for each in nodes):
-            return None
-    return Damage(memory.epoch, content)
+    return Damage(memory.epoch, registered_content(node.value))
 
 
 def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
@@ -248,37 +198,15 @@ def notes_unsearched(replica: Replica, part: str) -> Generator[Any, Any, None]:
         yield fx.Commit(fx.Check(layout.host(replica), damage.epoch), broken)
 
 
-def watch_part(replica: Replica, part: str) -> Stage:
-    """Put a part back whose files are gone, or fetch it; say so when no replica has it, and when it is whole again."""
-    damage: Damage = yield AwaitDamage(part)
-    if damage.is_kept:
-        yield PutBack(part, damage.content_hash)
-        yield Mended((part,))
-        yield from note_whole(replica, damage.epoch, parse_part(part))
-        return Then(watch_part, (replica, part))
-    if damage.is_whole:
-        yield Mended((part,))
-        yield from note_whole(replica, damage.epoch, parse_part(part))
-        return Then(watch_part, (replica, part))
-    yield Lack(((part, damage.content_hash),))
-    still = yield from refetch(replica, ((part, damage.content_hash),))
-    if still:
-        yield from note_broken(replica, damage.epoch, parse_part(part))
-    else:
-        yield Mended((part,))
-        yield from note_whole(replica, damage.epoch, parse_part(part))
-    return Then(watch_part, (replica, part))
-
-
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
     "break": breaks,
     "heal": heals,
     "keep": keeps,
     "note": notes_unsearched,
-    "watch": watch_part,
+    "watch": mender.mend,
     "lose": mender.declare,
 }
-"""What a model can ask for, by name; each with the name of a part."""
+"""What a model can ask for, by name; each but the mender with the name of a part."""
 
 GOES_ON = ("watch", "lose")
 """What the next process of a seat does as well."""

@@ -37,7 +37,18 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
-from replitree.protocol.program.mender_effects import AwaitLoss
+from replitree.protocol.program.mender_effects import (
+    AskAgain,
+    AwaitLacking,
+    AwaitLoss,
+    Losing,
+    PutBack,
+    SeekFiles,
+    SeekShares,
+    TakeOut,
+    Telling,
+    WholeAgain,
+)
 from replitree.protocol.program.stages import (
     Accept,
     AcceptCommand,
@@ -76,7 +87,7 @@ from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.longlife import AwaitTurn
-from replitree_verify.process.losing import AwaitBroken, AwaitDamage, Break, Heal, KeepCopy, PutBack
+from replitree_verify.process.losing import AwaitBroken, Break, Heal, KeepCopy
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
@@ -87,8 +98,9 @@ from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
 
 HIDDEN = (
-    fx.AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad,
-    fx.CurrentEpoch, Forget, GiveBack, Lack, Mended, Quieten, Release, TakeIn, TakeOver,
+    fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork,
+    BeginLoad, fx.CurrentEpoch, Forget, GiveBack, Lack, Losing, Mended, Quieten, Release, SeekFiles, SeekShares,
+    TakeIn, TakeOver, Telling,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
@@ -233,7 +245,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitStrays: lambda _e, _r: ("wakes", "a registered part is covered"),
     AwaitElection: lambda _e, _r: ("wakes", "the election"),
     Elected: lambda e, _r: ("remember", f"{'leads' if e.leads else 'does not lead'}"),
-    Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
+    Lack: lambda e, _r: ("lacks", _names(e.parts) or "nothing"),
     Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
     Quieten: lambda _e, _r: ("forget", "the trouble"),
     Release: lambda e, _r: ("release", e.staging),
@@ -262,9 +274,11 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     Break: lambda e, _r: ("breaks", e.what),
     Heal: lambda e, _r: ("heals", e.part),
     KeepCopy: lambda e, _r: ("keeps", f"a copy of {e.part}"),
-    PutBack: lambda e, _r: ("puts back", f"the copy of {e.part}"),
+    PutBack: lambda e, _r: ("put back", _names(e.parts)),
+    TakeOut: lambda e, _r: ("take out", _names(e.parts)),
+    WholeAgain: lambda e, _r: ("mended", ", ".join(e.parts)),
     AwaitBroken: lambda e, _r: ("wakes", f"the files of {e.part} are gone"),
-    AwaitDamage: lambda e, _r: ("wakes", f"{e.part} is not as it is registered"),
+    AwaitLacking: lambda _e, _r: ("wakes", "something to mend, or to note"),
     AwaitLoss: lambda e, _r: ("wakes", f"{e.part} can't be had here"),
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
     Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
@@ -280,6 +294,10 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ),
     ShowRows: lambda e, _r: ("shows", ", ".join(part.name for part in e.parts) or "nothing"),
 }
+
+
+def _names(parts: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(name for name, _ in parts)
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def tell(replica: Replica, notes: BrokenNotes, missing: tuple[str, ...]) -> Stag
     if turn is None:
         return Then(mend, (replica, notes))
     noted = set(notes.parts if notes.epoch == turn.epoch else (yield from noted_broken(replica)))
-    for name in sorted(noted - turn.lacking):
+    for name in sorted(noted.difference(turn.lacking)):
         if (yield from _is_noted(note_whole(replica, turn.epoch, parse_part(name)))):
             noted.discard(name)
     for name in turn.given_up:
@@ -148,13 +148,14 @@ def _not_overtaken(replica: Replica, whole: tuple[PartContent, ...]) -> Generato
     """Take those out again that a log entry has made empty meanwhile, or is about to; return the others.
 
     The queue is looked at first: an entry leaves it only after the commit that changes the registration, so one of the two
-    shows what an executor has published before this.  What it publishes later takes the place of the old content.
+    shows what an executor has published before this.  What it publishes later takes the place of the old content.  The empty
+    part itself stays: its entry is in the queue until the executor has given it back.
     """
     if not whole:
         return ()
-    losing: Container[str] = yield Losing()
+    losing: tuple[PartContent, ...] = yield Losing()
     registered = yield from _as_registered(replica, whole)
-    kept = tuple(each for each in whole if each in registered and each[0] not in losing)
+    kept = tuple(each for each in whole if each in registered and (each[0] not in _names(losing) or each in losing))
     overtaken = tuple(each for each in whole if each not in kept)
     if overtaken:
         yield TakeOut(overtaken)

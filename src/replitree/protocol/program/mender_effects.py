@@ -113,7 +113,7 @@ class WriteAnew(MemoryEffect):
 
 @dataclass(frozen=True, slots=True)
 class Losing(MemoryEffect):
-    """Outcome: the names of the parts that entries of the queue declare lost."""
+    """Outcome: the parts that entries of the queue declare lost, each with the content of the empty part that it becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class TellTurn:
     """
 
     epoch: Epoch
-    lacking: frozenset[str]
+    lacking: tuple[str, ...]
     given_up: tuple[str, ...]
 
 

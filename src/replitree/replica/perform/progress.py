@@ -269,10 +269,11 @@ class Progress:
                 self._retry(lambda waiting: waiting.for_others)
             self._tell()
 
-    def losing(self) -> frozenset[str]:
-        """Return the parts that entries of the queue declare lost: they become empty when these are executed."""
+    def losing(self) -> tuple[tuple[str, str], ...]:
+        """Return the parts that entries of the queue declare lost, with the content of the empty part that each becomes."""
         with self.changed:
-            return frozenset(item.entry.part for item in self._queue.values() if isinstance(item.entry, LostEntry))
+            lost = [item.entry for item in self._queue.values() if isinstance(item.entry, LostEntry)]
+        return tuple((entry.part, entry.content_hash) for entry in lost)
 
     def wait_idle(self, interrupted: Callable[[], bool]) -> bool:
         """Wait until no entry is being executed; False when `interrupted` says so before."""

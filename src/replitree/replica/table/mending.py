@@ -181,7 +181,7 @@ class Mending:
             for name in [name for name in self.lacking if name not in held]:
                 del self.lacking[name]  # a later form took its place
             wanted = tuple(sorted(self.lacking.items()))
-        losing = host.progress.losing()
+        losing = frozenset(name for name, _ in host.progress.losing())
         wanted = tuple(each for each in wanted if each[0] not in losing)
         if not wanted:
             self.salvage.forget()
@@ -243,7 +243,7 @@ class Mending:
         given_up, epoch = self._given_up(), self._host.active_epoch()
         if epoch is None:
             return None
-        return TellTurn(epoch, frozenset(self.lacking), tuple(name for name in missing if name in given_up))
+        return TellTurn(epoch, tuple(sorted(self.lacking)), tuple(name for name in missing if name in given_up))
 
     def _is_here(self, part: str, content: str) -> bool:
         """Whether a part is on the disk after all, every byte of it, with this content."""
