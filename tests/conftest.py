@@ -40,6 +40,7 @@ LONG = (
     "spark/test_write.py",
     "spark/test_damage.py",
     "spark/test_evolve.py",
+    "spark/test_lacking.py",
     "spark/test_optimize.py",
     "spark/test_random_damage.py",
     "spark/test_store.py",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster", "table"]
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.usefixtures("spark")
 def test_frames_and_queries_fail_only_when_they_need_a_part_that_is_lacking(
