@@ -184,7 +184,7 @@ def append(asker: Asker) -> None:
 
 def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker) -> None:
     async def ask() -> list[fx.LogIndex]:
-        end = EndOfLog(asker)
+        end = EndOfLog(asker.performer, lambda: asker.replica)
         first = asyncio.create_task(end.ask(10))
         await asyncio.to_thread(asker.asked.wait, 10)
         others = [asyncio.create_task(end.ask(10)) for _ in range(50)]
@@ -200,7 +200,7 @@ def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker)
 
 def test_a_reader_who_has_no_time_left_hears_that(asker: Asker) -> None:
     async def ask() -> None:
-        end = EndOfLog(asker)
+        end = EndOfLog(asker.performer, lambda: asker.replica)
         with pytest.raises(CoordinationUnavailable, match="could not ask coordination for the end of the log"):
             await end.ask(0.05)
         asker.gate.set()
@@ -218,4 +218,4 @@ def test_a_session_that_keeps_changing_is_an_error(asker: Asker) -> None:
     assert run(end_of_log(asker.replica.table), perform) is None
     asker.look_up = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]
     with pytest.raises(CoordinationUnavailable, match="3 times the answer was lost, or the session has changed"):
-        asyncio.run(EndOfLog(asker).ask(10))
+        asyncio.run(EndOfLog(asker.performer, lambda: asker.replica).ask(10))

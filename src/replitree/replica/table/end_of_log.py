@@ -10,7 +10,7 @@ session changes, it is asked again.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.effects import LogIndex
@@ -22,29 +22,20 @@ ATTEMPTS_MAX = 3
 """How often a question is asked that ends in doubt, before the readers hear that coordination is not to be had."""
 
 
-class Host(Protocol):
-    """What the question needs of the replica."""
-
-    @property
-    def replica(self) -> Replica:
-        """Its place, below the parent of the log that it has reached."""
-
-    @property
-    def performer(self) -> Performer:
-        """What performs effects for it."""
-
-
 class EndOfLog:
     """Asks for the end of one table's log.  Used from one event loop.
 
     Parameters
     ----------
-    host
-        The replica.
+    performer
+        Asks coordination.
+    place
+        Returns the replica's place, below the parent of the log that it has reached.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, performer: Performer, place: Callable[[], Replica]) -> None:
+        self._performer = performer
+        self._place = place
         self._running: asyncio.Task[LogIndex] | None = None
         self._next: asyncio.Task[LogIndex] | None = None
 
@@ -68,7 +59,7 @@ class EndOfLog:
             return await asyncio.wait_for(asyncio.shield(self._next), wait_s)
         except TimeoutError:
             raise CoordinationUnavailable(
-                f"replica {self._host.replica.name} could not ask coordination for the end of the log in {wait_s:.3g} s"
+                f"replica {self._place().name} could not ask coordination for the end of the log in {wait_s:.3g} s"
             ) from None
 
     async def _after(self, before: asyncio.Task[LogIndex] | None) -> LogIndex:
@@ -78,13 +69,12 @@ class EndOfLog:
         return await asyncio.to_thread(self._ask)
 
     def _ask(self) -> LogIndex:
-        host = self._host
         for _ in range(ATTEMPTS_MAX):
-            end = host.performer.look_up(end_of_log(host.replica.table))
+            end = self._performer.look_up(end_of_log(self._place().table))
             if end is not None:
                 return end
         raise CoordinationUnavailable(
-            f"coordination did not tell replica {host.replica.name} the end of the log: {ATTEMPTS_MAX} times the answer"
+            f"coordination did not tell replica {self._place().name} the end of the log: {ATTEMPTS_MAX} times the answer"
             " was lost, or the session has changed; try again, or ask another replica"
         )
 

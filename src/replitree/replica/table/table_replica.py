@@ -166,7 +166,7 @@ class TableReplica:
         self.cleaner = Cleaner(self, self.is_stopping)
         self.checker = Checker(context, parts, self.lacking, self.check_part, self.is_stopping)
         self.commands = Commands(self)
-        self.end_of_log = EndOfLog(self)
+        self.end_of_log = EndOfLog(self.performer, lambda: self.progress.replica)
         self.mover = Mover(self, self.is_stopping)
         self._maintenance = self._new_maintenance()
         self._activation = Activation(self)
