@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol.core.effects import Publish
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Applied, Publish, Set
 from replitree.protocol.core.parts import inserted_part
 from replitree.protocol.state.registration import content_of, has_searched, is_broken
 from replitree.replica.parts import own_shares, salvage
@@ -321,4 +322,33 @@ def test_a_lost_part_is_not_put_back_between_its_empty_form_and_its_registration
         wait_for(lambda node=node: content_of(registered(node, part)) == empty, "the part is registered as empty")  # type: ignore[misc]
         wait_for(lambda node=node: part not in node.table().lacking, "it is whole")  # type: ignore[misc]
         assert node.table().store.verify(part).content == empty
+    disks.wait_equal([])
+
+
+def test_an_empty_part_stays_while_its_entry_is_still_in_the_queue(
+    disks: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of mending that began before the entry was pulled meets the empty part, which is not the lost one."""
+    table = disks.nodes[0].table()
+    part = insert(disks)
+    perform, empty, stayed = table.performer.perform, empty_content(table.definition), list[bool]()
+
+    def mending(effect: Any) -> Any:
+        outcome = perform(effect)
+        registers = isinstance(outcome, Applied) and any(
+            isinstance(each, Set) and each.path == layout.part(table.replica, part) and content_of(each.value) == empty
+            for each in effect.operations
+        )
+        if registers and part in table.lacking and not stayed:
+            losing, looks = table.progress.losing, [()]
+            with monkeypatch.context() as patch:
+                patch.setattr(table.progress, "losing", lambda: looks.pop() if looks else losing())
+                table.mending.mend()
+            stayed.append(table.store.has_part(part))
+        return outcome
+
+    monkeypatch.setattr(table.performer, "perform", mending)
+    lose_everywhere(disks, part)
+    wait_for(lambda: stayed, "the empty part is registered")
+    assert stayed == [True]
     disks.wait_equal([])
