@@ -18,13 +18,12 @@ from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
-    "parts/sharing.py": 7,
+    "parts/sharing.py": 4,
     "table/cleaner.py": 2,
     "perform/driver.py": 1,
-    "table/mover.py": 1,
     "table/restore.py": 1,
     "table/table_replica.py": 1,
-    "uploads/stored_uploads.py": 3,
+    "uploads/stored_uploads.py": 2,
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""
 

@@ -17,7 +17,7 @@ def that_move(seed_from: int, seed_to: int) -> list[int]:
     return [seed for seed in on_a_store(seed_from, seed_to) if draw_moving(seed, SECOND) is not None]
 
 
-FEW_SEEDS = (311, 380)
+FEW_SEEDS = (1050,)
 SOME_SEEDS = that_move(0, 800)
 MANY_SEEDS = that_move(800, 6_000)
 
@@ -68,16 +68,16 @@ CAUGHT: tuple[Any, ...] = (
     ("moved-without-note", 205, "HELD"),
     ("moved-unnoted", 102, "KNOWN"),
     ("moved-attempt-kept", 102, "ONCE"),
-    ("moved-unclaimed", 164, "SINGLE"),
+    ("moved-unclaimed", 343, "SINGLE"),
     ("claim-kept", 102, "CONVERGES"),
-    ("doubt-worked-off", 1999, "HELD"),
+    ("doubt-worked-off", 1483, "HELD"),
     ("let-go-before-home", 63, "MARKED"),
     ("home-without-note", 63, "HELD"),
-    ("moved-mark-deleted-alone", 182, "OWNED"),
+    ("moved-mark-deleted-alone", 126, "OWNED"),
     ("moved-and-deleted", 63, "WHOLE"),
-    ("notes-forgotten", 425, "CONVERGES"),
-    ("claim-given-back-unproved", 1055, "I9"),
-    pytest.param("moved-never-let-go", 182, "CONVERGES", marks=pytest.mark.slow),
+    ("notes-forgotten", 285, "CONVERGES"),
+    ("claim-given-back-unproved", 147, "I9"),
+    pytest.param("moved-never-let-go", 126, "CONVERGES", marks=pytest.mark.slow),
     ("own-claim-kept", 4715, "CONVERGES"),
 )
 """Mutants, each with a seed that catches it, and what notices."""
@@ -92,9 +92,9 @@ def test_every_mutant_is_tried() -> None:
     assert names_of(CAUGHT) == set(MOVING_MUTANTS)
 
 
-@pytest.mark.parametrize("seed", [1055, 4715])
+@pytest.mark.parametrize("seed", [147, 4715])
 def test_claims_are_given_back_by_who_made_them_and_by_nobody_else(seed: int) -> None:
-    # 1055: given back under any epoch, they may be somebody else's; 4715: not under a later one, they never are
+    # 147: given back under any epoch, they may be somebody else's; 4715: not under a later one, they never are
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table whose parts move"]

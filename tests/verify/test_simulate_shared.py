@@ -13,7 +13,7 @@ from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
 from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
-FEW_SEEDS = (6, 19, 69, 106, 121, 165)
+FEW_SEEDS = (6, 19, 126, 167)
 SOME_SEEDS = on_a_store(0, 300)
 MANY_SEEDS = on_a_store(300, 3_000)
 
@@ -67,15 +67,15 @@ CAUGHT: tuple[Any, ...] = (
     ("taken-over-unmarked", 5, "MARKED"),
     ("marked-afterwards", 5, "MARKED"),
     ("attempt-kept", 5, "ONCE"),
-    ("mark-deleted-alone", 5, "OWNED"),
-    ("objects-deleted-first", 5, "WHOLE"),
-    ("attempts-not-given-up", 5, "CONVERGES"),
-    ("share-resurrected", 24, "WHOLE"),
-    ("fetched-again-unmarked", 6, "MARKED"),
-    ("dropped-with-marks", 121, "HELD"),
-    ("detached-deleted-with-its-replica", 23600, "WHOLE"),
-    pytest.param("given-before-owned", 470, "CONVERGES", marks=pytest.mark.nightly),
-    pytest.param("looked-at-one-by-one", 3104, "CONVERGES", marks=pytest.mark.slow),
+    ("mark-deleted-alone", 13, "OWNED"),
+    ("objects-deleted-first", 13, "WHOLE"),
+    ("attempts-not-given-up", 14, "CONVERGES"),
+    ("share-resurrected", 490, "WHOLE"),
+    ("fetched-again-unmarked", 63, "MARKED"),
+    ("dropped-with-marks", 590, "HELD"),
+    ("detached-deleted-with-its-replica", 302, "SETTLES"),
+    pytest.param("given-before-owned", 1328, "CONVERGES", marks=pytest.mark.nightly),
+    pytest.param("looked-at-one-by-one", 7349, "CONVERGES", marks=pytest.mark.slow),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 
@@ -90,6 +90,6 @@ def test_every_mutant_is_tried() -> None:
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:
-    run = simulate_seed(3104)  # it found that each try looked at one more of them, and that there are only eight tries
+    run = simulate_seed(7349)  # it found that each try looked at one more of them, and that there are only eight tries
     assert run.violation is None
     assert run.store is not None

@@ -75,9 +75,9 @@ def clean(replica: Replica, at_least: int, at_most: int) -> Duty:
     yield from clean_log(replica, epoch, Keep(at_least, at_most))
 
 
-def drop_other(operator: Replica, name: str) -> Duty:
-    """Take a replica out of the table."""
-    yield from drop_replica(Replica(operator.table, name))
+def drop_other(operator: Replica, name: str, shared: bool = False) -> Duty:
+    """Take a replica out of the table, with its shares if the table lies in an object store."""
+    yield from drop_replica(Replica(operator.table, name), shared=shared)
 
 
 def declare_survivor(operator: Replica, name: str, behind: bool = False) -> Duty:

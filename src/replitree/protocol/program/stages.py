@@ -29,6 +29,9 @@ from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.insert.insert import Request
 from replitree.protocol.insert.quorum import QuorumEnded
+from replitree.protocol.shares.moving import MoveOutcome
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree.protocol.state.registration import Postponed, View
 
@@ -428,6 +431,65 @@ class OpenTurn:
     opened: tuple[LogIndex, ...]
 
 
+# --- the upkeep of shares ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitUpkeep(MemoryEffect):
+    """Wait, while active, until shares are to be looked after, and find what has left the disk.  Outcome: `UpkeepTurn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftDisk:
+    """A part that has left the disk: what the process calls it, its name (empty: it was only staged), and its shares."""
+
+    name: str
+    part: str
+    shares: tuple[ShareId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepTurn:
+    """What the upkeep of shares works with: what is to be let go of next; None: nothing now."""
+
+    sharer: Sharer
+    epoch: Epoch
+    left: LeftDisk | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetGoEnded(MemoryEffect):
+    """Forget a part that has left the disk if it `is_gone` from coordination, too; otherwise try again later."""
+
+    left: LeftDisk
+    is_gone: bool
+
+
+# --- the mover --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMove(MemoryEffect):
+    """Wait, while active, until a part is not where it belongs and may be moved.  Outcome: `MoveTurn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTurn:
+    """What the mover works with: a part, and the share in which its rows are; None: they are on the disk."""
+
+    sharer: Sharer
+    part: str
+    share: ShareId | None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnded(MemoryEffect):
+    """Note what became of a move, and when it is tried again, if it is."""
+
+    turn: MoveTurn
+    outcome: MoveOutcome
+
+
 __all__ = [
     "Accept",
     "AcceptCommand",
@@ -436,6 +498,7 @@ __all__ = [
     "AwaitDecided",
     "AwaitElection",
     "AwaitIdle",
+    "AwaitMove",
     "AwaitMutation",
     "AwaitOpen",
     "AwaitParts",
@@ -445,6 +508,7 @@ __all__ = [
     "AwaitSource",
     "AwaitStrays",
     "AwaitTrouble",
+    "AwaitUpkeep",
     "AwaitWork",
     "BeginLoad",
     "CurrentSharer",
@@ -456,9 +520,13 @@ __all__ = [
     "KillTurn",
     "Lack",
     "LeadTurn",
+    "LeftDisk",
+    "LetGoEnded",
     "LookAtParts",
     "MemoryEffect",
     "Missed",
+    "MoveEnded",
+    "MoveTurn",
     "OpenTurn",
     "Opened",
     "PlaceTurn",
@@ -473,5 +541,6 @@ __all__ = [
     "TakeIn",
     "TakeOver",
     "Then",
+    "UpkeepTurn",
     "WorkTurn",
 ]

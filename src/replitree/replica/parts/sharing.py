@@ -12,20 +12,21 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import upkeep
 from replitree.protocol.program.life_in_store import Reached, StoreNotReached, reach_store, settle_shares
-from replitree.protocol.shares.letting_go import let_go_of_all
+from replitree.protocol.program.stages import AwaitUpkeep, End, LeftDisk, LetGoEnded, MemoryEffect, Then, UpkeepTurn
 from replitree.protocol.shares.moving import LocalMoveEffect
-from replitree.protocol.shares.owning import own_again
 from replitree.protocol.shares.share import (
     DeleteObjects,
     LookAtObjects,
@@ -50,13 +51,13 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
-from replitree.protocol.state.work_mark import give_up_left
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.moving import Moves
 from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.runner import Performer
 from replitree.replica.uploads.stored_uploads import Host as UploadsHost
@@ -144,7 +145,7 @@ class Sharing:
         self._host = host
         self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
         self.moves = Moves(host.context, host.local_parts, host.exchange, host.suspect)
-        self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun, self._settled)
+        self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun)
         self.letting_go = threading.Lock()
         """Held while a share is let go of, and while missing objects of shares are created again."""
         self._lock = threading.Lock()
@@ -348,44 +349,55 @@ class Sharing:
 
     # --- duties ---------------------------------------------------------------------------------------------------------
 
-    def own_again(self, parts: Iterable[str]) -> tuple[str, ...]:
-        """Own what registered parts have that were fetched again; return those that are not owned, and so not here."""
-        return self._host.performer.run_plain(own_again(self.sharer, tuple(parts)))
-
     def work(self) -> None:
         """Do one round: let go of what has left the disk, give up work marks, work off garbage, take copies away."""
         host, epoch = self._host, self._host.active_epoch()
         if epoch is None:
             return
-        has_let_go = self.let_go(epoch)
-        self.uploads.work(epoch)
-        if has_let_go or time.monotonic() - self._looked_at >= GARBAGE_S:
+        driver = Driver(host.performer, partial(self._remember, epoch, self._left()))
+        then: Then | End | None = Then(upkeep.let_go_next, (host.replica,))
+        while isinstance(then, Then) and then.stage is upkeep.let_go_next:
+            with self.letting_go:
+                then = driver.run(then)
+        if isinstance(then, Then) and time.monotonic() - self._looked_at >= GARBAGE_S:
             self._looked_at = time.monotonic()
-            host.performer.run_plain(give_up_left(self.sharer, epoch))
-            self._work_off()
+            driver.run(then)
         if time.monotonic() - self._evicted_at >= EVICT_S:
             self._evicted_at = time.monotonic()
             host.store.evict_copies(host.config.shared_cache_bytes, self.moves.is_read)
 
-    def let_go(self, epoch: Epoch) -> int:
-        """Let go of what has left this disk; return of how many."""
-        host, now, count = self._host, time.monotonic(), 0
-        for each in host.store.shared.leaving():
-            if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE or self._is_needed(each):
-                continue
-            shares = tuple(map(ShareId, each.shares))
-            with self.letting_go:
-                has_gone = host.performer.run_plain(let_go_of_all(self.sharer, epoch, each.part, shares))
-            if has_gone:
-                host.store.shared.has_left(each.name)
-                self._settled(shares if not each.part else ())
-                with self._lock:
-                    self._new.difference_update(shares)  # also of a part that was published and never registered
-                self._stuck.pop(each.name, None)
-                count += 1
-            else:
-                self._stuck[each.name] = now + LET_GO_AGAIN_S
-        return count
+    def _remember(self, epoch: Epoch, left: Iterator[LeftDisk], effect: MemoryEffect) -> UpkeepTurn | None:
+        match effect:
+            case AwaitUpkeep():
+                return UpkeepTurn(self.sharer, epoch, next(left, None))
+            case LetGoEnded(ended, is_gone):
+                self._let_go_ended(ended, is_gone=is_gone)
+                return None
+        raise AssertionError(effect)
+
+    def _left(self) -> Iterator[LeftDisk]:
+        """Yield what is to be let go of in this round; each is looked at when it is its turn."""
+        leaving = (each for each in self._host.store.shared.leaving() if not self._is_stuck(each.name))
+        for each in islice((each for each in leaving if not self._is_needed(each)), LET_GO_AT_ONCE):
+            yield LeftDisk(each.name, each.part, tuple(map(ShareId, each.shares)))
+        for share in self.uploads.left():
+            if not self._is_stuck(share):
+                yield LeftDisk(share, "", (share,))
+
+    def _is_stuck(self, name: str) -> bool:
+        return self._stuck.get(name, 0.0) > time.monotonic()
+
+    def _let_go_ended(self, left: LeftDisk, *, is_gone: bool) -> None:
+        if not is_gone:
+            self._stuck[left.name] = time.monotonic() + LET_GO_AGAIN_S
+            return
+        if not self.uploads.given_up(left.shares):
+            self._host.store.shared.has_left(left.name)
+        self._settled(left.shares if not left.part else ())
+        with self._lock:
+            self._new.difference_update(left.shares)  # also of a part that was published and never registered
+        self._stuck.pop(left.name, None)
+        self._looked_at = float("-inf")  # there may be garbage now
 
     def _is_needed(self, left: Leaving) -> bool:
         """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
@@ -395,16 +407,13 @@ class Sharing:
             return False
         return time.time() - self._host.store.shared.left_at(left.name) < self._host.config.old_parts_lifetime_s
 
-    def _work_off(self) -> None:
-        self._host.performer.run_plain(work_off(self._host.replica.table))
-
     def leave(self) -> None:
         """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
         host, epoch = self._host, self._host.performer.epoch.current
         try:
             if epoch is not None:
                 host.performer.run_plain(release(host.replica, epoch))
-            self._work_off()
+            host.performer.run_plain(work_off(host.replica.table))
             self.objects.tidy()
         except ReplitreeError as error:
             host.log.warning("not all objects of the dropped table were deleted", reason=str(error))

@@ -26,7 +26,9 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Epoch
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.shares.moving import Moved, MoveOutcome, Moving, NotMoved, move_to_disk, move_to_store
+from replitree.protocol.program import mover
+from replitree.protocol.program.stages import AwaitMove, MemoryEffect, MoveEnded, MoveTurn, ReportTrouble, Then
+from replitree.protocol.shares.moving import Moved, MoveOutcome, NotMoved
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
@@ -36,6 +38,7 @@ from replitree.replica.parts.commands import Commands
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.placement import Placed, to_move
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 from replitree.replica.table.leader import Leader
@@ -253,35 +256,44 @@ class Mover:
         lease = host.old_parts.lease((part,), LEASE_S_MAX)
         try:
             with host.store.shared.pinning((part,)):
-                outcome = self._outcome(sharing, placed)
+                self._run_stage(sharing, placed)
         finally:
             host.old_parts.release(lease)
             with self._lock:
                 self._running.discard(part)
             self._known.pop(part, None)
-        self._note(placed, outcome)
 
-    def _outcome(self, sharing: Sharing, placed: Placed) -> MoveOutcome:
+    def _run_stage(self, sharing: Sharing, placed: Placed) -> None:
         host = self._host
         problem = self._no_room(placed)
         if problem is not None:
-            return NotMoved(problem)
-        share = placed.share
-        moving: Moving[MoveOutcome] = (
-            move_to_store(sharing.sharer, placed.part)
-            if share is None
-            else move_to_disk(sharing.sharer, placed.part, ShareId(share))
-        )
+            self._note(placed, NotMoved(problem))
+            return
+
+        def remember(effect: MemoryEffect) -> MoveTurn | None:
+            match effect:
+                case AwaitMove():
+                    return MoveTurn(
+                        sharing.sharer, placed.part, None if placed.share is None else ShareId(placed.share)
+                    )
+                case MoveEnded(_, outcome):
+                    self._note(placed, outcome)
+                case ReportTrouble():
+                    host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
+            return None
+
         try:
-            return host.performer.run_plain(moving)
+            Driver(host.performer, remember).run(Then(mover.move_next, (host.replica,)))
         except (ReplitreeError, OSError) as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other parts go on
             host.log.defect("moving a part failed", part=placed.part)
             reason = f"defect: {error!r}"
+        else:
+            return
         sharing.moves.broken_off(placed.part)
         host.trouble(Evidence.BEGUN, "the move of a part was broken off")  # an activation settles what it has begun
-        return NotMoved(reason)
+        self._note(placed, NotMoved(reason))
 
     def _no_room(self, placed: Placed) -> str | None:
         """Say that the disk has no room for a part that is to come."""
@@ -305,7 +317,6 @@ class Mover:
                 self._waiting[placed.part] = WaitingMove(reason, before.tries + 1, time.monotonic() + pause)
             case fx.InDoubt():
                 self._waiting[placed.part] = WaitingMove("an answer of coordination was lost", 1, time.monotonic())
-                self._host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
 
     # --- the end of a store ---------------------------------------------------------------------------------------------
 

@@ -34,7 +34,6 @@ import msgspec
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, CorruptPart, ReadOnly, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch
-from replitree.protocol.shares.letting_go import let_go_of
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.shares.uploading import AttemptLost, begin_attempts, take_attempts
@@ -118,8 +117,6 @@ class StoredUploads:
         Returns who this replica is; raises `Unavailable` before its first activation.
     staged
         Told the shares of parts that are about to be staged.
-    settled
-        Told the shares that were given up.
     """
 
     def __init__(
@@ -128,12 +125,11 @@ class StoredUploads:
         objects: ShareObjects,
         sharer: Callable[[], Sharer],
         staged: Callable[[Sequence[ShareId]], object],
-        settled: Callable[[Sequence[ShareId]], object],
     ) -> None:
         self._host = host
         self._objects = objects
         self._sharer = sharer
-        self._staged, self._settled = staged, settled
+        self._staged = staged
         self._folder = host.store.root / "attempts"
         self._beginning, self._lock = threading.Lock(), threading.Lock()
         self._looked_for: dict[ShareId, tuple[Path, PartManifest, Mapping[str, str]]] = {}
@@ -320,10 +316,7 @@ class StoredUploads:
             return
         self._staged([ShareId(share) for share in sorted(shares)])
         with self._beginning:  # a task that comes late must not bring them back
-            for upload, begun in list(self._begun.items()):
-                left = {partition: each for partition, each in begun.items() if each.share not in shares}
-                if len(left) < len(begun):
-                    self._write(upload, left)
+            self.given_up(tuple(shares))
 
     def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
         """Take the shares of parts back that were staged and are not any more; no more names are given in them."""
@@ -332,21 +325,20 @@ class StoredUploads:
             with self._beginning:
                 self._write(upload, {**self._begun.get(upload, {}), **back})
 
-    def work(self, epoch: Epoch) -> None:
-        """Give up what was begun for uploads that are gone; what is left is tried again later."""
-        host = self._host
-        gone = {upload: begun for upload, begun in list(self._begun.items()) if not host.uploads.has(upload)}
-        for upload, begun in gone.items():
-            left = {
-                partition: each for partition, each in begun.items() if not self._give_up(epoch, ShareId(each.share))
-            }
-            self._write(upload, left)
+    def left(self) -> tuple[ShareId, ...]:
+        """Return the shares that were begun for uploads that are gone: their attempts are to be given up."""
+        gone = [begun for upload, begun in list(self._begun.items()) if not self._host.uploads.has(upload)]
+        return tuple(ShareId(each.share) for begun in gone for each in begun.values())
 
-    def _give_up(self, epoch: Epoch, share: ShareId) -> bool:
-        is_given_up = self._host.performer.run_plain(let_go_of(self._sharer(), epoch, "", share))
-        if is_given_up:
-            self._settled([share])
-        return is_given_up
+    def given_up(self, shares: Sequence[str]) -> bool:
+        """Forget shares whose attempts were given up, or that are staged now; return whether one of them was an upload's."""
+        has_changed = False
+        for upload, begun in list(self._begun.items()):
+            left = {partition: each for partition, each in begun.items() if each.share not in shares}
+            if len(left) < len(begun):
+                self._write(upload, left)
+                has_changed = True
+        return has_changed
 
     def _read(self, path: Path) -> None:
         """Take over what an earlier process has noted; a damaged note is set aside, and its upload has to begin anew."""

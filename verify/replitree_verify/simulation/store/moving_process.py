@@ -12,6 +12,8 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Detach, StoreFailed
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import mover
+from replitree.protocol.program.stages import MoveEnded, MoveTurn, UpkeepTurn
 from replitree.protocol.shares.moving import (
     BringRows,
     FindShare,
@@ -30,7 +32,6 @@ from replitree_verify.moving.tasks import LoseRows
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.store import shared_process
-from replitree_verify.simulation.store.moving_life import Misplaced, MoveEnded, NextMove, move_next
 from replitree_verify.simulation.store.moving_options import MovingOptions, Place
 from replitree_verify.simulation.store.object_store import putting
 from replitree_verify.simulation.store.shared_disk import SharedDisk
@@ -67,9 +68,9 @@ class MovingProcess(SharedProcess):
         self._since: dict[str, int] = {}
         self._again: dict[str, int] = {}
         self._put_count = 0
-        self._on_the_move: Misplaced | None = None
+        self._on_the_move: MoveTurn | None = None
         super().start()
-        self._spawn("mover", move_next, self.replica)
+        self._spawn("mover", mover.move_next, self.replica)
 
     @property
     def place(self) -> Place:
@@ -85,7 +86,7 @@ class MovingProcess(SharedProcess):
 
     @override
     def _stage_after_close(self, thread: Thread) -> StageFunction | None:
-        return move_next if thread.kind == "mover" else super()._stage_after_close(thread)
+        return mover.move_next if thread.kind == "mover" else super()._stage_after_close(thread)
 
     @override
     def _close(self, thread: Thread) -> None:
@@ -108,7 +109,11 @@ class MovingProcess(SharedProcess):
         if isinstance(effect, PutPart) and self.disk.has_rows(effect.part):
             self._change(thread, effect, putting(effect.share), partial(self._has_put, thread, effect))
             return None
-        if isinstance(effect, NextMove | MoveEnded | NameMove | PutPart):
+        if isinstance(effect, MoveEnded) and not isinstance(effect.outcome, Moved):
+            self._told(thread, effect, self._tell_of_moves(effect))
+            self.cluster.after(self._pause(), partial(self._resume, thread, None))
+            return None
+        if isinstance(effect, MoveEnded | NameMove | PutPart):
             outcome = self._tell_of_moves(effect)
             self._told(thread, effect, outcome)
             return (outcome,)
@@ -118,12 +123,9 @@ class MovingProcess(SharedProcess):
 
     def _tell_of_moves(self, effect: Any) -> Any:
         match effect:
-            case NextMove():
-                self._on_the_move = self._next_move()
-                return self._on_the_move
-            case MoveEnded(misplaced, outcome):
+            case MoveEnded(turn, outcome):
                 self._on_the_move = None
-                return self._note(misplaced, outcome)
+                return self._note(turn, outcome)
             case NameMove(part):
                 self._put_count += 1
                 share = ShareId(f"{self.me.decode()}-moved-{self._put_count}")
@@ -131,7 +133,16 @@ class MovingProcess(SharedProcess):
                 return share
         return ObjectsInDoubt("its rows are not here any more")
 
-    def _next_move(self) -> Misplaced | None:
+    @override
+    def _next_turn(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
+        if thread.kind != "mover":
+            return super()._next_turn(thread)
+        self._on_the_move = self._next_move()
+        if self._on_the_move is None:
+            self._rest(thread)
+        return self._on_the_move
+
+    def _next_move(self) -> MoveTurn | None:
         """Return the first part that is not where it belongs and may be moved now."""
         disk, now = self.disk, self.cluster.now
         busy = {part.name for item in self.memory.queue for part in item.change.removed}
@@ -139,7 +150,8 @@ class MovingProcess(SharedProcess):
             self._since.setdefault(name, now)
             is_free = name not in busy and self._again.get(name, 0) <= now and disk.content(name) is not None
             if is_free and self._is_misplaced(name, disk.share_of(name)):
-                return Misplaced(name, disk.share_of(name))
+                assert self.sharer is not None
+                return MoveTurn(self.sharer, name, disk.share_of(name))
         return None
 
     def _is_misplaced(self, part: str, share: ShareId | None) -> bool:
@@ -148,19 +160,18 @@ class MovingProcess(SharedProcess):
             return place is Place.DISK and share is not None
         return place is Place.STORE or self.cluster.now - self._since[part] >= self.moving.older
 
-    def _note(self, misplaced: Misplaced, outcome: Any) -> None:
-        self._again.pop(misplaced.part, None)
+    def _note(self, turn: MoveTurn, outcome: Any) -> None:
+        self._again.pop(turn.part, None)
         match outcome:
-            case Moved(has_put) if misplaced.share is None:
+            case Moved(has_put) if turn.share is None:
                 self.observer.seen("moved into the store, put" if has_put else "moved into the store, taken over")
             case Moved():
                 self.observer.seen("moved to the disk")
             case NotMoved(reason):
                 self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
-                self._again[misplaced.part] = self.cluster.now + self.cluster.spread(SECOND)
+                self._again[turn.part] = self.cluster.now + self.cluster.spread(SECOND)
             case fx.InDoubt():
                 self.observer.seen("move in doubt")
-                self._remember(self.memory.with_trouble())
 
     # --- the store, the disk, and other replicas ----------------------------------------------------------------------------
 

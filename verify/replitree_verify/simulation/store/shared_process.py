@@ -15,8 +15,21 @@ from typing_extensions import override
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program import upkeep
 from replitree.protocol.program.life_in_store import stages_in_store
-from replitree.protocol.program.stages import CurrentSharer, Opened, WorkTurn
+from replitree.protocol.program.stages import (
+    AwaitMove,
+    AwaitUpkeep,
+    AwaitWork,
+    CurrentSharer,
+    GiveBack,
+    LeftDisk,
+    LetGoEnded,
+    MoveTurn,
+    Opened,
+    UpkeepTurn,
+    WorkTurn,
+)
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
@@ -39,16 +52,12 @@ from replitree_verify.simulation.store.object_store import Change, ObjectStore, 
 from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.simulation.store.shared_life import (
     AsHeld,
-    EndMaking,
-    ForAll,
-    HasLeft,
     ListDetached,
-    ListLeft,
     Rest,
 )
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
-from replitree_verify.world.memory import Memory
+from replitree_verify.world.memory import Memory, State
 
 TRIES = 2
 """How often a change is asked for before the store is said not to answer."""
@@ -62,7 +71,7 @@ _TOLD = (
 )  # fmt: skip
 """Effects whose outcome a process knows at once."""
 
-_ON_DISK = (fx.Discard, ForgetParts, HasLeft)
+_ON_DISK = (fx.Discard, ForgetParts, LetGoEnded)
 _IDLE = ("puller", "executor", "maker", "mender", "keeper")
 """Threads that wait for something to do when a process learns who it is."""
 
@@ -98,8 +107,10 @@ class SharedProcess(Process):
         self._new: set[ShareId] = set()
         self._count = 0
         self._first_tried: dict[fx.LogIndex, int] = {}
+        self._kept_back: set[str] = set()
+        self._rests_until: dict[str, int] = {}
         super().start()
-        self._spawn("keeper", shared_life.keep_shares, self.replica)
+        self._spawn("keeper", upkeep.let_go_next, self.replica)
 
     # --- threads ------------------------------------------------------------------------------------------------------------
 
@@ -112,7 +123,7 @@ class SharedProcess(Process):
 
     @override
     def _stage_after_close(self, thread: Thread) -> StageFunction | None:
-        return shared_life.keep_shares if thread.kind == "keeper" else super()._stage_after_close(thread)
+        return upkeep.let_go_next if thread.kind == "keeper" else super()._stage_after_close(thread)
 
     @override
     def _close(self, thread: Thread) -> None:
@@ -132,10 +143,26 @@ class SharedProcess(Process):
                 thread.effect = thread.generator.send(None)
 
     @override
+    def duty(self, name: str, *arguments: Any) -> None:
+        super().duty(name, *arguments, *((True,) if name == "drop" else ()))
+
+    @override
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, fx.AdoptEpoch):
             self.moves.has_new_epoch()
-        return super()._locally(thread, effect)
+        if isinstance(effect, AwaitUpkeep | AwaitMove):
+            turn = self._turn_of(thread)
+            thread.waits = turn is None
+            if turn is None:
+                return None
+            self._told(thread, effect, turn)
+            return (turn,)
+        done = super()._locally(thread, effect)
+        if isinstance(effect, AwaitWork) and done is not None:
+            return (self._for_all(done[0]),)
+        if isinstance(effect, GiveBack) and thread.kind == "maker":
+            self._end_making()
+        return done
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
@@ -144,9 +171,12 @@ class SharedProcess(Process):
             self._told(thread, effect, outcome)
             return (outcome,)
         match effect:
-            case Rest(long):
-                pause = self.cluster.spread(self.store.options.upkeep) if long else self._pause()
-                self.cluster.after(max(pause, self._pause()), partial(self._resume, thread, None))
+            case Rest():
+                self.cluster.after(self._pause(), partial(self._resume, thread, None))
+                return None
+            case GiveBack(done=()):  # a thread that waits for a result is told by a watch, which is not simulated
+                self._locally(thread, effect)
+                self.cluster.after(self._pause(), partial(self._resume, thread, None))
                 return None
             case PutShares(staging):
                 self._put(thread, effect, staging, self._named.pop(staging, ()))
@@ -196,8 +226,6 @@ class SharedProcess(Process):
                 return self._in_work()
             case ListDetached():
                 return tuple(share for _, share in disk.detached)
-            case ListLeft():
-                return moves.to_let_go_of(disk, self.moves)
         return self._tell_of_process(effect)
 
     def _tell_of_process(self, effect: Any) -> Any:
@@ -207,14 +235,40 @@ class SharedProcess(Process):
             case CurrentSharer():
                 assert self.sharer is not None
                 return self.sharer
-            case ForAll(turn):
-                return self._for_all(turn)
-            case EndMaking():
-                return self._end_making()
         assert isinstance(effect, AsHeld)
         held = {part.name for part in self.memory.held}
         self._remember(replace(self.memory, lacking=tuple(each for each in self.memory.lacking if each[0] in held)))
         return tuple(each for each in effect.parts if each[0] in held)
+
+    def _turn_of(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
+        """Return what a thread works with that rests between its rounds; None while it rests, or the replica is not active."""
+        is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None
+        if not is_active or self.cluster.now < self._rests_until.get(thread.kind, 0):
+            return None
+        return self._next_turn(thread)
+
+    def _rest(self, thread: Thread) -> None:
+        """Let the next round of a thread come a while later."""
+        pause = max(self.cluster.spread(self.store.options.upkeep), self._pause())
+        self._rests_until[thread.kind] = self.cluster.now + pause
+        self.cluster.after(pause, partial(self._look_at, thread))
+
+    def _look_at(self, thread: Thread) -> None:
+        """Look whether what a thread waits for is there: time has passed."""
+        thread.in_vain = (None, None)
+        self.look(0)
+
+    def _next_turn(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
+        """Return what is to be let go of next; when that is nothing, the round ends."""
+        assert self.sharer is not None
+        assert self.memory.epoch is not None
+        for left in moves.to_let_go_of(self.disk, self.moves):
+            if str(left.number) not in self._kept_back:
+                left_disk = LeftDisk(str(left.number), left.part, (left.share,))
+                return UpkeepTurn(self.sharer, self.memory.epoch, left_disk)
+        self._kept_back.clear()
+        self._rest(thread)
+        return UpkeepTurn(self.sharer, self.memory.epoch, None)
 
     def _for_all(self, turn: WorkTurn) -> WorkTurn:
         """Say who it is, and whether it has waited for the others long enough."""
@@ -327,9 +381,12 @@ class SharedProcess(Process):
                 self.observer.seen("too late to take over")
                 contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)
                 return None, disk.without_parts(*parts), self.memory.lacks(contents)
-            case HasLeft(left):
-                self._settled((left.share,))
-                return None, disk.without_left(left.number), self.memory
+            case LetGoEnded(left, False):
+                self._kept_back.add(left.name)
+                return None, disk, self.memory
+            case LetGoEnded(left):
+                self._settled(left.shares)
+                return None, disk.without_left(int(left.name)), self.memory
             case fx.Merge() | fx.Mutate() if self.store.is_away:
                 return fx.StoreFailed("the store gives no answer"), disk, self.memory
         outcome, after, memory = super()._on_disk(effect, before)
@@ -348,7 +405,7 @@ class SharedProcess(Process):
     @override
     def _do(self, thread: Thread, effect: Any) -> None:
         super()._do(thread, effect)
-        if isinstance(effect, HasLeft):
+        if isinstance(effect, LetGoEnded):
             self.on_let_go()
 
     @override
