@@ -48,7 +48,7 @@ NIGHTLY = {
     "lost_mended_doubt": (4809764, 18182044, 127, 22),
     "lost_unpulled_stale": (202530, 504980, 130, 108),
     "lost_staged_crash": (300238, 978406, 158, 10),
-    "lost_result_doubt": (2879468, 11846006, 134, 13),
+    "lost_result_doubt": (8907833, 40287722, 155, 10),
     "lost_crash": (80386, 252943, 128, 10),
 }
 
