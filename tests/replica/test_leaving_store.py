@@ -47,7 +47,7 @@ def test_a_store_with_something_of_nobody_is_not_forgotten(tmp_path: Path, store
     try:
         left = leave_with_something(cluster, tmp_path, name)
         (node,) = cluster.nodes
-        told = "objects of nobody: replitree fsck t --repair"
+        told = "objects without an owner: replitree fsck t --repair"
         wait_for(lambda: told in node.get("status")["moving"]["problem"], "it says what it waits for")
         assert cluster.admin.perform(Exists(layout.sharing(TABLE)))
         left.unlink()

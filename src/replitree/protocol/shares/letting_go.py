@@ -1,17 +1,16 @@
-"""Letting go: what has left a replica's disk loses its mark, and what was begun and is not wanted becomes garbage.
+"""Letting go: a part that has left a replica's disk loses its mark, and an attempt that is not wanted becomes garbage.
 
 ==================  =======================================================================================================
 a part has left     `let_go_of_all`: one commit for its shares, or `let_go_of` for each; it also proves that the part is not
                     registered, or, where its rows have moved (`protocol.shares.moving`), that the mark was not written
-                    since the
-                    disk was looked at
+                    since the disk was read
 an attempt          becomes garbage: `give_up` when its objects could not be put, `give_up_published` when its part will
                     not be registered, `give_up_attempts` in an activation, `release_attempts` when its replica is dropped
 ==================  =======================================================================================================
 
-Whose share nobody owns any more is garbage from the same commit on (`share.let_go`).
+A share that has lost its last owner is garbage from the same commit on (`share.let_go`).
 
-Absent on purpose: when something has left the disk (`replitree.storage.disk.shared`), how a mark comes
+Absent on purpose: when a part has left the disk (`replitree.storage.disk.shared`), how a mark is created
 (`protocol.shares.owning`).
 """
 
@@ -106,8 +105,8 @@ def let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> fx.
 def _let_go_of_moved(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> LocalSharing[bool]:
     """Let go of a share whose part is here with other rows: those have moved, or were to be moved.
 
-    Whoever owns the share again for this part, because it has come back with it, writes the mark; so what was seen on the disk
-    after the mark was read holds as long as the mark has its version.
+    A replica that owns the share again for this part, because the part has come back with it, writes the mark; so what was
+    seen on the disk after the mark was read holds as long as the mark has its version.
     """
     yield fx.Sync(layout.shares(sharer.replica.table))
     mark = yield fx.Get(sharer.mark(moved))

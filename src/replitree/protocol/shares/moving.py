@@ -84,7 +84,7 @@ class NameMove(fx.Effect):
 
 @dataclass(frozen=True, slots=True)
 class NoteMove(fx.Effect):
-    """Note durably that the part may own the share; until `SharesSettled` nobody works the note off.
+    """Note durably that the part may own the share; until `SharesSettled` no thread works the note off.
 
     Outcome: False if that can't be noted: the part has just left the disk, or the disk takes no more.
     """
@@ -223,7 +223,7 @@ def give_up_claims(sharer: Sharer) -> Moving[bool]:
 
 
 def _give_back(proof: fx.Check, claim: str) -> Moving[fx.Committed]:
-    """End a claim; not under a later epoch, when it may be somebody else's."""
+    """End a claim; not under a later epoch, when it may be another process's."""
     ended: fx.Committed = yield fx.Commit(proof, fx.Delete(claim, fx.ANY_VERSION))
     return ended
 
@@ -285,7 +285,7 @@ def _own(
 
 
 def _not_owned(share: ShareId, outcome: fx.Refused | fx.Unknown, problem: str) -> Moving[NotMoved | fx.InDoubt]:
-    """Say why a share is not owned; nobody works its note off while that is in doubt."""
+    """Say why a share is not owned; its note is not worked off while that is in doubt."""
     if isinstance(outcome, fx.Unknown):
         yield SharesInDoubt((share,))
         return fx.InDoubt()

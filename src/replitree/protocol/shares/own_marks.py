@@ -1,7 +1,7 @@
 """Own marks: which shares the registered parts of a replica had, when its disk can't tell any more.
 
-A mark names its replica and its part, and stands below its share.  So the shares are gone through, one request for each: this
-is asked only for parts that nobody could send.
+A mark names its replica and its part, and is a child of its share's node.  So this reads the children of all shares, one
+request for each, and only for parts that no replica could send.
 
 Source: ``spec/zero_copy.md`` 3.2, scenario 13.
 """

@@ -1,13 +1,13 @@
-"""Owning: a registered part gets its mark, in the commit that registers it or after its objects have become others.
+"""Owning: a registered part gets its mark, in the commit that registers it or after it got other objects.
 
-Where a share stands is thought first (what this process has written is its own attempt, all else has owners), proved by the
-commit, and looked at again where it stood otherwise.  So an ordinary part costs no read.  A part that borrows owns all its
-shares, in one commit, or it is not registered.
+The procedure assumes the state of each share (a share that this process has written is its own attempt, every other one has
+owners), proves it by the commit, and reads it only when the commit is refused.  So an ordinary part costs no read.  A part that
+borrows owns all its shares, in one commit, or it is not registered.
 
 =====================  ====================================================================================================
-a commit registers     `own`: the same commit makes the shares of what was written here, and creates the marks
-a start                `own_held`: whatever is registered and has no mark gets one, before anything is shown
-fetched again          `own_again`: the mark is written even if it is there, because somebody may be about to let go of it
+a commit registers     `own`: the same commit makes the shares that were written here, and creates the marks
+a start                `own_held`: every registered part without a mark gets one, before any part is shown
+fetched again          `own_again`: the mark is written even if it exists, because another thread may be about to release it
 =====================  ====================================================================================================
 
 Absent on purpose: which commits register (`protocol.shares.sharing`), how a mark goes (`protocol.shares.letting_go`).
@@ -44,10 +44,10 @@ PLACES = 3
 class _Standing(Enum):
     """Where a share stands, for a part that is to be registered."""
 
-    WRITTEN = "this replica wrote it, and nobody owns it yet"
+    WRITTEN = "this replica wrote it, and it has no owner yet"
     OWNED_BY_OTHERS = "it has owners; this part is not among them"
     OWNED = "this part owns it already"
-    GONE = "nobody owns it any more"
+    GONE = "it has no owner any more"
 
 
 def own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> fx.Procedure[bool]:
@@ -113,7 +113,7 @@ def own(
     Parameters
     ----------
     sharer, operations
-        Who commits what.
+        The replica that commits, and its operations.
     parts
         The shares that are to be owned, each for its part; at least one.
 

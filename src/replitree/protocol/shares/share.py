@@ -1,12 +1,12 @@
-"""Shared storage: who owns objects that several replicas' parts have, and when they may be deleted.
+"""Shared storage: the owners of objects that several replicas' parts have, and when those objects may be deleted.
 
-A *share* is what one attempt to write a part has put into the object store: objects under a key that nobody uses again.  A part
-has its own share, and a mutated part also those that it borrows files of.  For every share that a registered part has, its
-replica has a *mark*: a child of the share's node, named by replica, incarnation and part.
+A *share* is what one attempt to write a part has put into the object store: objects under a key that is never used again.  A
+part has its own share, and a mutated part also those that it borrows files of.  For every share that a registered part has,
+its replica has a *mark*: a child of the share's node, named by replica, incarnation and part.
 
 =============  ============================================================================================================
 write          note the attempt, put the objects; the commit that registers the part creates the share's node and the mark
-take over      the commit that registers the part creates the mark, and proves that the share's node is there
+take over      the commit that registers the part creates the mark, and proves that the share's node exists
 let go         delete the mark, and prove that another owner stays; or delete the share's node too and create its garbage node,
                which only the last owner can: a node with children stays
 work off       delete the objects of a garbage node, then the node; any replica may, as often as needed
@@ -14,15 +14,15 @@ work off       delete the objects of a garbage node, then the node; any replica 
 
 The first two are `protocol.shares.sharing` and `protocol.shares.owning`; the others are here.
 
-What holds, at every moment and after every crash:
+Guarantees, at every moment and after every crash:
 
-* A registered part has its marks, and the objects of every marked share are there: registration and mark are one commit.
-* A share's node has an owner.  Its writer creates it once: a replica that comes after the last owner let go is refused, and
-  nothing is resurrected.
-* The objects of a share that once had a node and has none are in the garbage until they are deleted.
+* A registered part has its marks, and the objects of every marked share exist: registration and mark are one commit.
+* A share's node has an owner.  Its writer creates it once: a replica that comes after the last owner let go is refused, and no
+  share is resurrected.
+* The objects of a share that once had a node and has none are garbage until they are deleted.
 
-Every commit proves the replica's epoch, so what a replaced process still has on its way is refused.  After `InDoubt` the caller
-takes a new epoch and looks at its registration, as after any lost answer.
+Every commit proves the replica's epoch, so a late commit of a replaced process is refused.  After `InDoubt` the caller takes a
+new epoch and reads its registration, as after any lost answer.
 
 Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 """
@@ -152,9 +152,9 @@ def let_go(
 ) -> fx.Procedure[LetGo | NotOwned | fx.InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
-    Who else owns them is looked at first, and the commit proves that one of them stays.  Who turns out to have let go in the
-    same moment is not counted on any more, so of two last owners the slower one needs one commit more, and no second look.
-    That is taken only where somebody has come meanwhile.
+    The other owners are read first, and the commit proves that one of them stays.  An owner that turns out to have let go in
+    the same moment is struck off, so of two last owners the slower one needs one commit more, and no second read.  That is
+    made only if an owner was added meanwhile.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def let_go(
     deregister
         What takes its registration back.
     is_gone
-        The replica is not in the table any more, so that there is no epoch to prove, and nobody who could be this owner.
+        The replica is not in the table any more, so that there is no epoch to prove, and no process that could be this owner.
     unless
         What must hold before anything is deleted, such as the versions of its own marks.
     """
@@ -230,7 +230,7 @@ def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned 
     Parameters
     ----------
     replica, epoch
-        Who is dropped, and the version of its `host` since it says so: none of its own processes has this epoch.
+        The dropped replica, and the version of its `host` since it says so: none of its own processes has this epoch.
     """
     garbage: tuple[ShareId, ...] = ()
     for name in (yield fx.Children(layout.shares(replica.table))) or ():
@@ -250,7 +250,7 @@ def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned 
 
 
 def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
-    """Delete the objects of shares that nobody owns; return which were done."""
+    """Delete the objects of shares without owners; return which were done."""
     done: list[ShareId] = []
     names: tuple[str, ...] = (yield fx.Children(layout.all_garbage(table))) or ()
     for first in range(0, len(names), GARBAGE_AT_ONCE):
@@ -264,7 +264,7 @@ def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
 
 
 def _forget_garbage(table: Table, gone: list[ShareId]) -> Sharing[None]:
-    """Delete the nodes of shares whose objects are gone, in one commit; refused: somebody else has deleted some of them."""
+    """Delete the nodes of shares whose objects are gone, in one commit; refused: another replica has deleted some of them."""
     while gone:
         outcome = yield fx.Commit(*(fx.Delete(layout.garbage(table, share), fx.ANY_VERSION) for share in gone))
         if not isinstance(outcome, fx.Refused) or len(gone) == 1:

@@ -76,7 +76,7 @@ class HasPart(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SharesInDoubt(Effect):
-    """An answer about these shares was lost: nobody works off what is noted of them before this replica has a newer epoch.
+    """An answer about these shares was lost: their notes are not worked off before this replica has a newer epoch.
 
     Outcome: None; the replica activates again.
     """

@@ -1,29 +1,30 @@
-"""Sharing: what a replica of a table on an object store does more than one of a local table.
+"""Sharing: what a replica of a table on an object store does besides what every replica does.
 
-Every procedure of such a replica runs through `with_shares`.  It lets procedures be what they are, and adds to their effects:
+Every procedure of such a replica runs through `with_shares`, which leaves the procedure unchanged and adds to its effects:
 
 =====================  ====================================================================================================
 a part is staged       note the attempt (`writing/<share>`), then put the objects; a part that can't be put was not staged.
-                       A result that each replica makes for itself is not put: that would be a copy of each replica
-a commit registers     in the same commit: what it wrote becomes a share (the attempt's node goes, the share's node and the
-                       mark come); of what it took over it creates the mark
+                       A result that each replica makes for itself is not put: every replica would store a copy
+a commit registers     in the same commit: a share that this replica wrote gets its node and its mark, and the attempt's node
+                       is deleted; a share that it took over gets its mark
 =====================  ====================================================================================================
 
-And three duties are its own:
+Three duties are its own:
 
-* `letting_go.let_go_of`: what has left the disk is let go of.  So a mark lives as long as the part is on its replica's disk:
-  also while it is old, and kept for readers.
-* `letting_go.give_up_attempts`: attempts of which nothing is on the disk, because a crash came in between, become garbage.
-* `share.work_off`: the garbage is worked off, by whoever likes.
+* `letting_go.let_go_of`: release a share whose part has left the disk.  So a mark lives as long as the part is on its replica's
+  disk: also while the part is old, and kept for readers.
+* `letting_go.give_up_attempts`: attempts without anything on the disk, because a crash came in between, become garbage.
+* `share.work_off`: any replica deletes the garbage.
 
-So a share whose objects may be in the store is in exactly one place, at every moment: being written, owned, or in the garbage;
-and each way from one to the next is one commit that deletes the place where it was.
+So a share whose objects may be in the store is in exactly one state, at every moment: being written, owned, or garbage; each
+transition is one commit that deletes the node of the state before.
 
-*Too late.*  Who takes a part over when the last owner has let go is refused, since there is no node to mark.  The part was
-never registered; its folder is put out of the way (`ForgetParts`), and the procedure hears that its commit was refused.
+*Too late.*  A replica that takes a part over when the last owner has released it is refused, since there is no node to mark.
+The part was never registered; its folder is moved away (`ForgetParts`), and the procedure gets the outcome that its commit was
+refused.
 
-Where to look: what is asked of process, disk and store in `protocol.shares.share_effects`; marks in
-`protocol.shares.owning`; what leaves in `protocol.shares.letting_go`; which store it is in `protocol.shares.table_store`.
+Where to look: the effects on process, disk and store are in `protocol.shares.share_effects`; marks in `protocol.shares.owning`;
+releasing in `protocol.shares.letting_go`; the identity of the store in `protocol.shares.table_store`.
 
 Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 """
@@ -58,7 +59,7 @@ def with_shares(sharer: Sharer, procedure: fx.Procedure[_T]) -> fx.Procedure[_T]
     Parameters
     ----------
     sharer
-        Who runs it.
+        The replica that runs it.
     procedure
         Any procedure of a replica.
     """

@@ -1,19 +1,19 @@
-"""Uploads into the object store: who puts the objects of a part need not be the replica that registers it.
+"""Uploads into the object store: a process other than the registering replica may put the objects of a part.
 
-A replica has the attempt, somebody else, such as a task of Spark, puts the objects:
+The replica has the attempt; another process, such as a task of Spark, puts the objects:
 
 1. *begin*   the replica names a share, notes on its disk that an upload has it, and notes the attempt (`begin_attempts`);
-             only then the name is told
-2. *put*     whoever was told puts objects, at any time, also when all the rest is over
-3. *take*    the replica makes sure that the attempts are still noted and that the objects are there (`take_attempts`); it
-             stages the parts with manifests that name the shares, and goes on as with what it has put itself
+             only then it tells the name to the uploader
+2. *put*     the uploader puts objects, at any time, also when the rest is over
+3. *take*    the replica makes sure that the attempts are still noted and that the objects exist (`take_attempts`); it stages
+             the parts with manifests that name the shares, and goes on as with objects that it has put itself
 
-So there is no new way from one place of a share to another (`protocol.shares.sharing`).  From 1 on the attempt is this
-replica's.  No process gives it up while the replica's disk or process has the share: not an activation, which asks the disk,
-nor fsck, which fences the replica and asks.  A share that an upload did not need, or whose upload is gone, is given up by
+So a share passes through the same states as any other (`protocol.shares.sharing`).  From 1 on the attempt is this replica's.
+No process gives it up while the replica's disk or process has the share: not an activation, which asks the disk, nor fsck,
+which fences the replica and asks.  A share that an upload did not need, or whose upload is gone, is given up by
 `letting_go.let_go_of`.
 
-What is put when the attempt was given up and its garbage worked off belongs to no replica: fsck finds and deletes it.
+An object that is put after the attempt was given up and its garbage deleted belongs to no replica: fsck finds and deletes it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def begin_attempts(sharer: Sharer, epoch: fx.Epoch, shares: tuple[ShareId, ...])
     Parameters
     ----------
     sharer, epoch
-        Who has them.
+        The replica that has them, and its epoch.
     shares
         Their names, at least one; its disk has them.
 
     Returns
     -------
-    If not, some may come to be noted: nobody is told the names, and they are given up with the next epoch.
+    If not, some may still be noted later: no uploader gets the names, and they are given up with the next epoch.
     """
     table = sharer.replica.table
     outcome = yield fx.Commit(
@@ -55,9 +55,9 @@ def begin_attempts(sharer: Sharer, epoch: fx.Epoch, shares: tuple[ShareId, ...])
 
 
 def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere | ObjectsInDoubt | AttemptLost]:
-    """Find out whether parts can be made of what somebody else has put.
+    """Find out whether parts can be made of the objects that an uploader has put.
 
-    Who stages them now finds the attempts noted when it registers them: only this replica gives them up.
+    If they are staged now the attempts are still noted when they are registered: only this replica gives them up.
 
     Parameters
     ----------

@@ -307,7 +307,7 @@ class Inserts:
         return self._submit_alone(detached, block, manifest.rows, version, deliver, ())
 
     def _version_of(self, manifests: Sequence[PartManifest]) -> int:
-        """Return the schema version of parts that somebody else wrote; all their columns must still be there."""
+        """Return the schema version of parts that a client wrote; all their columns must still be there."""
         versions = {manifest.schema_version for manifest in manifests}
         if len(versions) != 1:
             raise SchemaMismatch("the parts were written for several schema versions: write them for one")

@@ -1,6 +1,6 @@
 """The check of parts: every byte of what is registered is read and compared with what it should be.
 
-On request all parts are checked, one after the other; whoever asks while a check is running joins it.  Besides, a slow thread
+On request all parts are checked, one after the other; a request during a check joins it.  Besides, a slow thread
 checks one part every `check_interval_s`, and rests nine times as long as that took, so that rot is found before the last other
 copy is gone.
 
@@ -192,7 +192,7 @@ class Checker:
         try:
             is_sealed = self._parts.store.manifest(name).is_sealed
         except CorruptPart:
-            return False  # whoever reads it next sets it aside
+            return False  # the next read of it sets it aside
         if is_sealed:
             self._tried.add(name)
         return not is_sealed

@@ -46,7 +46,7 @@ PEERS_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Who may still read a part where it was: these leases, and whoever has none, until then (monotonic seconds)."""
+    """The readers of a part where it was: these leases, and readers without one, until then (monotonic seconds)."""
 
     leases: frozenset[str]
     until: float
@@ -83,7 +83,7 @@ class Moves:
     # --- notes ----------------------------------------------------------------------------------------------------------
 
     def is_busy(self, share: ShareId) -> bool:
-        """Whether nobody may work off what is noted of a share: a move is under way with it, or has ended in doubt."""
+        """Whether the note of a share must stay: a move is under way with it, or has ended in doubt."""
         with self._lock:
             return share in self._moving or share in self._doubtful
 
@@ -100,7 +100,7 @@ class Moves:
                 self._manifests.pop(share, None)
 
     def broken_off(self, part: str) -> None:
-        """Take note that the move of a part has ended nobody knows where: what it had begun is in doubt."""
+        """Take note that the move of a part has ended at an unknown step: what it had begun is in doubt."""
         with self._lock:
             shares = {share for share, moved in self._moving.items() if moved == part}
             self._doubtful |= shares
@@ -120,7 +120,7 @@ class Moves:
     # --- readers --------------------------------------------------------------------------------------------------------
 
     def is_read(self, part: str) -> bool:
-        """Whether somebody may still read a part where it was before its last move."""
+        """Whether a reader may still use a part where it was before its last move."""
         with self._lock:
             readers = self._readers.get(part)
         if readers is None:
@@ -169,7 +169,7 @@ class Moves:
             self._moving[share] = part
 
     def _say(self, part: str, say: Callable[[], bool]) -> bool:
-        """Let a manifest say something else; whoever reads now may still be where it was."""
+        """Replace a manifest; a present reader may still use the files where they were."""
         self._note_readers(part)
         return _is_done(say)
 

@@ -1,6 +1,6 @@
 """Parts that this disk has lost and the object store still has: found again by this replica's own marks.
 
-A registered part of which nobody can send the rows is not lost as long as its objects are there, and they are: this replica's
+A registered part whose rows no replica can send is not lost as long as its objects are there, and they are: this replica's
 mark keeps them, whatever became of its disk.  So before such a part is called broken, the shares with its marks are looked for,
 the manifest in one of them is read, and what has the content that is registered, with all its files, is the part.
 

@@ -228,7 +228,7 @@ class Sharing:
 
     @property
     def store_for_uploads(self) -> str | None:
-        """Id of the store into which others may put what they insert; None while nobody may."""
+        """Id of the store into which clients may put what they insert; None while they may not."""
         return self.objects.store_id if self.is_for_new_parts and self.objects.store_id else None
 
     def wrap(self, procedure: Procedure[T]) -> Procedure[T]:

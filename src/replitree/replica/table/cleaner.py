@@ -1,10 +1,11 @@
 """The cleaner's thread: it keeps the log short, and forgets deduplication ids that are too many or too old.
 
-Whoever leads cleans.  Where nobody stands for leader, because merges are paused everywhere or each replica waits for results
+The leader cleans.  If no replica stands for leader, because merges are paused everywhere or each replica waits for results
 of others, any replica does.  Two at once are safe, so nothing depends on knowing that for sure.  Pauses are jittered: replicas
 that were started together do not clean together.
 
-What is removed, and who is given up for it, is decided by `protocol.upkeep.clean_log` and `protocol.upkeep.clean_blocks`.
+Which entries are removed, and which replicas are given up for it, is decided by `protocol.upkeep.clean_log` and
+`protocol.upkeep.clean_blocks`.
 """
 
 from __future__ import annotations

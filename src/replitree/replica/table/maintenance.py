@@ -1,6 +1,6 @@
 """What an active replica does again and again, beside its entries: mend, let go, and clear away.
 
-One round, in this order: fetch again what is broken; declare lost what nobody has; take back the registration of parts that
+One round, in this order: fetch again what is broken; declare lost what no replica has; take back the registration of parts that
 others cover, and remove old parts whose time is over; let go of shares; remove prepared merges and uploads that are not wanted;
 read the definition if it is newer, and follow its storage policy.  A round that fails is begun again.
 """
@@ -25,7 +25,7 @@ from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
 
 ORPHANS_S = 30.0
-"""How often the disk is looked through for parts that nobody will register."""
+"""How often the disk is looked through for parts that will never be registered."""
 
 SETTLE_S = 60.0
 """How often at most rounds that fail may cost an epoch, in seconds."""

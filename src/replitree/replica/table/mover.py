@@ -321,7 +321,7 @@ class Mover:
     # --- the end of a store ---------------------------------------------------------------------------------------------
 
     def _leave_store(self, sharing: Sharing) -> None:
-        """Forget the store that the table has left, when nothing of it is there any more, also nothing of nobody."""
+        """Forget the store that the table has left, when it has no object of the table any more, orphans included."""
         host, now = self._host, time.monotonic()
         if not host.leader.is_leading:
             self._not_forgotten = ""
@@ -342,7 +342,7 @@ class Mover:
             return ""
         try:
             if not self._has_left_nothing(sharing):
-                return f"it has objects of nobody: replitree fsck {table.name} --repair deletes old ones"
+                return f"it has objects without an owner: replitree fsck {table.name} --repair deletes old ones"
             host.commands.forget_store()
         except ReplitreeError as error:
             return str(error)

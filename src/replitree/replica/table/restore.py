@@ -321,4 +321,4 @@ def _no_store(effect: StoreEffect) -> object:
 
 
 def _no_answer(request: RequestId, answer: ClientAnswer) -> None:
-    raise ReplitreeError(f"a restore answers nobody: {request}, {answer}")
+    raise ReplitreeError(f"a restore has no client to answer: {request}, {answer}")

@@ -211,7 +211,7 @@ class TableReplica:
         return self.definitions.at(version)
 
     def pull_now(self) -> None:
-        """Look at the log at once: somebody waits."""
+        """Look at the log at once: a request waits."""
         self.puller.hurry()
 
     def makes(self, item: Queued) -> bool:
@@ -233,7 +233,7 @@ class TableReplica:
         return self.followed_storage.maker_for_all()
 
     def reserved(self) -> frozenset[Part]:
-        """Return the parts that somebody else merges."""
+        """Return the parts that another process merges."""
         return self.prepared.reserved()
 
     def pause_merges(self, *, paused: bool) -> None:
@@ -548,7 +548,7 @@ class TableReplica:
             measure(self)
 
     def suspect(self, part: str) -> bool:
-        """Verify a part that somebody found broken; a broken one is set aside and fetched again.  True: it was whole."""
+        """Verify a part that a reader found broken; a broken one is set aside and fetched again.  True: it was whole."""
         return self.mending.suspect(part)
 
     def check_part(self, part: str, content: str) -> str | None:

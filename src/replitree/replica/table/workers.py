@@ -57,8 +57,8 @@ RETRY_S, RETRY_S_MAX = 0.5, 5.0
 
 GATHER_S = 0.04
 """Shortest time from one pull to the next.  An entry after a pause is pulled at once; of a stream several are pulled, fetched
-and registered together, which costs all replicas less and each entry at most this long.  Whoever waits for an entry does not
-wait for that (`Puller.hurry`)."""
+and registered together, which costs all replicas less and each entry at most this long.  A request that waits for an entry
+does not wait for that (`Puller.hurry`)."""
 
 FOLLOW_S = 0.04
 """How long an entry of ours waits to be pulled together with the one that follows it (`replica.insert.appends`)."""
@@ -138,12 +138,12 @@ class Puller:
         self._wake.set()
 
     def hurry(self) -> None:
-        """Somebody waits for an entry: do not gather others before the next pull."""
+        """Pull at once, without gathering further entries: a request waits for one."""
         self._hurry.set()
         self._wake.set()
 
     def reload(self) -> None:
-        """Read pointer and queue again before the next pull: somebody found them different."""
+        """Read pointer and queue again before the next pull: another thread found them different."""
         self._reload_asked.set()
         self._wake.set()
 

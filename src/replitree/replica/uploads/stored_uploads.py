@@ -147,7 +147,7 @@ class StoredUploads:
     # --- begin ----------------------------------------------------------------------------------------------------------------
 
     def begin(self, upload: str, files: Mapping[str, int]) -> dict[str, ShareNames]:
-        """Give names to data files that somebody is about to put.
+        """Give names to data files that a client is about to put.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class StoredUploads:
         epoch = host.active_epoch()
         if epoch is None:
             raise ReadOnly(host.why_not_active())
-        with self._beginning:  # coordination may take long: whoever asks what there is does not wait for it
+        with self._beginning:  # coordination may take long: a request for the list does not wait for it
             before = self._begun.get(upload, {})
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
             now = {**before, **fresh}
@@ -291,7 +291,7 @@ class StoredUploads:
         return ObjectsThere()
 
     def _put_files(self, folder: Path, manifest: PartManifest) -> None:
-        """Put the data files of a part that were sent here, because who has them does not reach the store."""
+        """Put the data files of a part that were sent here, because their client does not reach the store."""
         from replitree.storage.objects.store import ObjectExists
 
         for file in manifest.files:
@@ -302,7 +302,7 @@ class StoredUploads:
             if checksum != file.checksum:
                 raise CorruptPart(f"{path} is not what its checksum says; send it again")
             key = self._objects.key(str(manifest.share_id), file.name)
-            with suppress(ObjectExists):  # an earlier try has put it: nobody else has the name
+            with suppress(ObjectExists):  # an earlier try has put it: no other writer has the name
                 self._objects.store.create(key, path)
             self._objects.put_sums(key, sums)
             path.unlink()
