@@ -131,7 +131,7 @@ def test_a_replica_that_is_dropped_while_an_insert_is_open_goes_without_a_step()
 
 
 def test_a_simulated_insert_that_is_given_up_is_refused() -> None:
-    found = bridge_seeds(6, 7)
+    found = bridge_seeds(12, 13)
     assert (found.violations, found.undecided) == ([], "")
     assert {f"quorum {action}" for action in GIVEN_UP} <= set(found.taken)
 
