@@ -48,6 +48,7 @@ COMPARED = [
 ]
 COMPARED_QUICKLY = ("read-without-sync", "counted-unversioned", "read-shows-open", "fail-without-delete")
 """The other ones are slow, all of them together."""
+COMPARED_AT_NIGHT = ("lost-though-open",)
 
 ALIKE = (
     *("quorum_stale", "quorum_drop", "quorum_alone", "quorum_recover", "quorum_mutate", "quorum_commit_doubt"),
@@ -120,7 +121,13 @@ def test_models_of_other_themes_end_alike(name: str) -> None:
     assert assert_same(replace(MODELS[name], faults=OTHERS[name])) >= 1
 
 
-@pytest.mark.parametrize("name", _marked(COMPARED, COMPARED_QUICKLY, but=True))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *_marked([name for name in COMPARED if name not in COMPARED_AT_NIGHT], COMPARED_QUICKLY, but=True),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in COMPARED_AT_NIGHT),
+    ],
+)
 def test_mutant_breaks_the_same_invariant(name: str) -> None:
     mutant = MUTANTS[name]
     ample = explore(MODELS[mutant.model], mutant.stages, ample=True)

@@ -18,8 +18,8 @@ def that_move(seed_from: int, seed_to: int) -> list[int]:
 
 
 FEW_SEEDS = (1050,)
-SOME_SEEDS = that_move(0, 800)
-MANY_SEEDS = that_move(800, 6_000)
+SOME_SEEDS = that_move(0, 400)
+MANY_SEEDS = that_move(400, 6_000)
 
 RARE = (
     "move in doubt", "moved into the store, put", "moved into the store, taken over", "moved to the disk",

@@ -14,8 +14,8 @@ from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
 FEW_SEEDS = (6, 19, 126, 167)
-SOME_SEEDS = on_a_store(0, 300)
-MANY_SEEDS = on_a_store(300, 3_000)
+SOME_SEEDS = on_a_store(0, 150)
+MANY_SEEDS = on_a_store(150, 3_000)
 
 RARE = (
     "DeleteObjects in doubt", "PutShares in doubt", "borrowed", "drop of a replica finished", "keeper closed", "late delete",

@@ -15,9 +15,10 @@ AT_NIGHT = (
     *("free_entries", "mask-left-out", "mask-from-the-other-end"),
     *("loss_state", "loss_snapshot", "loss_reference"),
     *("loss_state_faults", "loss_zero_rot", "loss_rot", "loss_hidden_away", "loss_faults", "data_state"),
+    *("data_left", "data_declined", "data_flying"),
     "lost-state-not-in-the-record",
 )
-"""Models and mutants that take 20 seconds to a minute."""
+"""Models and mutants that take 12 seconds to a minute."""
 
 
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
