@@ -10,6 +10,7 @@ processor time that is compared, not time on a clock, so that other load on the 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import statistics
@@ -58,13 +59,19 @@ def some_rows(count: int, first: int) -> pa.Table:
     return pa.table(columns)
 
 
+def storage(module: str, name: str) -> Any:
+    """Return a function of the storage; earlier trees have its module without a room."""
+    try:
+        found = importlib.import_module(f"replitree.storage.{module}")
+    except ModuleNotFoundError:
+        found = importlib.import_module(f"replitree.storage.{module.rpartition('.')[2]}")
+    return getattr(found, name)
+
+
 def workloads(folder: Path) -> dict[str, Callable[[], object]]:
     """Return what is measured: bulk insert, reading all and one of six columns, and a merge."""
-    from replitree.storage.parts.encode import stage_table
-    from replitree.storage.rewrite.merge import merge_parts
-    from replitree.storage.rewrite.read import read_parts
-    from replitree.storage.schema.definition import define_table
-
+    stage_table, merge_parts = storage("parts.encode", "stage_table"), storage("rewrite.merge", "merge_parts")
+    read_parts, define_table = storage("rewrite.read", "read_parts"), storage("schema.definition", "define_table")
     table = define_table("t", SCHEMA, order_by="k")
     everything = some_rows(ROWS, 0)
     stage_table(everything, table, folder / "read", sync=False)
