@@ -93,8 +93,8 @@ def test_every_mutant_is_tried() -> None:
 
 
 @pytest.mark.parametrize("seed", [147, 4715])
-def test_claims_are_given_back_by_who_made_them_and_by_nobody_else(seed: int) -> None:
-    # 147: given back under any epoch, they may be somebody else's; 4715: not under a later one, they never are
+def test_a_claim_is_given_back_only_by_the_replica_that_made_it(seed: int) -> None:
+    # Seed 147 found a replica that gave back another one's claim under a later epoch; 4715, a claim that stayed for ever.
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table whose parts move"]

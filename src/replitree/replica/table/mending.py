@@ -315,9 +315,8 @@ class Mending:
         """
         problem = self._problem(part, content)
         if not problem:
-            self._put_sums(
-                part
-            )  # first: a part whose manifest has a checksum no longer counts as one of an earlier version
+            # Before the seal: a part whose manifest has a checksum no longer counts as one of an earlier version.
+            self._put_sums(part)
             problem = self._seal(part)
         if parse_part(part) not in self._host.progress.held:
             return None
