@@ -140,10 +140,11 @@ def one_round(world: World, chance: random.Random, tally: Tally, kinds: list[str
         world.victim.restart()
     seen = {number: world.read(number) for number in done}
     trouble = [world.read_all()]
-    left = {int(part.split("_")[0]) for part in world.repair()}
+    left = {int(part.split("_")[0]): why for part, why in world.repair().items()}
     for number, (kind, way) in done.items():
         end = REPAIRED if number not in left else LEFT if kind in REPAIRED_KINDS else REPORTED
-        tally.add(kind, way, seen[number].shown, end, seen[number].said)
+        said = (seen[number].said, left.get(number, ""))
+        tally.add(kind, way, seen[number].shown, end, "; ".join(each for each in said if each))
     trouble += [world.differs(), world.read_all(world.victim)]
     for each in trouble:
         if each is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replitree.errors import CorruptPart
+from replitree.storage.parts.manifest import PartManifest
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 
@@ -60,7 +63,7 @@ def test_what_is_broken_gone_or_another_part_is_found_and_fetched_again(cluster:
     assert len(store.detached()) == 2
 
 
-def test_a_part_that_nobody_can_send_is_named_at_every_check(
+def test_a_part_that_no_replica_sends_is_named_at_every_check(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = cluster.nodes
@@ -80,6 +83,32 @@ def test_a_part_that_nobody_can_send_is_named_at_every_check(
 def _nothing(names: tuple[str, ...]) -> Any:
     yield from ()
     return names
+
+
+def test_a_part_that_was_made_whole_since_it_was_found_broken_stays(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check and a reader find the same rot; the part is whole again before the check sets it aside."""
+    table = cluster.nodes[1].table()
+    (part,) = insert_parts(cluster, 1)
+    verify, was_asked, was_whole = table.store.verify, threading.Event(), list[bool]()
+
+    def verified_slowly(name: str) -> PartManifest:
+        try:
+            return verify(name)
+        except CorruptPart:
+            if not was_asked.is_set():
+                was_asked.set()
+                was_whole.append(table.suspect(name))
+                wait_for(lambda: table.lacking == {}, "fetched again")
+            raise
+
+    monkeypatch.setattr(table.store, "verify", verified_slowly)
+    rot(cluster.nodes[1], part)
+    assert check(cluster.nodes[1])["broken"] == []
+    assert was_whole == [False], "the reader found it broken"
+    assert table.store.detached() == (f"broken_{part}_0",), "set aside once"
+    assert part in table.progress.visible()[1]
 
 
 def test_rot_is_found_without_being_asked_for(tmp_path: Path) -> None:

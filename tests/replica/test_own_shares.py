@@ -246,7 +246,7 @@ def test_a_part_that_was_once_read_wrongly_is_read_again_before_it_is_called_los
 ) -> None:
     cluster = start(1)
     (node,) = cluster.nodes
-    part = read_wrongly(cluster, monkeypatch, [spoilt, spoilt])
+    part = read_wrongly(cluster, monkeypatch, repeat(spoilt, 3))
     wait_for(lambda: node.keys() == list(range(10)), "it is here again")
     assert lost_count(node) == 0
     assert not node.table().store.shared.distrusts(node.table().store.manifest(part))
@@ -259,7 +259,7 @@ def test_while_what_was_read_wrongly_is_not_read_again_it_is_not_called_lost(
     cluster = start(1)
     (node,) = cluster.nodes
     with monkeypatch.context() as misreading:
-        part = read_wrongly(cluster, misreading, chain([spoilt], repeat(no_answer)))
+        part = read_wrongly(cluster, misreading, chain(repeat(spoilt, 3), repeat(no_answer)))
         told = "the store gave no answer"
         wait_for(lambda: told in node.table().lost_parts.reasons.get(part, ""), "it says what it waits for")
         assert not is_broken(registered(node, part))

@@ -300,10 +300,7 @@ class Mending:
             expect(registered)
         content = registered[part] if part in registered else host.store.manifest(part).content
         problem = self._problem(part, content)
-        if not problem or self._healed(part, content):
-            return True
-        self._set_aside(part, content, problem)
-        return False
+        return not problem or self._healed(part, content) or not self._set_aside(part, content)
 
     def check(self, part: str, content: str) -> str | None:
         """Verify a registered part; set it aside and say why when it is not what it should be.
@@ -324,8 +321,7 @@ class Mending:
             return self._manifest_again(part, content)
         if self._healed(part, content):
             return f"{problem}; it was created again from a copy on this disk"
-        self._set_aside(part, content, problem)
-        return problem
+        return problem if self._set_aside(part, content) else None
 
     def _manifest_again(self, part: str, content: str) -> str | None:
         """Create the manifest of a whole part's share again when it is missing in the store; say so, None: nothing was done.
@@ -386,14 +382,22 @@ class Mending:
             self._host.log.warning("missing objects were not created again", part=part, problem=str(error))
             return False
 
-    def _set_aside(self, part: str, content: str, problem: str) -> None:
-        """Take a broken part out; it is made whole again by `mend`."""
-        host, manifest = self._host, self._manifest(part)
-        if manifest is not None and manifest.content == content:
-            self.salvage.know(part, manifest)
-        host.progress.hide((part,))
+    def _set_aside(self, part: str, content: str) -> bool:
+        """Take a part out that is still broken; it is made whole again by `mend`.  False: it is whole.
+
+        Another thread may have found it broken as well, and it may have been mended since.
+        """
+        host = self._host
         with self._setting_aside:
+            problem = self._problem(part, content) or self._seal(part)
+            if not problem:
+                return False
+            manifest = self._manifest(part)
+            if manifest is not None and manifest.content == content:
+                self.salvage.know(part, manifest)
+            host.progress.hide((part,))
             self.lacking[part], self._problems[part] = content, problem
             host.store.quarantine(part, problem)
         host.metrics.broken.labels(host.replica.table.name).inc()
         host.log.error("part broken", part=part, problem=problem)
+        return True
