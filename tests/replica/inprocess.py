@@ -25,8 +25,9 @@ from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
+from replitree.replica.perform.availability import State
 from replitree.replica.server import Server
-from replitree.replica.table.table_replica import State, TableReplica
+from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from tests import waiting
 from tests.last_turns import last_turns
@@ -245,7 +246,7 @@ class InProcessCluster:
 
     def is_active(self, node: Node, table: str = "t") -> bool:
         server = node.server
-        return server is not None and table in server._tables and server.table(table).state is State.ACTIVE  # noqa: SLF001
+        return server is not None and table in server._tables and server.table(table).availability.state is State.ACTIVE  # noqa: SLF001
 
     def wait_equal(self, keys: list[int], table: str = "t") -> None:
         """Wait until every replica shows exactly these keys."""

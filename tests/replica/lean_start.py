@@ -18,9 +18,9 @@ from replitree.protocol.core.layout import Table
 from replitree.protocol.membership.table import create_table
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.runner import Performer
 from replitree.replica.server import Server
-from replitree.replica.table.table_replica import State
 from tests.waiting import wait_for
 
 HEAVY = ("aiohttp", "numpy", "pyarrow", "pyspark", "rich", "sqlglot", "typer")
@@ -59,9 +59,9 @@ async def main(folder: Path, metadata: bytes, columns: bytes) -> None:
     port = await web.listen("127.0.0.1", 0)
     await asyncio.to_thread(server.start)
     table = server.table("t")
-    await asyncio.to_thread(wait_for, lambda: table.state is State.ACTIVE, "active")
+    await asyncio.to_thread(wait_for, lambda: table.availability.state is State.ACTIVE, "active")
     said: dict[str, object] = {
-        "state": table.state.value,
+        "state": table.availability.state.value,
         "snapshot": await asyncio.to_thread(ask, port, "/v1/tables/t/snapshot"),
         "at_start": loaded(),
         "health": await asyncio.to_thread(ask, port, "/health"),

@@ -10,7 +10,7 @@ from replitree.coordination.port import Coordination
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Get
 from replitree.protocol.core.layout import Replica, Table
-from replitree.replica.table.table_replica import State
+from replitree.replica.perform.availability import State
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
 KEEP_MIN, KEEP_MAX = 3, 5
@@ -70,8 +70,8 @@ def recoveries(node: Node) -> float:
 
 
 def wait_active(node: Node) -> None:
-    wait_for(
-        lambda: node.server is not None and "t" in node.server._tables and node.table().state is State.ACTIVE,  # noqa: SLF001
-        f"{node.name} active",
-        60.0,
-    )
+    def is_active() -> bool:
+        is_served = node.server is not None and "t" in node.server._tables  # noqa: SLF001
+        return is_served and node.table().availability.state is State.ACTIVE
+
+    wait_for(is_active, f"{node.name} active", 60.0)

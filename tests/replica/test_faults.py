@@ -20,8 +20,8 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import puller
 from replitree.protocol.state.pull import Loaded, load
 from replitree.replica.parts.orphans import Orphans
+from replitree.replica.perform.availability import State
 from replitree.replica.table.activation import Activation
-from replitree.replica.table.table_replica import State
 from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, as_stream, rows, wait_for
 
@@ -74,7 +74,7 @@ def test_a_defect_in_pulling_or_activating_is_told_and_survived(
     cluster.wait_equal(list(range(20)))
     cluster.shared.expire(second.coordination.session_id)
     wait_for(lambda: len(failed) == 2, "the second activation failed")
-    wait_for(lambda: second.table().state is State.ACTIVE, "active again")
+    wait_for(lambda: second.table().availability.state is State.ACTIVE, "active again")
     assert failed == ["pull_log", "activate"]
     told = [record.message for record in caplog.records if record.exc_info]
     assert told == ["pulling failed", "activation failed"]
@@ -94,9 +94,9 @@ def test_a_reload_that_coordination_cut_off_is_done_again(
         return load(replica)
 
     monkeypatch.setattr(puller, "load", load_again)
-    first.table().puller.reload()
+    first.table().pull_signal.reload()
     wait_for(lambda: len(tries) > 1, "it is loaded again")
-    assert first.table().state is State.ACTIVE
+    assert first.table().availability.state is State.ACTIVE
 
 
 def test_a_full_disk_makes_the_replica_read_only_until_there_is_room(
@@ -106,7 +106,7 @@ def test_a_full_disk_makes_the_replica_read_only_until_there_is_room(
     assert first.insert(rows(0))[0] == 200
     with monkeypatch.context() as full:
         full.setattr(first.table().store, "free_bytes", lambda: 0)
-        wait_for(lambda: first.table().state is State.READ_ONLY, "read-only")
+        wait_for(lambda: first.table().availability.state is State.READ_ONLY, "read-only")
         status, body = first.insert(rows(10))
         assert (status, body["error"]) == (503, "ReadOnly")
         wait_for(lambda: "disk full" in first.table().status()["reason"], "the reason is named")  # type: ignore[operator]
@@ -168,7 +168,7 @@ def test_an_entry_of_a_newer_format_stops_the_replica_and_loses_nothing(cluster:
     cluster.wait_equal(list(range(10)))
     table = first.table().replica.table
     cluster.admin.perform(Commit(Create(layout.log_create(table), b'{"kind":"teleport","format":7}', sequential=True)))
-    wait_for(lambda: all(node.table().state is State.HALTED for node in cluster.nodes), "halted")
+    wait_for(lambda: all(node.table().availability.state is State.HALTED for node in cluster.nodes), "halted")
     reason = str(first.table().status()["reason"])
     assert "teleport" in reason
     assert "Upgrade" in reason
@@ -183,7 +183,7 @@ def test_a_process_that_was_replaced_stops(cluster: InProcessCluster) -> None:
     assert node is not None
     status, body = first.insert(rows(0))
     assert (status, body["error"]) == (503, "ReadOnly")
-    wait_for(lambda: first.table().state is State.STOPPED, "stopped")
+    wait_for(lambda: first.table().availability.state is State.STOPPED, "stopped")
     assert "another process took over" in str(first.table().status()["reason"])
 
 

@@ -16,8 +16,8 @@ from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.uploading import begin_attempts
 from replitree.protocol.state.work_mark import take
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.runner import Performer
-from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 from tests.replica.test_one_mistake import activations
 from tests.replica.test_sharing import TABLE, SharedCluster
@@ -72,7 +72,7 @@ def test_a_fenced_replica_activates_again_whatever_it_commits_first(
     fence(shared, first)
     commits(first, sharing, epoch)
     wait_for(lambda: activations(first) > before, "activated again")
-    wait_for(lambda: first.table().state is State.ACTIVE, "active")
+    wait_for(lambda: first.table().availability.state is State.ACTIVE, "active")
     assert first.insert(rows(0), token="x")[0] == 200
     shared.wait_equal(list(range(10)))
     assert activations(first) == before + 1

@@ -9,7 +9,7 @@ import pytest
 
 from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.replica.table.table_replica import State
+from replitree.replica.perform.availability import State
 from tests.replica.inprocess import InProcessCluster, rows, wait_for
 
 pytestmark = pytest.mark.system
@@ -44,7 +44,7 @@ def test_running_servers_halt_when_zookeeper_was_put_back_to_a_backup(tmp_path: 
             shutil.copytree(tmp_path / "backup", data)
             server.start_server(0)
             for node in (first, second):
-                wait_for(lambda node=node: node.table().state is State.HALTED, f"{node.name} halts")  # type: ignore[misc]
+                wait_for(lambda node=node: node.table().availability.state is State.HALTED, f"{node.name} halts")  # type: ignore[misc]
                 assert node.request("GET", "/health")[0] == 503
                 status, answer = node.insert(rows(200), token="new")
                 assert (status, answer["error"]) == (503, "ReadOnly")

@@ -17,8 +17,9 @@ from replitree.protocol.membership.table import HALF_BUILT, TableOutcome, drop_r
 from replitree.protocol.state.registration import broken_value, content_of, is_broken
 from replitree.protocol.upkeep.lost import Declared, Undecided, declare_lost
 from replitree.replica.http import http_exchange
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.exchange import FRAME, BundleHeader
-from replitree.replica.table.table_replica import State, TableReplica
+from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.rewrite.empty import empty_content
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
@@ -238,7 +239,7 @@ def test_a_note_that_a_recovery_took_over_from_its_source_is_taken_back(impatien
     second.table().mending.mend()
     content = content_of(whole)
     first.coordination.perform(fx.Commit(fx.Set(path, broken_value(content, is_searched=True), fx.ANY_VERSION)))
-    second.table().session_began()
+    second.table().availability.session_began()
     wait_for(lambda: registered(second, part) == whole, "it notes that the part is whole")
     impatient.close()
 
@@ -282,7 +283,7 @@ def test_the_rows_of_a_replica_that_is_away_are_not_lost_until_it_is_dropped(imp
     assert impatient.run(drop_replica(first.table().replica)) is TableOutcome.DONE
     wait_for(lambda: lost_count(second) == 1, "nobody else can have them")
     wait_for(lambda: second.contents() == {part: empty_content(second.table().definition)}, "the part is empty")
-    assert second.table().state is State.ACTIVE
+    assert second.table().availability.state is State.ACTIVE
     impatient.close()
 
 

@@ -32,11 +32,12 @@ def test_what_a_thread_still_has_in_its_hands_of_a_dropped_table_changes_nothing
     made(cluster, "b2")
     later = first.table("u")
     assert later is not earlier
-    assert later.me == earlier.me, "one process hosts both"
+    assert later.context.identity == earlier.context.identity, "one process hosts both"
+    me = later.context.identity.encode()
     second.insert(rows(10), table="u")
     cluster.wait_equal(list(range(10, 20)), "u")
-    assert isinstance(earlier.performer.run(renew_epoch(earlier.replica, earlier.me, None)), NotJoined)
-    assert isinstance(later.performer.run(renew_epoch(later.replica, later.me, None)), Activated)
+    assert isinstance(earlier.performer.run(renew_epoch(earlier.replica, me, None)), NotJoined)
+    assert isinstance(later.performer.run(renew_epoch(later.replica, me, None)), Activated)
     first.insert(rows(20), table="u")
     cluster.wait_equal(list(range(10, 30)), "u")
 

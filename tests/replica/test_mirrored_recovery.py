@@ -14,7 +14,7 @@ import pytest
 from replitree.protocol.core.effects import NotFetched
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST, NOT_LOST, TableOutcome, drop_replica
-from replitree.replica.table.table_replica import State
+from replitree.replica.perform.availability import State
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, rows, wait_for
 from tests.replica.longlife import KEEP_MAX, KEEP_MIN, TABLE, clean, entries, insert, is_lost, long_life, wait_active
 
@@ -196,4 +196,4 @@ def test_01305_a_replica_is_created_and_dropped_again_and_again_beside_inserts(c
         filling.join()
     assert inserted
     cluster.wait_equal(inserted)
-    assert [node.table().state for node in cluster.nodes] == [State.ACTIVE, State.ACTIVE]
+    assert [node.table().availability.state for node in cluster.nodes] == [State.ACTIVE, State.ACTIVE]

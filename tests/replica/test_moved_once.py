@@ -136,7 +136,10 @@ def test_a_result_that_replicas_began_to_make_for_themselves_goes_into_the_store
     first.post("optimize", {"final": True}, wait_s=0)
     wait_for(lambda: len(set(merging)) == len(moving.nodes), "all replicas merge")
     first.post("storage", {"storage": moving.url}, wait_s=0)
-    wait_for(lambda: all(node.table().maker_for_all() is not None for node in moving.nodes), "all have heard of it")
+    wait_for(
+        lambda: all(node.table().followed_storage.maker_for_all() is not None for node in moving.nodes),
+        "all have heard of it",
+    )
     switched.set()
     wait_for(lambda: {len(moving.places(node)) for node in moving.nodes} == {1}, "all have merged")
     moving.wait_in_store()

@@ -19,8 +19,9 @@ from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.state.registration import leave_queue, register
 from replitree.replica.insert import inserts as inserts_module
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
-from replitree.replica.table.table_replica import State
+from replitree.storage.parts import encode
 from replitree.storage.schema.definition import TableSettings, define_table
 from replitree.storage.schema.definition_checks import PARTITIONS_PER_INSERT_MAX
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, rows, wait_for
@@ -127,14 +128,14 @@ def test_a_group_that_cannot_be_written_is_split_and_the_others_go_on(
 ) -> None:
     first = cluster.nodes[0]
     before = activations(first)
-    real = first.table().inserts._write  # noqa: SLF001
+    real = encode.stage_table
 
-    def write(staging: fx.StagingId, tables: list[pa.Table], definition: Any) -> Any:
-        if any(20 in table["k"].to_pylist() for table in tables):
+    def stage_table(table: pa.Table, *arguments: Any, **settings: Any) -> Any:
+        if 20 in table["k"].to_pylist():
             raise pa.ArrowInvalid("a value that no kernel writes")
-        return real(staging, tables, definition)
+        return real(table, *arguments, **settings)
 
-    monkeypatch.setattr(first.table().inserts, "_write", write)
+    monkeypatch.setattr(encode, "stage_table", stage_table)
     answers = insert_together(first, monkeypatch, [rows(10, 2), rows(20, 2), rows(30, 2)], rows(0, 1))
     assert [status for status, _ in answers] == [200, 400, 200]
     assert answers[1][1]["error"] == "BadInput"
@@ -211,7 +212,7 @@ def test_a_disk_that_takes_other_writes_makes_no_replica_read_only(
     with monkeypatch.context() as full:
         full.setattr(first.table().store, "staging_prefix", lambda staging: f"no/such/folder/{staging}@")
         assert first.insert(rows(0, 2))[0] == 503
-        assert first.table().state is State.ACTIVE
+        assert first.table().availability.state is State.ACTIVE
     assert first.insert(rows(0, 2))[0] == 200
     assert activations(first) == before
 
@@ -222,8 +223,8 @@ def test_a_full_disk_costs_no_epoch(cluster: InProcessCluster, monkeypatch: pyte
     for _ in range(3):
         with monkeypatch.context() as full:
             full.setattr(first.table().store, "free_bytes", lambda: 0)
-            wait_for(lambda: first.table().state is State.READ_ONLY, "read-only")
-        wait_for(lambda: first.table().state is State.ACTIVE, "active again")
+            wait_for(lambda: first.table().availability.state is State.READ_ONLY, "read-only")
+        wait_for(lambda: first.table().availability.state is State.ACTIVE, "active again")
     assert first.insert(rows(0, 2))[0] == 200
     assert activations(first) == before
 

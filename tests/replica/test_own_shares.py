@@ -318,7 +318,7 @@ def test_of_several_owners_with_damaged_manifests_one_finds_it_and_all_have_it_a
         path = node.table().store.file_path(part, "manifest.json")
         path.chmod(0o600)
         path.write_bytes(b"{}")
-        assert "is not a part's manifest" in str(node.table().check_part(part, registered(node, part).decode()))
+        assert "is not a part's manifest" in str(node.table().mending.check(part, registered(node, part).decode()))
     cluster.wait_equal(list(range(10)))
     assert sum(map(lost_count, cluster.nodes)) == 0
     assert cluster.owners() == owners

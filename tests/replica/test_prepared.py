@@ -56,7 +56,7 @@ def plan_of(node: Node, **body: Any) -> dict[str, Any]:
 
 def make(node: Node, merge: dict[str, Any], folder: Path, ranges: int = 3) -> dict[str, Any]:
     """Make a planned merge range by range, and send it; return the body that has it published."""
-    definition = node.table().definition_at(merge["schema_version"])
+    definition = node.table().definitions.at(merge["schema_version"])
     sources = [Path(source["path"]) for source in merge["sources"]]
     manifests = [msgspec.convert(source["manifest"], PartManifest) for source in merge["sources"]]
     upload = node.post("uploads")["upload"]

@@ -20,6 +20,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.run import run
 from replitree.protocol.state.read import end_of_log
+from replitree.replica.perform.progress import Progress
 from replitree.replica.table.end_of_log import EndOfLog
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.lagging import LaggingCoordination
@@ -184,7 +185,7 @@ def append(asker: Asker) -> None:
 
 def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker) -> None:
     async def ask() -> list[fx.LogIndex]:
-        end = EndOfLog(asker.performer, lambda: asker.replica)
+        end = EndOfLog(asker.performer, Progress(asker.replica))
         first = asyncio.create_task(end.ask(10))
         await asyncio.to_thread(asker.asked.wait, 10)
         others = [asyncio.create_task(end.ask(10)) for _ in range(50)]
@@ -200,7 +201,7 @@ def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker)
 
 def test_a_reader_who_has_no_time_left_hears_that(asker: Asker) -> None:
     async def ask() -> None:
-        end = EndOfLog(asker.performer, lambda: asker.replica)
+        end = EndOfLog(asker.performer, Progress(asker.replica))
         with pytest.raises(CoordinationUnavailable, match="could not ask coordination for the end of the log"):
             await end.ask(0.05)
         asker.gate.set()
@@ -218,4 +219,4 @@ def test_a_session_that_keeps_changing_is_an_error(asker: Asker) -> None:
     assert run(end_of_log(asker.replica.table), perform) is None
     asker.look_up = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]
     with pytest.raises(CoordinationUnavailable, match="3 times the answer was lost, or the session has changed"):
-        asyncio.run(EndOfLog(asker.performer, lambda: asker.replica).ask(10))
+        asyncio.run(EndOfLog(asker.performer, Progress(asker.replica)).ask(10))

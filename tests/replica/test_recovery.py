@@ -15,9 +15,9 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST, NOT_LOST, TableOutcome, drop_replica
 from replitree.protocol.rescue.recover import NotSurvivor, Survivor, survive
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.runner import Performer
-from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 from tests.replica.longlife import (
     KEEP_MIN,
@@ -49,7 +49,7 @@ def without_session(cluster: InProcessCluster, node: Node) -> Iterator[None]:
     node.coordination.reconnect = refuse
     try:
         cluster.shared.expire(node.coordination.session_id)
-        wait_for(lambda: node.table().state is State.READ_ONLY, f"{node.name} has no session")
+        wait_for(lambda: node.table().availability.state is State.READ_ONLY, f"{node.name} has no session")
         yield
     finally:
         node.coordination.reconnect = reconnect
@@ -122,7 +122,7 @@ def test_a_new_replica_joins_a_table_whose_log_was_cleaned(cluster: InProcessClu
     insert(third, 500, 1)
     cluster.wait_equal([*range(120), *range(500, 510)])
     assert recoveries(third) == 1
-    assert second.table().state is State.ACTIVE
+    assert second.table().availability.state is State.ACTIVE
 
 
 # --- what the source does not have ------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_recovering_replica_says_so_and_shows_no_half_of_anything(
         cut.setattr(Exchange, "fetch", none)
         second.restart()
         wait_for(lambda: "no replica could send" in str(second.table().status()["reason"]), "the reason is named")
-        assert second.table().state is State.RECOVERING
+        assert second.table().availability.state is State.RECOVERING
         assert "r1" in str(second.table().status()["reason"])
         assert second.request("GET", "/health")[1]["state"] == "recovering"
         status, answer = second.request("GET", "/v1/tables/t/snapshot")
@@ -258,7 +258,7 @@ def test_a_crash_at_any_step_of_a_recovery_is_made_good_by_the_next_one(
     def crashing(self: Performer, effect: Any) -> Any:
         """Do nothing any more from one step of the recovery on, as if the process had gone."""
         if self is second.table().performer:
-            state["recovering"] |= second.table().state is State.RECOVERING
+            state["recovering"] |= second.table().availability.state is State.RECOVERING
             state["done"] += state["recovering"]
             if state["done"] > step:
                 state["cut"] = True
@@ -268,7 +268,7 @@ def test_a_crash_at_any_step_of_a_recovery_is_made_good_by_the_next_one(
     with monkeypatch.context() as crash:
         crash.setattr(Performer, "perform", crashing)
         second.restart()
-        wait_for(lambda: state["cut"] or second.table().state is State.ACTIVE, "cut, or done before")
+        wait_for(lambda: state["cut"] or second.table().availability.state is State.ACTIVE, "cut, or done before")
         second.stop()
     if step < 28:
         assert state["cut"]
@@ -397,7 +397,7 @@ def test_a_full_disk_stops_a_recovery_until_there_is_room(tmp_path: Path, monkey
         full.setattr("replitree.storage.disk.store.PartStore.free_bytes", lambda _: 0)
         second.restart()
         wait_for(lambda: "disk full" in str(second.table().status()["reason"]), "the reason is named")
-        assert second.table().state is State.READ_ONLY
+        assert second.table().availability.state is State.READ_ONLY
     wait_active(second)
     cluster.wait_equal(list(range(100, 220)))
     cluster.close()
@@ -421,7 +421,7 @@ def test_when_all_are_lost_they_wait_for_an_operator_who_chooses_one(cluster: In
     lose_all(cluster)
     for node in cluster.nodes:
         node.restart()
-        wait_for(lambda node=node: node.table().state is State.READ_ONLY, f"{node.name} waits")  # type: ignore[misc]
+        wait_for(lambda node=node: node.table().availability.state is State.READ_ONLY, f"{node.name} waits")  # type: ignore[misc]
         assert "replitree recover t --from" in str(node.table().status()["reason"])
     assert isinstance(cluster.run(survive(TABLE, "r9")), NotSurvivor)
     wait_for(lambda: isinstance(cluster.run(survive(TABLE, "r1")), Survivor), "r1 is the good one")

@@ -13,9 +13,9 @@ from replitree.protocol.core.effects import Effect, Procedure
 from replitree.protocol.membership.table import LOST, NOT_LOST
 from replitree.protocol.shares import owning
 from replitree.protocol.shares.share_effects import Sharer
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.runner import Performer
 from replitree.replica.table import table_replica
-from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import rows, wait_for
 from tests.replica.longlife import KEEP_MAX, KEEP_MIN, clean, insert, is_lost, recoveries, wait_active
 from tests.replica.test_sharing import SharedCluster, local_files
@@ -136,7 +136,7 @@ def test_a_recovery_that_is_cut_off_leaves_no_mark_without_a_part(
 
     def crashing(self: Performer, effect: Effect) -> object:
         """Do nothing any more from one step of the recovery on, as if the process had gone."""
-        if self is second.table().performer and (done or second.table().state is State.RECOVERING):
+        if self is second.table().performer and (done or second.table().availability.state is State.RECOVERING):
             done.append(effect)
             if len(done) > step:
                 raise CoordinationUnavailable("the process is gone")

@@ -49,7 +49,7 @@ class Vanished(SharedCluster):
         wait_for(lambda: first.keys() == ALL[:30], "the first has all rows")
         first.stop()
         second.restart()
-        wait_for(lambda: second.table().state.value == "active", "the second is active")
+        wait_for(lambda: second.table().availability.state.value == "active", "the second is active")
         second.insert(rows(30))
         wait_for(lambda: set(ONLY_SECOND) <= set(second.keys()), "the second has its own")
         second.stop()

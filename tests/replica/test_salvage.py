@@ -177,11 +177,11 @@ def test_an_object_that_was_deleted_is_created_again_from_the_copy_of_the_replic
     first, second = cluster.nodes
     part, owners = insert(cluster), cluster.owners()
     key = delete_object(cluster)
-    problem = first.table().check_part(part, registered(first, part).decode())
+    problem = first.table().mending.check(part, registered(first, part).decode())
     assert problem is not None
     assert "created again from a copy" in problem
     assert cluster.objects.head(key) is not None
-    assert second.table().check_part(part, registered(second, part).decode()) is None
+    assert second.table().mending.check(part, registered(second, part).decode()) is None
     assert cluster.owners() == owners
     assert first.table().lacking == {}
     cluster.wait_equal(KEYS)
@@ -193,7 +193,7 @@ def test_a_manifest_that_was_deleted_from_the_store_is_created_again(start: Star
     part = insert(cluster)
     key = delete_object(cluster, "manifest.json")
     delete_object(cluster)
-    assert node.table().check_part(part, registered(node, part).decode()) is not None
+    assert node.table().mending.check(part, registered(node, part).decode()) is not None
     assert cluster.objects.get(key) == node.table().store.manifest_bytes(part)
     cluster.wait_equal(KEYS)
 

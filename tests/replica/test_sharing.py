@@ -18,8 +18,8 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import TableOutcome, drop_replica, mark_dropped, remove_table
 from replitree.protocol.state.registration import QueueMoved, finish, register
 from replitree.replica.parts import sharing
+from replitree.replica.perform.availability import State
 from replitree.replica.table.mover import Mover
-from replitree.replica.table.table_replica import State
 from replitree.storage.disk.store import PartStore
 from replitree.storage.objects import StoreInDoubt, open_store
 from replitree.storage.parts.manifest import PartManifest
@@ -71,7 +71,10 @@ class SharedCluster(InProcessCluster):
 
     def wait_empty(self) -> None:
         """Wait until no replica has a part, and the store nothing."""
-        wait_for(lambda: not any(node.contents() for node in self.nodes if node.table().state is State.ACTIVE), "empty")
+        wait_for(
+            lambda: not any(node.contents() for node in self.nodes if node.table().availability.state is State.ACTIVE),
+            "empty",
+        )
         self.wait_settled()
         assert self.stored() == set()
 
@@ -233,7 +236,7 @@ def test_a_replica_that_reaches_another_store_stays_inactive_and_says_why(
 ) -> None:
     monkeypatch.setattr(sharing, "_open", lambda _: open_store(f"file://{tmp_path}/elsewhere"))
     third = shared.add("r3")
-    wait_for(lambda: "another store" in third.table().reason, "it says so")
+    wait_for(lambda: "another store" in third.table().availability.reason, "it says so")
     assert not shared.is_active(third)
 
 
@@ -243,7 +246,7 @@ def test_a_store_that_can_not_be_opened_keeps_the_replica_inactive(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setattr(sharing, "_open", lambda _: open_store(f"file://{tmp_path}/file/objects"))
     third = shared.add("r3")
-    wait_for(lambda: "can't make the folder" in third.table().reason, "it says so")
+    wait_for(lambda: "can't make the folder" in third.table().availability.reason, "it says so")
 
 
 def test_an_insert_that_the_store_does_not_take_is_certainly_not_in_the_table(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from replitree.replica.table.table_replica import State
+from replitree.replica.perform.availability import State
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 SESSION_S = 0.4
@@ -18,7 +18,7 @@ def silent(cluster: InProcessCluster) -> Node:
     first = cluster.nodes[0]
     first.coordination.session_timeout_s = SESSION_S
     first.coordination.suspend()
-    wait_for(lambda: first.table().state is State.READ_ONLY, "read-only")
+    wait_for(lambda: first.table().availability.state is State.READ_ONLY, "read-only")
     return first
 
 

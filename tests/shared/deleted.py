@@ -204,7 +204,8 @@ class Deletions:
         def state() -> str:
             tables = [node.table() for node in nodes]
             lacking = [
-                (table.replica.name, table.state.value, table.lacking, table.lost_parts.reasons) for table in tables
+                (table.replica.name, table.availability.state.value, table.lacking, table.lost_parts.reasons)
+                for table in tables
             ]
             stored = {(node.name, part): _stored(node, part) for node in nodes for part in parts}
             moves = [node.table().mover.status() for node in nodes]

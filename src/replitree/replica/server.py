@@ -52,9 +52,10 @@ from replitree.replica.kit.named_stores import publish_stores
 from replitree.replica.kit.presence import announce
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.kit.vitals import vitals
+from replitree.replica.perform.availability import State
 from replitree.replica.perform.exchange import Peer
 from replitree.replica.table.silence import LISTEN_S, Silence
-from replitree.replica.table.table_replica import State, TableReplica
+from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
 from replitree.wire.identity import decode_identity, own_identity
 
@@ -158,7 +159,7 @@ class Server:
 
         ``degraded``: all tables are active, and some lack parts.
         """
-        states = {name: table.state.value for name, table in sorted(self._tables.items())}
+        states = {name: table.availability.state.value for name, table in sorted(self._tables.items())}
         lacking = {name: len(table.lacking) for name, table in sorted(self._tables.items()) if table.lacking}
         bad = [state for state in states.values() if state != State.ACTIVE.value]
         if self._silence.reason:
@@ -216,7 +217,7 @@ class Server:
         tables = list(self._tables.values())
         deadline = time.monotonic() + SETTLE_S_MAX
         for table in tables:
-            table.wait_settled(max(0.0, deadline - time.monotonic()))
+            table.availability.wait_settled(max(0.0, deadline - time.monotonic()))
         try:
             for table in tables:
                 check_decoded(table.definition)
@@ -252,7 +253,7 @@ class Server:
                 self._wake.set()
                 for table in list(self._tables.values()):
                     table.quorums.replicas.forget()
-                    table.puller.wake()
+                    table.pull_signal.wake()
                     table.progress.tell()
             case SessionLost():
                 self._lost.set()
@@ -268,7 +269,7 @@ class Server:
         name, _, rest = path.removeprefix(prefix).partition("/")
         table = self._tables.get(name) if path.startswith(prefix) else None
         if table is not None and rest.startswith(("log/", "log.")):
-            table.puller.wake()
+            table.pull_signal.wake()
         elif table is not None and rest.startswith("leader_election"):
             table.leader.wake()
         elif table is not None and rest.startswith("replicas"):
@@ -297,7 +298,7 @@ class Server:
 
     def _new_session(self) -> None:
         for table in list(self._tables.values()):
-            table.trouble(Evidence.SESSION, "the coordination session ended")
+            table.availability.trouble(Evidence.SESSION, "the coordination session ended")
         self._lost.clear()  # before the new session begins: it may be lost, too, as soon as it has
         try:
             self._coordination.reconnect()
@@ -309,7 +310,7 @@ class Server:
             raise
         self.log.info("new session")
         for table in list(self._tables.values()):
-            table.session_began()
+            table.availability.session_began()
 
     def _halt_what_is_ahead(self) -> None:
         """Halt the tables that are there: coordination has an earlier state of them than this process has seen.
@@ -320,7 +321,7 @@ class Server:
         """
         for table in list(self._tables.values()):
             if self._is_there(table):
-                table.halt(
+                table.availability.halt(
                     "coordination lacks transactions that this server has seen: its data were put back to an earlier state; "
                     "stop all servers, and start them again when it has the state that it is to keep"
                 )
@@ -337,12 +338,12 @@ class Server:
                 self._leave(name, table)
             elif not self._is_there(table):
                 self._part_with(name, table)
-            elif table.state is State.STOPPED and not self._stopping:
-                self._fail(ReplicaBusy(table.why_not_active()))
+            elif table.availability.state is State.STOPPED and not self._stopping:
+                self._fail(ReplicaBusy(table.availability.why_not_active()))
         wanted = [name for name in names if self._config.hosts(name) and name not in self._tables]
         for replica in [replica for name in wanted if (replica := self._join(name)) is not None]:
-            if replica.wait_started(self._config.session_timeout_s) is State.STOPPED:
-                self._fail(ReplicaBusy(replica.why_not_active()))
+            if replica.availability.wait_started(self._config.session_timeout_s) is State.STOPPED:
+                self._fail(ReplicaBusy(replica.availability.why_not_active()))
         self._say_where()
 
     def _say_where(self) -> None:

@@ -151,7 +151,7 @@ async def _position(table: TableReplica, asked: SnapshotRequest) -> LogIndex:
     await wait_until(table, lambda: progress.place is not None, asked.left_s)
     place = progress.place
     if place is None:
-        raise ReplicaUnavailable(f"{table.why_not_active()}; ask another replica")
+        raise ReplicaUnavailable(f"{table.availability.why_not_active()}; ask another replica")
     end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
     return position_of(asked.level, asked.at_least, place.pointer.index, end)
 

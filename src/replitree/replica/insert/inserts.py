@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING
 
 from replitree.errors import (
     BadInput,
-    CorruptPart,
     OutcomeUnknown,
     QuorumNotReached,
     ReadOnly,
@@ -32,7 +31,6 @@ from replitree.errors import (
 )
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import EVERY_PARTITION
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.earlier import find_earlier
 from replitree.protocol.insert.quorum import Awaited
@@ -41,22 +39,18 @@ from replitree.protocol.program.stages import Accepted, MemoryEffect, Release, T
 from replitree.replica.insert.appends import Appends, Perform
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
+from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.insert.reused_token import has_other_rows
-from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, StagedUpload
-from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
-from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import block_of, content_block, token_block
 
 if TYPE_CHECKING:
@@ -65,54 +59,8 @@ if TYPE_CHECKING:
 COUNT_CACHE_S = 0.1
 DELAY_S_MAX = 1.0
 
-UNWRITABLE = (ValueError, TypeError, NotImplementedError, ArithmeticError, LookupError)
-"""How Arrow says that it can't write values; its errors are subclasses of these."""
-
 Deliver = Callable[[PendingInsert], None]
 """Tells the one who asked that a request has its answer."""
-
-
-class Host(Protocol):
-    """What inserts need of the replica that takes them."""
-
-    replica: Replica
-    definitions: Definitions
-    performer: Performer
-    store: PartStore
-    store_performer: StorePerformer
-    progress: Progress
-    quorums: Quorums
-    appends: Appends
-    metrics: Metrics
-    log: Log
-    me: bytes
-    incarnation: str
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition."""
-
-    def active_epoch(self) -> fx.Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def why_not_active(self) -> str:
-        """Return why the replica takes no inserts."""
-
-    def fenced(self, epoch: fx.Epoch) -> None:
-        """Report that coordination refused a commit under an epoch."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-    def disk_failed(self, reason: str) -> None:
-        """Report that the disk took no more."""
-
-    def pull_now(self) -> None:
-        """Look at the log at once."""
 
 
 class Inserts:
@@ -120,23 +68,41 @@ class Inserts:
 
     Parameters
     ----------
-    host
-        The replica.
-    rows_max, bytes_max
-        Limits of one group.
+    store
+        The parts on this disk.
+    writer, store_performer
+        Write the rows, and keep at hand what they write.
+    quorums
+        The inserts that wait for a quorum.
+    appends
+        Takes note of the entries that are appended here.
     """
 
-    def __init__(self, host: Host, rows_max: int, bytes_max: int) -> None:
-        self._host = host
+    def __init__(
+        self,
+        context: TableContext,
+        store: PartStore,
+        availability: Availability,
+        writer: InsertWriter,
+        store_performer: StorePerformer,
+        quorums: Quorums,
+        appends: Appends,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._availability = availability
+        self._writer = writer
+        self._store_performer = store_performer
+        self._quorums = quorums
+        self._appends = appends
         self._numbers = itertools.count()
         self._groups = itertools.count()
         self._answers: dict[fx.RequestId, PendingInsert] = {}
         self._lock = threading.Lock()
         self._parts_count, self._parts_counted_at = 0, 0.0
-        name = host.definition.name
-        self._uploaded: dict[fx.StagingId, StagedUpload] = {}
-        self._committer = GroupCommitter(name, self._commit, self._unanswered, rows_max, bytes_max)
-        self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, rows_max, bytes_max)
+        name, limits = context.replica.table.name, (context.config.group_rows_max, context.config.group_bytes_max)
+        self._committer = GroupCommitter(name, self._commit, self._unanswered, *limits)
+        self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, *limits)
 
     def delay_s(self) -> float:
         """Return how many seconds an insert has to wait because a partition has many parts.
@@ -146,14 +112,14 @@ class Inserts:
         TooManyParts
             A partition has so many parts that inserts are refused.
         """
-        settings = self._host.definition.settings
+        settings = self._context.definitions.current.settings
         now = time.monotonic()
         if now - self._parts_counted_at > COUNT_CACHE_S or 2 * self._parts_count >= settings.parts_delay:
-            self._parts_count, self._parts_counted_at = self._host.progress.partition_parts_max(), now
+            self._parts_count, self._parts_counted_at = self._context.progress.partition_parts_max(), now
         count = self._parts_count
         if count >= settings.parts_max:
             raise TooManyParts(
-                f"table {self._host.definition.name}: a partition has {count} parts, the limit parts_max is "
+                f"table {self._context.replica.table.name}: a partition has {count} parts, the limit parts_max is "
                 f"{settings.parts_max}; insert larger blocks, use fewer partitions, or raise the limit"
             )
         if count < settings.parts_delay:
@@ -195,7 +161,7 @@ class Inserts:
         from replitree.storage.parts.plain_arrays import Budget
         from replitree.storage.schema.partition import count_partitions, split_by_partition
 
-        definition = self._host.definition
+        definition = self._context.definitions.current
         table = conform(data, definition, Budget(bytes_max))
         if table.num_rows == 0:
             raise BadInput("the insert has no rows")
@@ -236,8 +202,8 @@ class Inserts:
             drops = (EVERY_PARTITION,)
         elif overwrite is Overwrite.PARTITIONS:
             drops = tuple(sorted(partitions))
-        place = self._host.progress.place
-        check_insert(self._host.replica, partitions, drops, place.parts if place is not None and drops else ())
+        place = self._context.progress.place
+        check_insert(self._context.replica, partitions, drops, place.parts if place is not None and drops else ())
         return drops
 
     def _ask_quorum(self, pending: PendingInsert, wish: Wish | None) -> None:
@@ -246,9 +212,8 @@ class Inserts:
             return
         if pending.drops:
             raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
-        if self._host.active_epoch() is None:
-            raise ReadOnly(self._host.why_not_active())
-        pending.quorum, pending.patience_s = self._host.quorums.needed(wish), wish.patience_s
+        self._availability.epoch()
+        pending.quorum, pending.patience_s = self._quorums.needed(wish), wish.patience_s
 
     def upload(
         self,
@@ -287,14 +252,12 @@ class Inserts:
         OutcomeUnknown
             The quorum of the insert is still open.
         """
-        host = self._host
-        if host.active_epoch() is None:  # an earlier commit of this replica may still be on its way
-            raise ReadOnly(host.why_not_active())
+        self._availability.epoch()  # without one an earlier commit of this replica may still be on its way
         if token is None and overwrite is not Overwrite.NOTHING:
             return None
         hashes = tuple(manifest.content_hash for manifest in manifests)
         block = token_block(token) if token is not None else content_block(hashes or ("",))
-        found = host.performer.look_up(find_earlier(host.replica.table, block))
+        found = self._context.performer.look_up(find_earlier(self._context.replica.table, block))
         if isinstance(found, fx.OutcomeUnknown):
             raise OutcomeUnknown("its quorum is still open; ask again with the same token", token or block)
         return found
@@ -312,8 +275,8 @@ class Inserts:
         if len(versions) != 1:
             raise SchemaMismatch("the parts were written for several schema versions: write them for one")
         (version,) = versions
-        written = self._host.definitions.at(version)
-        now = self._host.definition
+        written = self._context.definitions.at(version)
+        now = self._context.definitions.current
         known = {column.id for column in now.columns}
         gone = [column.name for column in written.columns if column.id not in known]
         if gone:
@@ -346,39 +309,38 @@ class Inserts:
         return self._submit(self._uploads, pending)
 
     def _submit(self, committer: GroupCommitter, pending: PendingInsert) -> PendingInsert:
-        if self._host.active_epoch() is None:
-            raise ReadOnly(self._host.why_not_active())
+        self._availability.epoch()
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
         return pending
 
     def _commit(self, group: Sequence[PendingInsert]) -> None:
         """Insert one group by the stages of `replitree.protocol.program.inserter`."""
-        host, first = self._host, group[0]
-        epoch = host.active_epoch()
-        if epoch is None:
-            raise ReadOnly(host.why_not_active())
-        place = host.progress.place
+        context, first, epoch = self._context, group[0], self._availability.epoch()
+        place = context.progress.place
         log_from = place.pointer.index if place is not None else fx.LogIndex(0)
-        staging = fx.StagingId(f"{host.incarnation}-{next(self._groups)}")
-        accepted = Accepted(host.me, epoch, log_from, staging)
+        staging = fx.StagingId(f"{context.identity.incarnation}-{next(self._groups)}")
+        accepted = Accepted(context.identity.encode(), epoch, log_from, staging)
         with self._lock:
             self._answers.update({pending.id: pending for pending in group})
-        perform: Perform = host.performer.perform
+        perform: Perform = context.performer.perform
         if first.quorum:
-            perform = host.appends.noting(host.replica.table, perform)
-        fates, awaited, held = Fates(host.replica.table, perform), tuple[Awaited, ...](), ExitStack()
+            perform = self._appends.noting(context.replica.table, perform)
+        fates, awaited, held = Fates(context.replica.table, perform), tuple[Awaited, ...](), ExitStack()
 
         def remember(effect: MemoryEffect) -> Accepted | None:
             if isinstance(effect, Release):
                 held.close()
                 return None
             payloads = {pending.id: pending.payload for pending in group}
-            held.enter_context(host.store_performer.holding(staging, payloads))
+            held.enter_context(self._store_performer.holding(staging, payloads))
             return accepted
 
-        driver, tokens = Driver(host.performer, remember, fates.perform), tuple((each.id, each.block) for each in group)
-        asked = (host.replica, tokens, first.drops, first.quorum, first.schema_version)
+        driver, tokens = (
+            Driver(context.performer, remember, fates.perform),
+            tuple((each.id, each.block) for each in group),
+        )
+        asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version)
         try:
             with held:  # also after an error, which closes a stage before it releases
                 taken = driver.run(Then(accept_insert, asked))
@@ -391,30 +353,29 @@ class Inserts:
         except Exception as error:  # noqa: BLE001 - whatever it was, each client hears what is certain of its request
             self._broken_off(group, staging, fates, error)
         finally:
-            for staged in [each for each in self._uploaded if each.rpartition(".")[0] == staging]:
-                self._uploaded.pop(staged, None)
+            self._writer.forget(staging)
             with self._lock:
                 for pending in group:
                     if not pending.waits:
                         self._answers.pop(pending.id, None)
-        host.quorums.wait(awaited, first.patience_s or PATIENCE_S)
+        self._quorums.wait(awaited, first.patience_s or PATIENCE_S)
         self._learn(group, epoch, fates)  # only now: what is left in staging is idle, and will be swept
-        host.metrics.groups.labels(host.definition.name).inc()
+        context.metrics.groups.labels(context.replica.table.name).inc()
 
     def _broken_off(
         self, group: Sequence[PendingInsert], staging: fx.StagingId, fates: Fates, error: Exception
     ) -> None:
         """Answer the requests of a group whose procedure has ended with an error, each by what is certain of it."""
-        host, left = self._host, [pending for pending in group if pending.answer is None]
+        context, left = self._context, [pending for pending in group if pending.answer is None]
         if not isinstance(error, ReplitreeError | OSError):
-            host.log.defect("an insert failed")
-        host.log.error("insert ended without an answer", problem=repr(error), requests=len(left))
+            context.log.defect("an insert failed")
+        context.log.error("insert ended without an answer", problem=repr(error), requests=len(left))
         unsent = [pending for pending in left if fates.of(pending.id) is Fate.UNSENT]
         if not any(fates.of(pending.id) is Fate.SENT for pending in group):  # what is staged is garbage for certain
             with suppress(StoreError, OSError):  # a disk that fails keeps it until the next activation sweeps it
-                for name in host.store.stagings():
+                for name in self._store.stagings():
                     if name.rpartition(".")[0] == staging:
-                        host.store_performer.perform(fx.RemoveStaging(fx.StagingId(name)))
+                        self._store_performer.perform(fx.RemoveStaging(fx.StagingId(name)))
         if isinstance(error, BadInput) and len(group) > 1:
             for pending in unsent:  # the commit of one of them may fit where that of all does not
                 self._commit((pending,))
@@ -426,20 +387,20 @@ class Inserts:
 
     def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch, fates: Fates) -> None:
         """Activate again if the answers of a group are evidence that the epoch is over, or that a commit must be fenced."""
-        host, answers = self._host, [pending.answer for pending in group]
+        answers = [pending.answer for pending in group]
         if any(isinstance(answer, fx.Failed) and answer.why is fx.Why.EPOCH for answer in answers):
-            host.fenced(epoch)
+            self._availability.fenced(epoch)
         elif any(isinstance(each.answer, fx.OutcomeUnknown) and fates.of(each.id) is Fate.SENT for each in group):
-            host.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+            self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
         elif any(isinstance(answer, fx.Failed) and answer.reason == ROLLED for answer in answers):
-            host.pull_now()
+            self._context.pull_signal.hurry()
 
     def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
         """Give a client its answer; the first one counts."""
         pending = self._answers.get(request)
         if pending is not None:
             if isinstance(answer, fx.Duplicate):
-                pending.differs = has_other_rows(self._host.performer, self._host.replica.table, pending, answer)
+                pending.differs = has_other_rows(self._context.performer, self._context.replica.table, pending, answer)
             pending.give(answer)
             if pending.waits:
                 with self._lock:
@@ -451,77 +412,10 @@ class Inserts:
             answer: fx.ClientAnswer = fx.Failed(str(problem))
         else:
             answer = fx.OutcomeUnknown()
-            self._host.log.error("insert ended without an answer", problem=repr(problem), requests=len(left))
-            self._host.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+            self._context.log.error("insert ended without an answer", problem=repr(problem), requests=len(left))
+            self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
         for pending in left:
             pending.give(answer)
-
-    def stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
-        """Write a group's payloads as the parts of a staging id."""
-        try:
-            return self._stage(staging, payloads)
-        except CorruptPart:
-            raise
-        except StoreError as error:
-            self._host.disk_failed(str(error))
-            raise
-        except UNWRITABLE as error:  # of Arrow's kernels and encoders; nothing was sent, and the rows are to blame
-            self._host.log.defect("rows can't be written")
-            raise BadInput(f"the rows can't be written: {type(error).__name__}: {error}") from error
-
-    def _stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
-        store, first = self._host.store, payloads[0]
-        match first:
-            case StagedUpload(folder, manifests):
-                if self._host.sharing is not None:
-                    self._host.sharing.uploads.take(manifests)
-                self._uploaded[staging] = first
-                store.staged.adopt(folder, staging)
-                return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
-            case Detached(name):
-                return (store.staged.attach(name, staging),)
-            case Rows(definition=definition):
-                return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
-        assert_never(first)
-
-    def give_back(self, staging: fx.StagingId) -> bool:
-        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work.
-
-        Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
-        """
-        upload = self._uploaded.pop(staging, None)
-        if upload is None:
-            return False
-        shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
-        self._host.store.staged.give_back(staging, upload.folder, shares)
-        if self._host.sharing is not None:
-            self._host.sharing.uploads.put_back(upload.folder.name, upload.manifests)
-        return True
-
-    @staticmethod
-    def _parts_max(definition: TableDefinition) -> int:
-        """Return how many parts a group may have: what one insert may have was asked of each of its requests."""
-        return max(PARTS_MAX, definition.settings.partitions_per_insert_max)
-
-    def _write(
-        self, staging: fx.StagingId, tables: Sequence[pa.Table], definition: TableDefinition
-    ) -> tuple[PartManifest, ...]:
-        """Write rows as the parts of a staging id."""
-        import pyarrow as pa
-
-        from replitree.storage.parts.encode import stage_table
-
-        store = self._host.store
-        prefix = store.staging_prefix(staging)
-        manifests = stage_table(
-            pa.concat_tables(tables),
-            definition,
-            store.staging,
-            prefix=prefix,
-            partitions_max=self._parts_max(definition),
-        )
-        store.staged.note(staging, manifests)
-        return manifests
 
 
 def result_of(

@@ -14,23 +14,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from replitree.errors import BadInput, ReplitreeError, TooFewReplicas
-from replitree.protocol.core.effects import ClientAnswer, Epoch, LogIndex, OutcomeUnknown, RequestId
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.effects import Answer, Epoch, LogIndex, OutcomeUnknown
 from replitree.protocol.insert.quorum import Awaited, QuorumEnded, Replicas, count_replicas
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
 from replitree.replica.kit.live_replicas import LiveReplicas
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
-from replitree.storage.schema.definition import TableDefinition
 
 PATIENCE_S = 10.0
 """How long an insert waits for its quorum, unless its client says otherwise."""
@@ -111,26 +106,6 @@ def _can_reach(wish: Wish, replicas: Replicas) -> bool:
     return len(replicas.live) >= _size(wish, replicas)
 
 
-class Host(Protocol):
-    """What quorums need of the replica."""
-
-    replica: Replica
-    performer: Performer
-    progress: Progress
-    metrics: Metrics
-    log: Log
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def pull_now(self) -> None:
-        """Look at the log at once."""
-
-
 @dataclass(slots=True, eq=False)
 class _PendingQuorum:
     """An insert that is waited for: its next stage, until when (monotonic seconds), and when that is tried again."""
@@ -142,31 +117,22 @@ class _PendingQuorum:
 
 
 class Quorums:
-    """The inserts of one table replica that wait for a quorum.
+    """The inserts of one table replica that wait for a quorum."""
 
-    Parameters
-    ----------
-    answer
-        Gives a request its answer.
-    """
-
-    def __init__(
-        self, host: Host, stopping: Callable[[], bool], answer: Callable[[RequestId, ClientAnswer], None]
-    ) -> None:
-        self._host = host
-        self._stopping = stopping
-        self._answer = answer
-        self.replicas = LiveReplicas(lambda: host.performer.look_up(count_replicas(host.replica.table)))
+    def __init__(self, context: TableContext, availability: Availability) -> None:
+        self._context = context
+        self._availability = availability
+        self.replicas = LiveReplicas(lambda: context.performer.look_up(count_replicas(context.replica.table)))
         self._waiting: list[_PendingQuorum] = []
         self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._looked_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"quorum-{host.replica.table.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"quorum-{context.replica.table.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._host.progress.listen(self._look)
+        self._context.progress.listen(self._look)
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -191,7 +157,7 @@ class Quorums:
             known = self.replicas.ask()  # the known count may be a moment old: it refuses no insert
             if not _can_reach(wish, known):
                 raise TooFewReplicas(
-                    f"table {self._host.definition.name}: a quorum of {_size(wish, known)} was asked for, and of"
+                    f"table {self._context.replica.table.name}: a quorum of {_size(wish, known)} was asked for, and of"
                     f" {known.count} replicas {len(known.live)} can take part now ({', '.join(known.live) or 'none'});"
                     " nothing was inserted: start the others, or ask for fewer"
                 )
@@ -212,11 +178,11 @@ class Quorums:
         until = time.monotonic() + patience_s
         with self._lock:
             self._waiting += [
-                _PendingQuorum(each, Then(quorum_waiter.await_quorum, (self._host.replica, (each,))), until)
+                _PendingQuorum(each, Then(quorum_waiter.await_quorum, (self._context.replica, (each,))), until)
                 for each in awaited
             ]
         if any(each.is_duplicate for each in awaited):  # of what this replica has appended the puller knows
-            self._host.pull_now()
+            self._context.pull_signal.hurry()
         self._wake.set()
 
     def heard(self, ended: QuorumEnded) -> None:
@@ -233,7 +199,7 @@ class Quorums:
         return len(self._waiting)
 
     def _run(self) -> None:
-        while not self._stopping():
+        while not self._availability.is_stopping():
             until = min((max(each.until, each.again_at) for each in self._waiting), default=None)
             self._wake.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
             self._wake.clear()
@@ -241,61 +207,61 @@ class Quorums:
                 try:
                     over = self._settle(each)
                 except ReplitreeError as error:
-                    self._host.log.warning("quorum", index=each.awaited.index, problem=str(error))
+                    self._context.log.warning("quorum", index=each.awaited.index, problem=str(error))
                     over = self._is_too_late(each)
                 except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the others be answered
-                    self._host.log.defect("quorum failed", index=each.awaited.index)
+                    self._context.log.defect("quorum failed", index=each.awaited.index)
                     over = self._answer_unknown(each)
                 if over:
                     with self._lock:
                         self._waiting.remove(each)
-            self._host.metrics.quorums.labels(self._host.definition.name).set(len(self._waiting))
+            self._context.metrics.quorums.labels(self._context.replica.table.name).set(len(self._waiting))
         for each in self._waiting:
             self._answer_unknown(each)
 
     def _settle(self, waiting: _PendingQuorum) -> bool:
         """Run the stage of one that waits, if what it waits for is there; True when its requests have their answers."""
-        host, index = self._host, waiting.awaited.index
+        context, index = self._context, waiting.awaited.index
         ended, is_decided = self._ended.get(index), self._is_decided(index)
         if ended is None and not is_decided and time.monotonic() < waiting.until:
             return False
-        turn = QuorumTurn(is_decided, host.active_epoch(), ended)
-        following = Driver(host.performer, lambda _: turn).run(waiting.then)
+        turn = QuorumTurn(is_decided, self._availability.active_epoch(), ended)
+        following = Driver(context.performer, lambda _: turn).run(waiting.then)
         if not isinstance(following, Then):
             return True
         waiting.then, waiting.until = following, time.monotonic() + GRACE_S
-        host.pull_now()
+        context.pull_signal.hurry()
         return False
 
     def _is_decided(self, index: LogIndex) -> bool:
-        place = self._host.progress.place
+        place = self._context.progress.place
         return place is not None and index < place.pointer.index and index not in place.open
 
     def _is_too_late(self, waiting: _PendingQuorum) -> bool:
         """Whether no answer will be found in time; then the clients have heard so."""
         late_s = time.monotonic() - waiting.until
-        if late_s > GRACE_S or (late_s > 0 and self._host.active_epoch() is None):
+        if late_s > GRACE_S or (late_s > 0 and self._availability.active_epoch() is None):
             return self._answer_unknown(waiting)
         waiting.again_at = time.monotonic() + RETRY_S
         return False
 
     def _answer_unknown(self, waiting: _PendingQuorum) -> bool:
         for request in waiting.awaited.requests:
-            self._answer(request, OutcomeUnknown())
+            self._context.performer.perform(Answer(request, OutcomeUnknown()))
         return True
 
     def give_up_abandoned(self, epoch: Epoch) -> int:
         """Give up inserts whose writers are gone; return how many.  For the leader, which may ask as often as it likes."""
-        host, place = self._host, self._host.progress.place
+        context, place = self._context, self._context.progress.place
         if place is None or not place.open or time.monotonic() - self._looked_at < LOOK_S:
             return 0
         self._looked_at = time.monotonic()
         turn = OpenTurn(epoch, place.open)
-        then = Then(quorum_waiter.give_up_abandoned, (host.replica, int(ABANDONED_S * 1000)))
-        following = Driver(host.performer, lambda _: turn).run(then)
+        then = Then(quorum_waiter.give_up_abandoned, (context.replica, int(ABANDONED_S * 1000)))
+        following = Driver(context.performer, lambda _: turn).run(then)
         assert isinstance(following, Then), "the leader goes on"
         assert isinstance(following.outcome, int)
         given_up = following.outcome
         if given_up:
-            host.log.warning("inserts were given up whose writers are gone", inserts=given_up)
+            context.log.warning("inserts were given up whose writers are gone", inserts=given_up)
         return given_up

@@ -2,7 +2,7 @@
 
 An activation costs an epoch, a pull to the log's tail and a moment in which the replica takes nothing.  So it follows evidence
 about the epoch or the session, and nothing else.  A request that can't be carried out is answered to its client; a disk that
-is full and a coordination that does not answer are *hindrances* (`TableReplica.hinder`): the replica is read-only until they
+is full and a coordination that does not answer are *hindrances* (`Availability.hinder`): the replica is read-only until they
 are over, and goes on under the epoch that it has.
 
 ============  ======================================================  ==================================================
@@ -29,8 +29,6 @@ GAP       an entry that was not pulled is gone: the replica may be lost         
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 from replitree.protocol.core.effects import Epoch
@@ -89,26 +87,4 @@ class Trouble:
             self.reason = None
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What a thread of a table replica reports of the disk and of its epoch.
-
-    Attributes
-    ----------
-    check_disk
-        Does nothing while there is room on the disk; raises `Unavailable` when there is not.
-    disk_failed
-        Reports that a write failed: the replica is read-only unless others succeed.
-    hinder
-        Makes the replica read-only until a hindrance is over.
-    trouble
-        Makes the replica activate again.
-    """
-
-    check_disk: Callable[[], None]
-    disk_failed: Callable[[str], None]
-    hinder: Callable[[Hindrance, str], None]
-    trouble: Callable[[Evidence, str], None]
-
-
-__all__ = ["Evidence", "Health", "Hindrance", "Trouble"]
+__all__ = ["Evidence", "Hindrance", "Trouble"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -59,8 +59,6 @@ class Checker:
 
     Parameters
     ----------
-    lacking
-        The parts that are known to be broken or gone, and are being fetched again.
     check
         Verifies a registered part by its name and content hash; says why when the part was set aside, else None.
     stopping
@@ -71,13 +69,11 @@ class Checker:
         self,
         context: TableContext,
         parts: LocalParts,
-        lacking: Mapping[str, str],
         check: Callable[[str, str], str | None],
         stopping: Callable[[], bool],
     ) -> None:
         self._context = context
         self._parts = parts
-        self._lacking = lacking
         self._check_part = check
         self._stopping = stopping
         self._lock = threading.Lock()
@@ -137,7 +133,7 @@ class Checker:
         return report
 
     def _check(self, name: str, content: str, report: CheckReport) -> None:
-        problem = self._lacking.get(name) and "its files are broken or gone; it is being fetched again"
+        problem = self._parts.lacking.get(name) and "its files are broken or gone; it is being fetched again"
         problem = problem or self._check_part(name, content)
         report.done += 1
         self._context.metrics.checked.labels(self._context.replica.table.name).inc()
@@ -213,7 +209,7 @@ class Checker:
         if first is None:
             self._after = name
         for each, content in self._registered((name,)).items():
-            if each not in self._lacking:
+            if each not in self._parts.lacking:
                 self._check_part(each, content)
                 self._context.metrics.checked.labels(self._context.replica.table.name).inc()
         return name

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from replitree.errors import (
     BadInput,
@@ -36,22 +36,21 @@ from replitree.protocol.core.entries import (
     MutateEntry,
     StorageEntry,
 )
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.protocol.program.commands import accept_command, kill
 from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, Then
 from replitree.protocol.propose.propose import STORAGE_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.pull import Place, Queued
-from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
 from replitree.storage.schema.definition import TableDefinition
@@ -66,34 +65,6 @@ ALTERS_MAX = 10
 ID_CHARACTERS_MAX = 100
 TAIL_WINDOW = 16
 """Log entries read at once in the search for the log's end."""
-
-
-class Host(Protocol):
-    """What commands need of the replica that takes them."""
-
-    replica: Replica
-    definitions: Definitions
-    performer: Performer
-    progress: Progress
-    store: PartStore
-    maker: Maker
-    merges: Merges
-    me: bytes
-
-    def active_epoch(self) -> fx.Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def why_not_active(self) -> str:
-        """Return why the replica takes nothing now."""
-
-    def fenced(self, epoch: fx.Epoch) -> None:
-        """Report that coordination refused a commit under an epoch."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-    def pull_now(self) -> None:
-        """Look at the log at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +97,26 @@ class _PartsHere:
 
 
 class Commands:
-    """Takes the commands of one table replica."""
+    """Takes the commands of one table replica.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    Parameters
+    ----------
+    store
+        The parts on this disk.
+    maker
+        Makes the results of mutations, until they are killed.
+    merges
+        Chooses and proposes what `optimize` merges.
+    """
+
+    def __init__(
+        self, context: TableContext, store: PartStore, availability: Availability, maker: Maker, merges: Merges
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._availability = availability
+        self._maker = maker
+        self._merges = merges
 
     def mutate(self, wish: MutationWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
         """Append a mutation; return its id and index.
@@ -145,16 +132,16 @@ class Commands:
         """
         from replitree.storage.sql.mutation import can_judge_before_merges
 
-        definition = self._host.definitions.current
+        definition = self._context.definitions.current
         try:
             mutation = _mutation(wish, definition)
         except BadInput:
-            newer = self._host.definitions.refresh()
+            newer = self._context.definitions.refresh()
             if newer is definition:
                 raise
             definition, mutation = newer, _mutation(wish, newer)
         entry = MutateEntry(
-            self._host.replica.name,
+            self._context.replica.name,
             _id(command_id),
             wish.partition or EVERY_PARTITION,
             mutation.text,
@@ -168,7 +155,7 @@ class Commands:
         """Return where the replica stands, and what the manifests here prove of a mutation."""
         from replitree.storage.sql.mutation import cannot_touch
 
-        progress, store = self._host.progress, self._host.store
+        progress, store = self._context.progress, self._store
         with progress.changed:
             place, held, is_torn = progress.place, progress.held, progress.is_torn
             hidden = frozenset(progress.hidden())
@@ -195,7 +182,7 @@ class Commands:
             raise BadInput(f"blocks {list(wish.blocks)} are no range: say the first and the last one")
         first, last = wish.blocks if wish.blocks is not None else (None, None)
         entry = DropEntry(
-            self._host.replica.name,
+            self._context.replica.name,
             _id(command_id),
             wish.partition or EVERY_PARTITION,
             first,
@@ -212,18 +199,18 @@ class Commands:
         wanted = _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         for _ in range(ALTERS_MAX):
-            definition, node_version = self._host.definitions.read()
+            definition, node_version = self._context.definitions.read()
             if known is not None:
                 return wanted, known, definition.schema_version
             alter = parse_alter(sql, definition)
             changed = apply_alter(definition, alter)
-            entry = AlterEntry(self._host.replica.name, wanted, alter.encode().decode(), changed.schema_version)
+            entry = AlterEntry(self._context.replica.name, wanted, alter.encode().decode(), changed.schema_version)
             try:
                 index = self._append(entry, columns=(changed.encode_columns(), node_version))
             except SchemaMismatch:
                 continue
-            self._host.definitions.expect(changed.schema_version)
-            self._host.definitions.catch_up()
+            self._context.definitions.expect(changed.schema_version)
+            self._context.definitions.catch_up()
             return wanted, index, changed.schema_version
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
@@ -245,9 +232,11 @@ class Commands:
             try:
                 check_usable(asked.url)
             except (StoreError, NotAuthorized) as error:
-                raise type(error)(f"replica {self._host.replica.name} can't use the object store: {error}") from error
+                raise type(error)(
+                    f"replica {self._context.replica.name} can't use the object store: {error}"
+                ) from error
         for _ in range(ALTERS_MAX):
-            definition, version, _ = self._host.definitions.read_nodes()
+            definition, version, _ = self._context.definitions.read_nodes()
             if known is not None:
                 return wanted, known, definition.storage
             text = switched(definition.placement, asked).text
@@ -265,7 +254,7 @@ class Commands:
         ReadOnly, Unavailable, OutcomeUnknown
             As `mutate`; also when something has come to be there.
         """
-        definition, version, _ = self._host.definitions.read_nodes()
+        definition, version, _ = self._context.definitions.read_nodes()
         if definition.placement.kind is StorageKind.LOCAL and definition.is_shared:
             try:
                 self._append_storage(_id(None), definition, LOCAL, version)
@@ -276,14 +265,14 @@ class Commands:
         self, command: fx.EntryId, before: TableDefinition, storage: str, version: fx.Version
     ) -> fx.LogIndex:
         """Append a change of the storage policy; the nodes of a store are made with its first, and go with its last one."""
-        table, after = self._host.replica.table, replace(before, storage=storage)
+        table, after = self._context.replica.table, replace(before, storage=storage)
         operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
         if after.is_shared and not before.is_shared:
             operations += sharing_nodes(table)
         if before.is_shared and not after.is_shared:
             operations += tuple(fx.Delete(node.path, fx.ANY_VERSION) for node in reversed(sharing_nodes(table)))
-        index = self._append(StorageEntry(self._host.replica.name, command, storage), storage=operations)
-        self._host.definitions.expect_storage()
+        index = self._append(StorageEntry(self._context.replica.name, command, storage), storage=operations)
+        self._context.definitions.expect_storage()
         return index
 
     def kill(self, index: fx.LogIndex) -> int:
@@ -294,21 +283,21 @@ class Commands:
         BadInput
             There is no such mutation, as far as this replica remembers.
         """
-        host = self._host
-        item = host.progress.queued(index)
-        if item is None and host.progress.history.command(index) is None:
+        context = self._context
+        item = context.progress.queued(index)
+        if item is None and context.progress.history.command(index) is None:
             raise BadInput(
                 f"there is no mutation at {index} that this replica knows; `replitree table mutations` lists them"
             )
-        known = item or host.progress.history.command(index)
+        known = item or context.progress.history.command(index)
         if known is None or not isinstance(known.entry, MutateEntry):
             raise BadInput(f"the entry at {index} is not a mutation")
         if item is None:
             return 0
-        turn = KillTurn(self._epoch(), item)
-        killed: int = Driver(host.performer, lambda _: turn).finish(Then(kill, (host.replica, known.entry.id)))
-        host.maker.kill(index)
-        host.progress.retry_now()
+        turn = KillTurn(self._availability.epoch(), item)
+        killed: int = Driver(context.performer, lambda _: turn).finish(Then(kill, (context.replica, known.entry.id)))
+        self._maker.kill(index)
+        context.progress.retry_now()
         return killed
 
     def detached_part(self, name: str) -> Detached:
@@ -321,19 +310,21 @@ class Commands:
         """
         from pyarrow.parquet import read_schema
 
-        host = self._host
-        found = {each.name: each for each in host.store.attachable()}
+        context = self._context
+        found = {each.name: each for each in self._store.attachable()}
         if name not in found:
             known = (
                 f"it has {', '.join(found)}"
                 if found
                 else "it has none; `replitree table detached --replica` looks elsewhere"
             )
-            raise BadInput(f"no part {name!r} that can be attached lies aside on replica {host.replica.name}: {known}")
+            raise BadInput(
+                f"no part {name!r} that can be attached lies aside on replica {context.replica.name}: {known}"
+            )
         detached = found[name]
-        written = host.definitions.at(detached.manifest.schema_version).stored
+        written = context.definitions.at(detached.manifest.schema_version).stored
         for file in detached.manifest.files:
-            schema = read_schema(host.store.root / "detached" / name / file.name)
+            schema = read_schema(self._store.root / "detached" / name / file.name)
             if [(field.name, field.type) for field in schema] != [(f.name, f.type) for f in written.arrow_schema]:
                 raise BadInput(f"{name} has other columns than version {written.schema_version} of the table")
         if len(detached.manifest.partition_values) != len(written.partition_by):
@@ -342,12 +333,12 @@ class Commands:
 
     def tail(self) -> fx.LogIndex:
         """Return the index that the log's next entry will have, not older than now."""
-        host = self._host
-        table, place = host.replica.table, host.progress.place
-        host.performer.perform(fx.Sync(layout.log(table)))
+        context = self._context
+        table, place = context.replica.table, context.progress.place
+        context.performer.perform(fx.Sync(layout.log(table)))
         index = place.pointer.index if place is not None else 0
         while True:
-            many = host.performer.perform(
+            many = context.performer.perform(
                 fx.GetMany(tuple(layout.log_entry(table, index + i) for i in range(TAIL_WINDOW)))
             )
             found = next((i for i, node in enumerate(many.nodes) if node is None), TAIL_WINDOW)
@@ -357,18 +348,12 @@ class Commands:
 
     def optimize(self, wish: OptimizeWish) -> tuple[fx.LogIndex, ...]:
         """Append merges of as much as can be merged; return their indexes."""
-        epoch = self._epoch()
-        indexes = self._host.merges.propose(epoch, self._host.merges.optimize(wish))
-        self._host.pull_now()
+        epoch = self._availability.epoch()
+        indexes = self._merges.propose(epoch, self._merges.optimize(wish))
+        self._context.pull_signal.hurry()
         return indexes
 
     # --- appending ---
-
-    def _epoch(self) -> fx.Epoch:
-        epoch = self._host.active_epoch()
-        if epoch is None:
-            raise ReadOnly(self._host.why_not_active())
-        return epoch
 
     def _append(
         self,
@@ -387,18 +372,18 @@ class Commands:
         columns, storage
             As of `propose`.
         """
-        host, epoch = self._host, self._epoch()
-        accepted = Accepted(host.me, epoch, host.progress.pointer, fx.StagingId(""))
+        context, epoch = self._context, self._availability.epoch()
+        accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
 
         def remember(effect: MemoryEffect) -> object:
             return look() if look is not None and isinstance(effect, LookAtParts) else accepted
 
         def perform(effect: fx.Effect) -> object:  # the caller answers: the stage ends with what it says
-            return None if isinstance(effect, fx.Answer) else host.performer.perform(effect)
+            return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
 
-        asked = (host.replica, fx.RequestId(0), entry, look is not None, columns, storage)
-        answer: fx.ClientAnswer = Driver(host.performer, remember, perform).finish(Then(accept_command, asked))
-        host.pull_now()
+        asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage)
+        answer: fx.ClientAnswer = Driver(context.performer, remember, perform).finish(Then(accept_command, asked))
+        context.pull_signal.hurry()
         match answer:
             case fx.Inserted(index):
                 return index
@@ -408,19 +393,19 @@ class Commands:
                 if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
                     raise SchemaMismatch(reason)
                 if why is fx.Why.EPOCH:
-                    host.fenced(epoch)
+                    self._availability.fenced(epoch)
                 raise ReadOnly(f"nothing was changed: {reason}")
-        host.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
+        self._availability.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
         raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
 
     def _find(self, command: fx.EntryId) -> fx.LogIndex | None:
         """Look whether a command with this id is in the log."""
-        known = self._host.progress.history.index_of(command)
+        known = self._context.progress.history.index_of(command)
         if known is not None:
             return known
-        table = self._host.replica.table
-        self._host.performer.perform(fx.Sync(layout.blocks(table)))
-        found = self._host.performer.look_up(find_command(table, command))
+        table = self._context.replica.table
+        self._context.performer.perform(fx.Sync(layout.blocks(table)))
+        found = self._context.performer.look_up(find_command(table, command))
         if isinstance(found, Forgotten):
             raise _forgotten(command)
         return None if found is None else found.index

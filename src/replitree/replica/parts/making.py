@@ -11,12 +11,15 @@ only.  Both end as `StoreFailed`, and the entry is tried again later.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from replitree.errors import BadInput, CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.state.pull import Queued
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.context import LocalParts, TableContext
@@ -58,6 +61,7 @@ class Maker:
         why_idle: Callable[[], str | None],
     ) -> None:
         self._config = context.config
+        self._name = context.replica.name
         self._definitions = context.definitions
         self._store = parts.store
         self._progress = parts.progress
@@ -69,6 +73,26 @@ class Maker:
         self._running: dict[str, Running] = {}
         self._killed: set[fx.LogIndex] = set()
         self.is_paused = False
+
+    def makes(self, item: Queued) -> bool:
+        """Whether this replica makes the result of an entry by itself, now; otherwise it waits for another to have it."""
+        if isinstance(item.entry, MergeEntry) and self.is_paused:
+            return False
+        if isinstance(item.entry, MergeEntry) and self._prepared.has(item.entry):
+            return True
+        waits = self._config.merge == "fetch"
+        if not waits and item.entry.replica != self._name and self._storage.maker_for_all() is None:
+            waits = self._bytes_held(item.change.removed) > self._config.fetch_above_bytes
+        return not waits or self._progress.waited_s(item.index) > self._config.fetch_wait_s
+
+    def _bytes_held(self, parts: Iterable[Part]) -> int:
+        """Return the size of those parts that are held and whole here."""
+        size = 0
+        for part in parts:
+            if part in self._progress.held:
+                with suppress(CorruptPart):
+                    size += self._store.manifest(part.name).bytes
+        return size
 
     def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         """Make a merged, mutated, linked or empty part under its staging id."""

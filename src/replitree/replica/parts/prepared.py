@@ -37,7 +37,8 @@ from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.merges import Merges, OptimizeWish
-from replitree.replica.perform.context import LocalParts, TableContext, WriteAccess
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.uploads.uploads import MADE_SUFFIX, Uploads
 from replitree.storage.files.durable import rename
 from replitree.storage.parts.manifest import FileEntry, PartManifest, is_data_file
@@ -105,8 +106,8 @@ class PreparedMerges:
         Chooses and proposes merges.
     storage
         The table's object store, where results may be.
-    access
-        When this replica takes results.
+    availability
+        Whether this replica takes results.
     clock
         Seconds that never go back.
     """
@@ -118,7 +119,7 @@ class PreparedMerges:
         uploads: Uploads,
         merges: Merges,
         storage: FollowedStorage,
-        access: WriteAccess,
+        availability: Availability,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
@@ -126,7 +127,7 @@ class PreparedMerges:
         self._uploads = uploads
         self._merges = merges
         self._storage = storage
-        self._access = access
+        self._availability = availability
         self._clock = clock
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
@@ -178,7 +179,7 @@ class PreparedMerges:
         """
         sources = _sources(wish)
         key = (wish.sources, wish.schema_version)
-        epoch = self._access.epoch()
+        epoch = self._availability.epoch()
         with self._publishing:
             known = self._proposed(key)
             if known is not None:
@@ -187,7 +188,7 @@ class PreparedMerges:
                 self._prepare(wish, sources, key)
             entry = MergeEntry(self._context.replica.name, wish.sources, wish.schema_version)
             indexes = self._merges.propose_entries(epoch, [entry], self._storage.maker_for_all())
-            self._access.pull_now()
+            self._context.pull_signal.hurry()
             if not indexes:
                 raise Unavailable("it is not known whether the merge is in the log; send it again")
             with self._lock:

@@ -1,12 +1,9 @@
-"""What the collaborators of one table replica share: what they are part of, its disk, and when it takes writes."""
+"""What the collaborators of one table replica share: what they are part of, and its disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from replitree.errors import ReadOnly
-from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
@@ -14,8 +11,10 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.pull_signal import PullSignal
 from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
+from replitree.wire.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +25,24 @@ class TableContext:
     ----------
     config
         The server's settings.
+    identity
+        What the server's process writes about itself.
     definitions
         The table's definition, which follows the log.
     performer
         Performs effects, under the epoch that it holds.
     progress
         How far this replica is in the table's log.
+    pull_signal
+        Wakes the thread that reads the log.
     """
 
     config: ServerConfig
+    identity: Identity
     definitions: Definitions
     performer: Performer
     progress: Progress
+    pull_signal: PullSignal
     metrics: Metrics
     log: Log
 
@@ -59,40 +64,22 @@ class LocalParts:
         Which of them the table has, and what is still to be executed.
     old_parts
         Those that left the table, which stay for readers, and the readers' leases.
+    lacking
+        The registered parts that are not whole here, each with the content hash that it should have.
     """
 
     store: PartStore
     progress: Progress
     old_parts: OldParts
+    lacking: dict[str, str] = field(default_factory=dict)
 
+    def lacks(self, part: str, content: str) -> None:
+        """Note that a part that may be registered is not on the disk: it is fetched again if it is."""
+        self.progress.hide((part,))
+        self.lacking[part] = content
 
-@dataclass(frozen=True, slots=True)
-class WriteAccess:
-    """When one table replica takes requests that append to the log, and under which epoch.
-
-    Attributes
-    ----------
-    active_epoch
-        Returns the epoch while the replica is active, else None.
-    why_not_active
-        Returns why it takes nothing now.
-    pull_now
-        Lets the puller read the log at once: a client waits for what was appended.
-    """
-
-    active_epoch: Callable[[], Epoch | None]
-    why_not_active: Callable[[], str]
-    pull_now: Callable[[], None]
-
-    def epoch(self) -> Epoch:
-        """Return the epoch to write under.
-
-        Raises
-        ------
-        ReadOnly
-            The replica is not active.
-        """
-        epoch = self.active_epoch()
-        if epoch is None:
-            raise ReadOnly(self.why_not_active())
-        return epoch
+    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
+        """Show parts to reads and no longer show others; return the names of those that the table needs no more."""
+        for name in shown:
+            self.lacking.pop(name, None)
+        return self.progress.reveal(shown, gone)

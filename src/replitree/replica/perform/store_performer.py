@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -58,8 +58,6 @@ class StorePerformer:
         The parts on this disk, and what fetches more of them.
     inserts, maker
         What writes the rows of requests, and what makes results.
-    reveal
-        Shows parts to reads and no longer shows others; returns the names of those that the table needs no more.
     """
 
     def __init__(
@@ -68,14 +66,13 @@ class StorePerformer:
         exchange: Exchange,
         inserts: Staging,
         maker: ResultMaker,
-        reveal: Callable[[tuple[str, ...], tuple[str, ...]], tuple[str, ...]],
     ) -> None:
+        self._parts = parts
         self._store = parts.store
         self._old_parts = parts.old_parts
         self._exchange = exchange
         self._inserts = inserts
         self._maker = maker
-        self._reveal = reveal
         self._lock = threading.Lock()
         self._let_go = threading.Condition(self._lock)
         self._held: set[str] = set()
@@ -148,7 +145,7 @@ class StorePerformer:
                 return None
             case fx.Reveal(parts, gone):
                 self._old_parts.revive(parts)
-                self._old_parts.retire(self._reveal(parts, gone))
+                self._old_parts.retire(self._parts.reveal(parts, gone))
                 return None
             case fx.ListStaging():
                 return tuple(fx.StagingId(name) for name in self._store.stagings() if not self._is_held(name))

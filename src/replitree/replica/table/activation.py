@@ -3,13 +3,12 @@
 It may be done any number of times, after trouble or at the start.  Each time it ends with an epoch and the log pulled to its
 tail, or raises.  Then nothing was lost: the next try begins anew.
 
-Absent on purpose: when it is done, and what the replica shows meanwhile; see `replitree.replica.table.table_replica`.
+Absent on purpose: when it is done, and what the replica may do meanwhile; see `replitree.replica.perform.availability`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Protocol
 
 from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
 from replitree.protocol.core.effects import Effect, Epoch, Owner, RemoveStaging
@@ -42,57 +41,45 @@ from replitree.protocol.rescue.recover import Good, NoSource, NotYet, Recovered
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Fenced, Gap, Loaded
 from replitree.protocol.upkeep.lost import READ_BATCH, registered_contents
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
-from replitree.replica.kit.old_parts import OldParts
-from replitree.replica.parts.sharing import Sharing
+from replitree.replica.kit.evidence import Hindrance
+from replitree.replica.parts.followed_storage import FollowedStorage
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
+from replitree.replica.table.leader import Leader
 from replitree.replica.table.recovery import Recovery, no_source
-from replitree.replica.table.workers import Puller
-from replitree.storage.disk.store import PartStore
-from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.identity import decode_identity
 
 
-class Host(Protocol):
-    """What activating needs of the replica."""
-
-    replica: Replica
-    me: bytes
-    incarnation: str
-    performer: Performer
-    progress: Progress
-    puller: Puller
-    recovery: Recovery
-    store: PartStore
-    old_parts: OldParts
-    lacking: dict[str, str]
-    metrics: Metrics
-    log: Log
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition."""
-
-    def begin_activation(self) -> None:
-        """Forget the trouble, and make sure that the disk has room."""
-
-    def serve(self, epoch: Epoch) -> None:
-        """Be active under an epoch, unless there was trouble meanwhile."""
-
-
 class Activation:
-    """Activates one table replica."""
+    """Activates one table replica.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._driver = Driver(host.performer, self._remember, self._perform)
+    Parameters
+    ----------
+    storage
+        The table's object store, which must be usable before the replica is active.
+    recovery
+        Takes over another replica's state when this one is lost.
+    leader
+        Looks at once what there is to do when the replica is active.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        storage: FollowedStorage,
+        recovery: Recovery,
+        leader: Leader,
+    ) -> None:
+        self._context = context
+        self._parts = parts
+        self._availability = availability
+        self._storage = storage
+        self._recovery = recovery
+        self._leader = leader
+        self._driver = Driver(context.performer, self._remember, self._perform)
         self._swept = False
         self._begun = 0
         self._epoch = Epoch(0)
@@ -108,8 +95,8 @@ class Activation:
         ReplitreeError, OSError
             Something is in the way; try again.
         """
-        host = self._host
-        then, self._in_store = Then(life.become_active, (host.replica, host.me)), {}
+        context = self._context
+        then, self._in_store = Then(life.become_active, (context.replica, context.identity.encode())), {}
         while then.stage is not life.wait_for_trouble:
             self._begin(then)
             following = self._driver.run(then, self._in_store)
@@ -119,17 +106,18 @@ class Activation:
 
     def _begin(self, then: Then) -> None:
         """Do what belongs to the process, and to no replica's state, before a stage begins."""
-        host = self._host
+        context = self._context
         if then.stage is life.take_stand:
             self._epoch = then.arguments[2]
-            host.metrics.epoch.labels(host.definition.name).set(self._epoch)
+            context.metrics.epoch.labels(context.replica.table.name).set(self._epoch)
             if not self._swept:
-                host.store.sweep()  # no other process acts for this replica from now on
+                self._parts.store.sweep()  # no other process acts for this replica from now on
                 self._swept = True
         if then.stage is life.recover_state:
-            host.recovery.begin()
-        if host.sharing is not None and then.stage in (life.take_stand, life.join_again):
-            self._in_store = stages_in_store(host.sharing.probe(), host.incarnation)
+            self._recovery.begin()
+        sharing = self._storage.sharing
+        if sharing is not None and then.stage in (life.take_stand, life.join_again):
+            self._in_store = stages_in_store(sharing.probe(), context.identity.incarnation)
 
     def _report(self, ended: Then, following: Then) -> None:
         """Report what a stage found out.
@@ -141,42 +129,72 @@ class Activation:
         Unavailable
             The replica can't go on now: begin anew after a pause, or when a session begins.
         """
-        host, outcome = self._host, following.outcome
+        outcome = following.outcome
         match outcome:
             case None:
                 return
             case Recovered():
-                host.recovery.done(outcome)
+                self._recovery.done(outcome)
             case NotYet(reason) if ended.stage is life.recover_state:
-                host.recovery.wait(reason)
+                self._recovery.wait(reason)
             case Busy(holder, owner):
                 raise self._busy(holder, owner)
             case _:
-                raise Unavailable(_why(outcome, host.replica, is_recovering=ended.stage is life.recover_state))
+                raise Unavailable(_why(outcome, self._context.replica, is_recovering=ended.stage is life.recover_state))
+
+    def _serve(self) -> None:
+        """Be active, unless there was trouble meanwhile."""
+        context, name = self._context, self._context.replica.table.name
+        evidence = self._availability.end_activation(self._epoch)
+        self._recovery.finished()
+        context.definitions.refresh()
+        pointer, queue = context.progress.pointer, context.progress.queue_length()
+        context.log.info("activated", epoch=self._epoch, pointer=pointer, queue=queue, evidence=evidence)
+        context.metrics.activations.labels(name, evidence).inc()
+        self._availability.unhinder(Hindrance.DISK)
+        self._be_active()
+
+    def go_on(self) -> None:
+        """Be active again under the same epoch when what hindered the replica is over.
+
+        Raises
+        ------
+        Unavailable, StoreError
+            The disk takes no writes yet.
+        """
+        self._availability.recheck_disk()
+        self._be_active()
+
+    def _be_active(self) -> None:
+        self._availability.serve()
+        self._context.progress.retry_now()
+        self._context.pull_signal.wake()
+        self._leader.wake()
 
     # --- effects --------------------------------------------------------------------------------------------------------
 
     def _remember(self, effect: MemoryEffect) -> object:
         """Perform an effect of the life thread on the process's memory."""
-        host = self._host
+        context, parts = self._context, self._parts
         match effect:
             case Quieten():
-                host.begin_activation()
+                self._availability.begin_activation()
+                self._storage.use(None)
             case AwaitIdle():
-                host.recovery.quiesce()
+                self._recovery.quiesce()
             case Forget():
                 self._forget()
             case BeginLoad():
-                self._begun = host.progress.begin_load()
+                self._begun = context.progress.begin_load()
             case TakeOver(loaded):
                 return self._take_over(loaded)
             case AskReload():
-                host.puller.reload()
-            case Lack(parts):
-                host.lacking.update(parts)
+                context.pull_signal.reload()
+            case Lack(lacking):
+                parts.lacking.update(lacking)
             case Serve():
-                host.progress.has_strays = False
-                host.serve(self._epoch)
+                context.progress.has_strays = False
+                self._serve()
             case Stop(outcome):
                 raise self._stopped(outcome)
             case Missed() | AwaitReplica() | AwaitSource():
@@ -189,14 +207,14 @@ class Activation:
 
     def _perform(self, effect: Effect) -> object:
         """Perform an effect of the protocol, and follow it for the log and the status."""
-        outcome = self._host.performer.perform(effect)
+        outcome = self._context.performer.perform(effect)
         if isinstance(effect, RemoveStaging):
-            self._host.log.info("swept", staging=effect.staging)
-        self._host.recovery.see(effect, outcome)
+            self._context.log.info("swept", staging=effect.staging)
+        self._recovery.see(effect, outcome)
         return outcome
 
     def _in_its_store(self, effect: Opened | CurrentSharer) -> Sharer | None:
-        sharing = self._host.sharing
+        sharing = self._storage.sharing
         assert sharing is not None, "only stages of a table on an object store ask"
         if isinstance(effect, Opened):
             sharing.opened(effect.incarnation)
@@ -204,46 +222,47 @@ class Activation:
         return sharing.sharer
 
     def _forget(self) -> None:
-        host = self._host
-        if host.performer.epoch.current is not None:
-            host.log.warning("the replica was dropped, and is added again as a new one")
-        host.performer.epoch.forget()
-        host.progress.forget()
-        host.lacking.clear()
+        context = self._context
+        if context.performer.epoch.current is not None:
+            context.log.warning("the replica was dropped, and is added again as a new one")
+        context.performer.epoch.forget()
+        context.progress.forget()
+        self._parts.lacking.clear()
 
     def _take_over(self, loaded: Loaded) -> Container[str] | None:
         """Take over what was loaded; the files of a part that is not on the disk are not shown."""
-        host = self._host
+        progress, parts = self._context.progress, self._parts
         self._expect(loaded)
-        on_disk = frozenset(host.store.parts())
-        host.progress.hide(part.name for part in loaded.held if part.name not in on_disk)
-        left = host.progress.take_over(loaded, self._begun)
-        host.old_parts.retire(left or ())
-        host.old_parts.revive(part.name for part in loaded.held)
-        return None if left is None else host.lacking
+        on_disk = frozenset(parts.store.parts())
+        progress.hide(part.name for part in loaded.held if part.name not in on_disk)
+        left = progress.take_over(loaded, self._begun)
+        parts.old_parts.retire(left or ())
+        parts.old_parts.revive(part.name for part in loaded.held)
+        return None if left is None else parts.lacking
 
     def _expect(self, loaded: Loaded) -> None:
         """Let the store know what the parts are registered with, before reads use their manifests."""
-        host = self._host
-        names = host.store.unexpected(part.name for part in loaded.held)
+        context, store = self._context, self._parts.store
+        names = store.unexpected(part.name for part in loaded.held)
         for first in range(0, len(names), READ_BATCH):
-            with host.store.expecting() as expect:
-                expect(host.performer.look_up(registered_contents(host.replica, names[first : first + READ_BATCH])))
+            with store.expecting() as expect:
+                expect(
+                    context.performer.look_up(registered_contents(context.replica, names[first : first + READ_BATCH]))
+                )
 
     # --- errors ---------------------------------------------------------------------------------------------------------
 
     def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:
-        host = self._host
         identity = decode_identity(holder)
         who = f"process {identity.pid} at {identity.address}" if identity else "another process"
         if owner is Owner.ALIVE:
             return ReplicaBusy(
-                f"{who} is running as replica {host.replica.name}: stop it, or give this one another name"
+                f"{who} is running as replica {self._context.replica.name}: stop it, or give this one another name"
             )
-        return Unavailable(f"{who} held replica {host.replica.name}; waiting until its session expires")
+        return Unavailable(f"{who} held replica {self._context.replica.name}; waiting until its session expires")
 
     def _stopped(self, outcome: object) -> ReplitreeError:
-        replica = self._host.replica
+        replica = self._context.replica
         if isinstance(outcome, Replaced):
             return ReplicaReplaced(f"another process took over replica {replica.name}; this one stops")
         if outcome is TableOutcome.WORN:

@@ -10,12 +10,11 @@ session changes, it is asked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.state.read import end_of_log
+from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 
 ATTEMPTS_MAX = 3
@@ -29,13 +28,13 @@ class EndOfLog:
     ----------
     performer
         Asks coordination.
-    place
-        Returns the replica's place, below the parent of the log that it has reached.
+    progress
+        Knows the replica's place, below the parent of the log that it has reached.
     """
 
-    def __init__(self, performer: Performer, place: Callable[[], Replica]) -> None:
+    def __init__(self, performer: Performer, progress: Progress) -> None:
         self._performer = performer
-        self._place = place
+        self._progress = progress
         self._running: asyncio.Task[LogIndex] | None = None
         self._next: asyncio.Task[LogIndex] | None = None
 
@@ -59,7 +58,7 @@ class EndOfLog:
             return await asyncio.wait_for(asyncio.shield(self._next), wait_s)
         except TimeoutError:
             raise CoordinationUnavailable(
-                f"replica {self._place().name} could not ask coordination for the end of the log in {wait_s:.3g} s"
+                f"replica {self._progress.replica.name} could not ask coordination for the end of the log in {wait_s:.3g} s"
             ) from None
 
     async def _after(self, before: asyncio.Task[LogIndex] | None) -> LogIndex:
@@ -70,12 +69,12 @@ class EndOfLog:
 
     def _ask(self) -> LogIndex:
         for _ in range(ATTEMPTS_MAX):
-            end = self._performer.look_up(end_of_log(self._place().table))
+            end = self._performer.look_up(end_of_log(self._progress.replica.table))
             if end is not None:
                 return end
         raise CoordinationUnavailable(
-            f"coordination did not tell replica {self._place().name} the end of the log: {ATTEMPTS_MAX} times the answer"
-            " was lost, or the session has changed; try again, or ask another replica"
+            f"coordination did not tell replica {self._progress.replica.name} the end of the log: {ATTEMPTS_MAX} times the"
+            " answer was lost, or the session has changed; try again, or ask another replica"
         )
 
 

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from replitree.errors import ReplitreeError
 from replitree.protocol.core.effects import Epoch, LogIndex
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.leader import Follows, Leads
 from replitree.protocol.program.candidate import stand_next
 from replitree.protocol.program.leader import note_results, roll
@@ -35,15 +32,12 @@ from replitree.protocol.program.stages import (
 from replitree.protocol.propose.roll_over import is_due
 from replitree.protocol.propose.select_merges import Choice
 from replitree.replica.insert.quorums import Quorums
-from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 
 IDLE_S_MIN = 0.5
 """Time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
@@ -69,29 +63,6 @@ AGE_S = 10.0
 
 CLEAN_S = 60.0
 """How often results are cleaned."""
-
-
-class Host(Protocol):
-    """What the leader needs of the replica."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    progress: Progress
-    maker: Maker
-    merges: Merges
-    quorums: Quorums
-    metrics: Metrics
-    log: Log
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def pull_now(self) -> None:
-        """Look at the log at once."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
 
 
 class SelectorPace:
@@ -129,11 +100,26 @@ class SelectorPace:
 
 
 class Leader:
-    """Leads, or waits to lead."""
+    """Leads, or waits to lead.
 
-    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
-        self._host = host
-        self._stopping = stopping
+    Parameters
+    ----------
+    maker
+        While merges are paused on it, the replica does not lead.
+    merges
+        Chooses merges and proposes them.
+    quorums
+        Gives up inserts whose writers are gone.
+    """
+
+    def __init__(
+        self, context: TableContext, availability: Availability, maker: Maker, merges: Merges, quorums: Quorums
+    ) -> None:
+        self._context = context
+        self._availability = availability
+        self._maker = maker
+        self._merges = merges
+        self._quorums = quorums
         self._wake = threading.Event()
         self._path: str | None = None
         self._pace = SelectorPace()
@@ -141,8 +127,8 @@ class Leader:
         self._forgetting: Then | None = None
         self.leader: str | None = None
         self._turn_now = ElectionTurn(Epoch(0), resigns=True)
-        self._driver = Driver(host.performer, self._remember)
-        self._thread = threading.Thread(target=self._run, name=f"lead-{host.replica.table.name}", daemon=True)
+        self._driver = Driver(context.performer, self._remember)
+        self._thread = threading.Thread(target=self._run, name=f"lead-{context.replica.table.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -161,17 +147,17 @@ class Leader:
     @property
     def is_leading(self) -> bool:
         """Whether this replica leads, as far as it knows."""
-        return self.leader == self._host.replica.name
+        return self.leader == self._context.replica.name
 
     def _run(self) -> None:
-        while not self._stopping():
+        while not self._availability.is_stopping():
             try:
                 pause = self._turn()
             except ReplitreeError as error:
-                self._host.log.warning("leader", problem=str(error))
+                self._context.log.warning("leader", problem=str(error))
                 pause = IDLE_S_MAX
             except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the replica live
-                self._host.log.defect("leader failed")
+                self._context.log.defect("leader failed")
                 pause = FOLLOW_S
             self._wake.wait(pause)
             self._wake.clear()
@@ -179,9 +165,8 @@ class Leader:
 
     def _turn(self) -> float:
         """Do what there is to do, once; return the seconds to wait."""
-        host = self._host
-        epoch = host.active_epoch()
-        if epoch is None or host.maker.is_paused or host.config.merge == "fetch":
+        epoch = self._availability.active_epoch()
+        if epoch is None or self._maker.is_paused or self._context.config.merge == "fetch":
             self._resign()
             return IDLE_S_MAX
         match self._stand(ElectionTurn(epoch, resigns=False)):
@@ -195,28 +180,27 @@ class Leader:
     def _stand(self, turn: ElectionTurn) -> object:
         """Run one stage of the candidate; return what it found out."""
         self._turn_now = turn
-        following = self._driver.run(Then(stand_next, (self._host.replica, self._path)))
+        following = self._driver.run(Then(stand_next, (self._context.replica, self._path)))
         assert isinstance(following, Then), "a candidate goes on"
         self._path = following.arguments[1]
         return following.outcome
 
     def _remember(self, effect: MemoryEffect) -> object:
         """Perform an effect of the candidate on the process's memory."""
-        host = self._host
         match effect:
             case AwaitElection():  # `_run` has waited
                 return self._turn_now
             case Elected(leads):
-                self.leader = host.replica.name if leads else None
+                self.leader = self._context.replica.name if leads else None
             case ReportTrouble():
-                host.trouble(Evidence.UNKNOWN, "it is unknown whether this replica stands for leader")
+                self._availability.trouble(Evidence.UNKNOWN, "it is unknown whether this replica stands for leader")
             case _:
                 raise AssertionError(effect)
         return None
 
     def _resign(self) -> None:
         """Leave the election; what is not certain is done again at the next turn, and at the latest the session ends it."""
-        epoch, self.leader = self._host.performer.epoch.current, None
+        epoch, self.leader = self._context.performer.epoch.current, None
         if self._path is None or epoch is None:
             return
         with suppress(ReplitreeError):
@@ -224,55 +208,57 @@ class Leader:
 
     def _lead(self, epoch: Epoch) -> float:
         """Propose what is worth merging, and clean now and then."""
-        host = self._host
+        context = self._context
         if time.monotonic() - self._cleaned_at >= CLEAN_S:
             self._cleaned_at = time.monotonic()
             self.clean(epoch)
         self._roll_over(epoch)
-        host.quorums.give_up_abandoned(epoch)
+        self._quorums.give_up_abandoned(epoch)
         choices = self._choose()
         if not choices:
             return self._pace.pause_s
-        indexes = host.merges.propose(epoch, choices)
-        host.metrics.merges.labels(host.replica.table.name).inc(len(indexes))
+        indexes = self._merges.propose(epoch, choices)
+        context.metrics.merges.labels(context.replica.table.name).inc(len(indexes))
         if not indexes:
             return IDLE_S_MAX
-        host.pull_now()
+        context.pull_signal.hurry()
         self._wait_pulled(indexes[-1])
         return self._pace.pause_s
 
     def _roll_over(self, epoch: Epoch) -> None:
         """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
-        host, place = self._host, self._host.progress.place
+        context, place = self._context, self._context.progress.place
         if place is None or not is_due(place.pointer.index):
             return
-        if self._upkeep(Then(roll, (host.replica,)), epoch) == End(outcome=True):
-            host.log.info("log rolled over", parent=host.replica.table.parent + 1)
-            host.pull_now()
+        if self._upkeep(Then(roll, (context.replica,)), epoch) == End(outcome=True):
+            context.log.info("log rolled over", parent=context.replica.table.parent + 1)
+            context.pull_signal.hurry()
 
     def _upkeep(self, then: Then, epoch: Epoch) -> Then | End | None:
         """Run a stage of upkeep with the place that the replica has in the log; return what follows."""
-        host, place = self._host, self._host.progress.place
+        context, place = self._context, self._context.progress.place
         assert place is not None, "an active replica has a place"
         turn = PlaceTurn(epoch, place)
-        return Driver(host.performer, lambda _: turn).run(then)
+        return Driver(context.performer, lambda _: turn).run(then)
 
     def _choose(self) -> tuple[Choice, ...]:
         """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
-        progress, now = self._host.progress, time.monotonic()
+        progress, now = self._context.progress, time.monotonic()
         state = (progress.place, progress.held)
         if self._pace.may_rest(state, now):
             return ()
         parts = progress.partition_parts_max()
-        choices = self._host.merges.choose()
+        choices = self._merges.choose()
         self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
         return choices
 
     def _wait_pulled(self, index: LogIndex) -> None:
-        progress = self._host.progress
+        progress = self._context.progress
 
         def is_pulled() -> bool:
-            return self._stopping() or (progress.place is not None and progress.place.pointer.index > index)
+            return self._availability.is_stopping() or (
+                progress.place is not None and progress.place.pointer.index > index
+            )
 
         with progress.changed:
             progress.changed.wait_for(is_pulled, PULL_S)
@@ -288,6 +274,6 @@ class Leader:
             if not isinstance(forgot, End):
                 return 0
             cleaned = forgot.outcome
-        noted = self._upkeep(Then(note_results, (self._host.replica,)), epoch)
+        noted = self._upkeep(Then(note_results, (self._context.replica,)), epoch)
         self._forgetting = noted if isinstance(noted, Then) else None
         return cleaned

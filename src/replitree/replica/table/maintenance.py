@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from replitree.errors import ReplitreeError, StoreError, Unavailable
 from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import Then
-from replitree.replica.kit.evidence import Evidence, Health, Hindrance
+from replitree.replica.kit.evidence import Evidence, Hindrance
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.parts.prepared import PreparedMerges
-from replitree.replica.perform.context import LocalParts, TableContext, WriteAccess
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
 from replitree.replica.uploads.uploads import Uploads
-from replitree.storage.disk.store import PartStore
 
 ORPHANS_S = 30.0
 """How often the disk is looked through for parts that will never be registered."""
@@ -42,64 +42,43 @@ class Keepers:
     storage: FollowedStorage
 
 
-def check_room(store: PartStore, reserve_bytes: int) -> None:
-    """Do nothing while the disk has more free bytes than are kept in reserve.
-
-    Raises
-    ------
-    Unavailable
-        It has not.
-    """
-    free = store.free_bytes()
-    if free < reserve_bytes:
-        raise Unavailable(
-            f"disk full: {free >> 20} MiB are free, {reserve_bytes >> 20} MiB are kept in reserve; "
-            "make room, the replica goes on by itself"
-        )
-
-
 class Maintenance:
     """Keeps one table replica in order.
 
     Parameters
     ----------
-    health
-        Where a round that fails is reported.
-    access
-        Returns the epoch while the replica is active.
+    availability
+        Whether the replica is active, and where a round that fails is reported.
     keepers
         What a round asks.
     """
 
-    def __init__(
-        self, context: TableContext, parts: LocalParts, health: Health, access: WriteAccess, keepers: Keepers
-    ) -> None:
+    def __init__(self, context: TableContext, parts: LocalParts, availability: Availability, keepers: Keepers) -> None:
         self._context = context
         self._progress, self._old_parts = parts.progress, parts.old_parts
-        self._health = health
-        self._access = access
+        self._availability = availability
         self._keepers = keepers
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at = 0.0
 
     def round(self) -> None:
         """Do one round; one that fails is begun again with the next, and proves nothing about the epoch."""
-        health = self._health
+        availability = self._availability
         try:
-            health.check_disk()
+            availability.check_disk()
         except (Unavailable, StoreError) as error:
-            health.hinder(Hindrance.DISK, str(error))
+            availability.hinder(Hindrance.DISK, str(error))
             return
         try:
             self.work()
         except (ReplitreeError, OSError) as error:
             self._context.log.warning("maintenance", problem=str(error))
             if isinstance(error, StoreError | OSError):
-                health.disk_failed(str(error))
+                availability.disk_failed(str(error))
             now = time.monotonic()
             if self._keepers.storage.sharing is not None and now - self._settled_at > SETTLE_S:
                 self._settled_at = now  # what it had begun in the object store is settled by an activation alone
-                health.trouble(Evidence.BEGUN, str(error))
+                availability.trouble(Evidence.BEGUN, str(error))
 
     def work(self) -> None:
         """Do what there is to do.
@@ -111,7 +90,7 @@ class Maintenance:
         """
         keepers = self._keepers
         keepers.mending.mend()
-        epoch = self._access.active_epoch()
+        epoch = self._availability.active_epoch()
         if epoch is not None:
             keepers.lost_parts.look(epoch)
         self._let_go()
@@ -121,13 +100,13 @@ class Maintenance:
         keepers.prepared.sweep()
         keepers.uploads.sweep()
         self._context.definitions.catch_up()
-        epoch = self._access.active_epoch()
+        epoch = self._availability.active_epoch()
         if epoch is not None:
             keepers.storage.follow(epoch)
 
     def _let_go(self) -> None:
         """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
-        progress, epoch = self._progress, self._access.active_epoch()
+        progress, epoch = self._progress, self._availability.active_epoch()
         if progress.has_strays and epoch is not None:
             progress.has_strays, is_done = False, False
             try:  # the stage asks its memory for one thing: the epoch

@@ -50,7 +50,7 @@ from replitree.replica.parts.bare_files import BareFiles
 from replitree.replica.parts.own_shares import OwnShares
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.progress import Progress
@@ -68,6 +68,7 @@ class Host(Protocol):
     """What mending needs of the replica."""
 
     context: TableContext
+    local_parts: LocalParts
     replica: Replica
     performer: Performer
     progress: Progress
@@ -114,7 +115,7 @@ class Mending:
         self._setting_aside = threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
-        self.lacking: dict[str, str] = {}
+        self.lacking = host.local_parts.lacking
         self.unsummed: frozenset[str] = frozenset()
         """Parts in shares that a check found whole, and whose missing block checksums the store did not take."""
         self.salvage = Salvage(host.context, host.store, lambda: host.sharing)

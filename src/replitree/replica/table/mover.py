@@ -15,36 +15,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from replitree.errors import CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Epoch
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.effects import Children
 from replitree.protocol.program import mover
 from replitree.protocol.program.stages import AwaitMove, MemoryEffect, MoveEnded, MoveTurn, ReportTrouble, Then
 from replitree.protocol.shares.moving import Moved, MoveOutcome, NotMoved
 from replitree.protocol.shares.share import ShareId
-from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.old_parts import LEASE_S_MAX, OldParts
+from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.parts.commands import Commands
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.placement import Placed, to_move
 from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
 from replitree.replica.table.leader import Leader
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
-from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.storage_policy import StorageKind, StoragePolicy
 
 ROUND_S = 1.0
@@ -65,35 +59,6 @@ WAITING_MAX = 20
 """Parts that wait which a status names."""
 
 
-class Host(Protocol):
-    """What the mover needs of the replica."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    progress: Progress
-    store: PartStore
-    old_parts: OldParts
-    leader: Leader
-    followed_storage: FollowedStorage
-    commands: Commands
-    log: Log
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-
 @dataclass(frozen=True, slots=True)
 class WaitingMove:
     """A part that could not be moved: why, how often it was tried, and when it is tried again (monotonic seconds)."""
@@ -104,11 +69,33 @@ class WaitingMove:
 
 
 class Mover:
-    """Moves the parts of one table replica."""
+    """Moves the parts of one table replica.
 
-    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
-        self._host = host
-        self._stopping = stopping
+    Parameters
+    ----------
+    storage
+        The table's object store.
+    leader
+        While it leads, this replica forgets a store in which nothing is left.
+    commands
+        Appends the entry that forgets the store.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        storage: FollowedStorage,
+        leader: Leader,
+        commands: Commands,
+    ) -> None:
+        self._context = context
+        self._parts = parts
+        self._availability = availability
+        self._storage = storage
+        self._leader = leader
+        self._commands = commands
         self._wake = threading.Event()
         self._known: dict[str, Placed] = {}
         self._again: set[str] = set()
@@ -118,7 +105,7 @@ class Mover:
         self._running: set[str] = set()
         self._lock = threading.Lock()
         self._waiting: dict[str, WaitingMove] = {}
-        self._thread = threading.Thread(target=self._run, name=f"move-{host.replica.table.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"move-{context.replica.table.name}", daemon=True)
         self._not_forgotten = ""
         self.to_store = self.to_disk = 0
         """How many parts this process has moved."""
@@ -139,14 +126,14 @@ class Mover:
 
     def status(self) -> dict[str, object] | None:
         """Return what is to move and why it waits; None for a table that has no store."""
-        if not self._host.definition.is_shared:
+        if not self._context.definitions.current.is_shared:
             return None
         with self._lock:
             running = sorted(self._running)
         waiting = sorted(self._waiting.copy().items())
         return {
-            "storage": self._host.definition.storage,
-            "problem": self._host.followed_storage.problem or self._not_forgotten,
+            "storage": self._context.definitions.current.storage,
+            "problem": self._storage.problem or self._not_forgotten,
             "parts_left": len(self._left),
             "bytes_left": sum(each.bytes for each in self._left),
             "running": running,
@@ -158,27 +145,28 @@ class Mover:
         }
 
     def _run(self) -> None:
-        while not self._stopping():
+        while not self._availability.is_stopping():
             self._wake.wait(ROUND_S)
             self._wake.clear()
-            if self._host.sharing is None or self._host.active_epoch() is None or self._stopping():
+            sharing = self._storage.sharing
+            if sharing is None or self._availability.active_epoch() is None or self._availability.is_stopping():
                 continue
             try:
-                self.work(self._host.sharing)
+                self.work(sharing)
             except (ReplitreeError, OSError) as error:
-                self._host.log.warning("parts could not be moved", reason=str(error))
+                self._context.log.warning("parts could not be moved", reason=str(error))
             except Exception:  # noqa: BLE001 - a defect of ours: say so, and go on
-                self._host.log.defect("moving parts failed")
+                self._context.log.defect("moving parts failed")
 
     # --- a round --------------------------------------------------------------------------------------------------------
 
     def work(self, sharing: Sharing) -> None:
         """Do one round."""
-        host, placement = self._host, self._host.definition.placement
-        free = host.store.free_bytes()
+        context, store, placement = self._context, self._parts.store, self._context.definitions.current.placement
+        free = store.free_bytes()
         found = to_move(placement, self._placed(), time.time(), free + self._copied_bytes())
         wants_store = placement.kind is not StorageKind.LOCAL
-        self._left = () if wants_store and not host.config.zero_copy else found
+        self._left = () if wants_store and not context.config.zero_copy else found
         parts = {each.part for each in self._left}
         self._waiting = {part: each for part, each in self._waiting.items() if part in parts}
         sharing.moves.still_to_move(parts)
@@ -186,7 +174,7 @@ class Mover:
         self._move_all(sharing, placement, due)
         if free < placement.free_bytes and time.monotonic() >= self._evict_after:
             self._evict_after = time.monotonic() + EVICT_S
-            host.store.evict_copies(0, sharing.moves.is_read)
+            store.evict_copies(0, sharing.moves.is_read)
         if placement.kind is StorageKind.LOCAL and not found:
             self._leave_store(sharing)
         else:
@@ -194,12 +182,12 @@ class Mover:
 
     def _copied_bytes(self) -> int:
         """Return the bytes of parts that went into the store and whose files are still here as copies: room that will be."""
-        self._copies = {part: size for part, size in self._copies.items() if self._host.store.moved.has_files(part)}
+        self._copies = {part: size for part, size in self._copies.items() if self._parts.store.moved.has_files(part)}
         return sum(self._copies.values())
 
     def _placed(self) -> list[Placed]:
         """Return where the registered parts are that nothing in the queue replaces."""
-        host, now = self._host, time.monotonic()
+        progress, now = self._context.progress, time.monotonic()
         if now >= self._known_until:
             self._known, self._known_until = {}, now + KNOWN_S
         with (
@@ -208,13 +196,13 @@ class Mover:
             again, self._again = self._again, set()
         for part in again:
             self._known.pop(part, None)
-        held = [part.name for part in host.progress.held]
+        held = [part.name for part in progress.held]
         self._known = {part: placed for part in held if (placed := self._known.get(part) or self._look(part))}
-        busy = {part.name for item in host.progress.queue() for part in item.change.removed}
+        busy = {part.name for item in progress.queue() for part in item.change.removed}
         return [placed for part, placed in self._known.items() if part not in busy]
 
     def _look(self, part: str) -> Placed | None:
-        store = self._host.store
+        store = self._parts.store
         try:
             manifest = store.manifest(part)
             since = store.file_path(part, MANIFEST_FILE).stat().st_mtime
@@ -234,10 +222,10 @@ class Mover:
 
         def move() -> None:
             with suppress(Empty):
-                while not self._stopping() and self._host.definition.placement == placement:
+                while not self._availability.is_stopping() and self._context.definitions.current.placement == placement:
                     self._move(sharing, waiting.get_nowait())
 
-        count = min(len(due), self._host.config.move_threads)
+        count = min(len(due), self._context.config.move_threads)
         threads = [threading.Thread(target=move, name=f"move-part-{number}", daemon=True) for number in range(count)]
         for thread in threads:
             thread.start()
@@ -248,23 +236,23 @@ class Mover:
 
     def _move(self, sharing: Sharing, placed: Placed) -> None:
         """Move one part; a lease keeps it, and its files stay, while it is under way."""
-        host, part = self._host, placed.part
-        if host.active_epoch() is None:
+        parts, part = self._parts, placed.part
+        if self._availability.active_epoch() is None:
             return
         with self._lock:
             self._running.add(part)
-        lease = host.old_parts.lease((part,), LEASE_S_MAX)
+        lease = parts.old_parts.lease((part,), LEASE_S_MAX)
         try:
-            with host.store.shared.pinning((part,)):
+            with parts.store.shared.pinning((part,)):
                 self._run_stage(sharing, placed)
         finally:
-            host.old_parts.release(lease)
+            parts.old_parts.release(lease)
             with self._lock:
                 self._running.discard(part)
             self._known.pop(part, None)
 
     def _run_stage(self, sharing: Sharing, placed: Placed) -> None:
-        host = self._host
+        context = self._context
         problem = self._no_room(placed)
         if problem is not None:
             self._note(placed, NotMoved(problem))
@@ -279,25 +267,27 @@ class Mover:
                 case MoveEnded(_, outcome):
                     self._note(placed, outcome)
                 case ReportTrouble():
-                    host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
+                    self._availability.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
             return None
 
         try:
-            Driver(host.performer, remember).run(Then(mover.move_next, (host.replica,)))
+            Driver(context.performer, remember).run(Then(mover.move_next, (context.replica,)))
         except (ReplitreeError, OSError) as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other parts go on
-            host.log.defect("moving a part failed", part=placed.part)
+            context.log.defect("moving a part failed", part=placed.part)
             reason = f"defect: {error!r}"
         else:
             return
         sharing.moves.broken_off(placed.part)
-        host.trouble(Evidence.BEGUN, "the move of a part was broken off")  # an activation settles what it has begun
+        self._availability.trouble(
+            Evidence.BEGUN, "the move of a part was broken off"
+        )  # an activation settles what it has begun
         self._note(placed, NotMoved(reason))
 
     def _no_room(self, placed: Placed) -> str | None:
         """Say that the disk has no room for a part that is to come."""
-        free = self._host.store.free_bytes() - self._host.config.disk_reserve_bytes
+        free = self._parts.store.free_bytes() - self._context.config.disk_reserve_bytes
         if placed.share is None or placed.bytes <= free:
             return None
         return f"the disk has no room for its {placed.bytes >> 20} MiB: {max(0, free) >> 20} MiB are free beside the reserve"
@@ -322,8 +312,8 @@ class Mover:
 
     def _leave_store(self, sharing: Sharing) -> None:
         """Forget the store that the table has left, when it has no object of the table any more, orphans included."""
-        host, now = self._host, time.monotonic()
-        if not host.leader.is_leading:
+        now = time.monotonic()
+        if not self._leader.is_leading:
             self._not_forgotten = ""
             return
         if now < self._empty_after:
@@ -331,19 +321,19 @@ class Mover:
         self._empty_after = now + EMPTY_S
         reason = self._forget_store(sharing)
         if reason and reason != self._not_forgotten:
-            host.log.info("the object store is not forgotten yet", reason=reason)
+            self._context.log.info("the object store is not forgotten yet", reason=reason)
         self._not_forgotten = reason
 
     def _forget_store(self, sharing: Sharing) -> str:
         """Forget the store if that may be; return what keeps it, but for replicas that are about to leave it."""
-        host, table = self._host, self._host.replica.table
+        context, table = self._context, self._context.replica.table
         parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
-        if any(host.performer.perform(Children(parent)) for parent in parents):
+        if any(context.performer.perform(Children(parent)) for parent in parents):
             return ""
         try:
             if not self._has_left_nothing(sharing):
                 return f"it has objects without an owner: replitree fsck {table.name} --repair deletes old ones"
-            host.commands.forget_store()
+            self._commands.forget_store()
         except ReplitreeError as error:
             return str(error)
         return ""
@@ -356,7 +346,7 @@ class Mover:
         objects = sharing.objects
         objects.check_store()
         try:
-            return inventory_of(objects.store, self._host.definition.table_id).is_empty()
+            return inventory_of(objects.store, self._context.definitions.current.table_id).is_empty()
         except UploadsNotListed:
             return True
 

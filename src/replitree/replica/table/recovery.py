@@ -15,52 +15,25 @@ Absent on purpose: what is copied and in which order (`protocol.rescue.recover`)
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 from replitree.errors import Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.rescue.recover import Recovered, choose_source
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
 
 RETRY_S_MIN = 0.1
 RETRY_S_MAX = 5.0
 
 
-class Host(Protocol):
-    """What the recovery needs of the replica."""
-
-    replica: Replica
-    performer: Performer
-    progress: Progress
-    metrics: Metrics
-    log: Log
-
-    def is_recovering(self) -> bool:
-        """Whether the replica shows that it recovers."""
-
-    def check_disk(self) -> None:
-        """Raise Unavailable while there is no room on the disk."""
-
-    def say_recovering(self, reason: str) -> None:
-        """Show that the replica recovers, and how far it is or what it waits for."""
-
-    def is_interrupted(self) -> bool:
-        """Whether the replica stops, or must activate again."""
-
-    def wait_interrupted(self, timeout_s: float) -> bool:
-        """Wait up to some seconds until the replica stops or must activate again; True when it must."""
-
-
 class Recovery:
     """Recovers one table replica; called by its life thread."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, context: TableContext, availability: Availability) -> None:
+        self._context = context
+        self._availability = availability
         self._unreadable: str | None = None
         self._begun: float | None = None
         self._pause = RETRY_S_MIN
@@ -84,7 +57,7 @@ class Recovery:
         Unavailable
             The replica stops, or must activate again.
         """
-        if not self._host.progress.wait_idle(self._host.is_interrupted):
+        if not self._context.progress.wait_idle(self._availability.is_interrupted):
             raise Unavailable("the recovery was interrupted")
 
     def begin(self) -> None:
@@ -95,15 +68,15 @@ class Recovery:
         Unavailable
             No other replica is good.
         """
-        host = self._host
-        if host.is_recovering():
+        replica = self._context.replica
+        if self._availability.is_recovering():
             return  # another try
-        if host.performer.look_up(choose_source(host.replica)) is None:
-            raise Unavailable(no_source(host.replica))
+        if self._context.performer.look_up(choose_source(replica)) is None:
+            raise Unavailable(no_source(replica))
         self._begun, self._source, self._fetched = time.monotonic(), "", 0
         self._pause, self._said = RETRY_S_MIN, ""
-        host.say_recovering(f"replica {host.replica.name} is lost: the log has gone on without it")
-        self._unreadable = f"replica {host.replica.name} of table {host.replica.table.name} is recovering"
+        self._availability.say_recovering(f"replica {replica.name} is lost: the log has gone on without it")
+        self._unreadable = f"replica {replica.name} of table {replica.table.name} is recovering"
 
     def wait(self, reason: str) -> None:
         """Pause after a try that could not be finished.
@@ -113,24 +86,23 @@ class Recovery:
         Unavailable
             The replica stops, must activate again, or has no room on its disk.
         """
-        host = self._host
-        host.check_disk()
-        host.say_recovering(f"{self._where()}; it waits: {reason}")
+        self._availability.check_disk()
+        self._availability.say_recovering(f"{self._where()}; it waits: {reason}")
         if reason != self._said:
-            host.log.warning("recovery waits", reason=reason, source=self._source)
+            self._context.log.warning("recovery waits", reason=reason, source=self._source)
             self._said = reason
-        if host.wait_interrupted(self._pause):
+        if self._availability.wait_interrupted(self._pause):
             raise Unavailable("the recovery was interrupted")
         self._pause = min(RETRY_S_MAX, self._pause * 2)
 
     def done(self, recovered: Recovered) -> None:
         """Report that the state of another replica was taken over."""
-        host, name = self._host, self._host.replica.table.name
+        context, name = self._context, self._context.replica.table.name
         assert self._begun is not None, "a recovery has begun"
         seconds, self._begun = time.monotonic() - self._begun, None
-        host.metrics.recoveries.labels(name).inc()
-        host.metrics.recovery_s.labels(name).set(seconds)
-        host.log.info(
+        context.metrics.recoveries.labels(name).inc()
+        context.metrics.recovery_s.labels(name).set(seconds)
+        context.log.info(
             "recovered",
             source=recovered.source,
             pointer=recovered.pointer,
@@ -146,15 +118,15 @@ class Recovery:
             case _ if self._begun is None:
                 return
             case fx.Commit(), fx.Applied():
-                source = _begun_from(effect, self._host.replica)
+                source = _begun_from(effect, self._context.replica)
                 if source:
                     self._source = source
-                    self._host.log.info("recovery begins", source=source)
+                    self._context.log.info("recovery begins", source=source)
             case fx.FetchMany(), tuple():
                 self._fetched += sum(isinstance(each, fx.Fetched) for each in outcome)
             case _:
                 return
-        self._host.say_recovering(self._where())
+        self._availability.say_recovering(self._where())
 
     def _where(self) -> str:
         whom = f" from {self._source}" if self._source else ""

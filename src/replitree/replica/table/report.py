@@ -23,8 +23,8 @@ def status_of(table: TableReplica) -> dict[str, object]:
     return {
         "table": table.definition.name,
         "replica": table.replica.name,
-        "state": table.state.value,
-        "reason": table.reason,
+        "state": table.availability.state.value,
+        "reason": table.availability.reason,
         "epoch": table.performer.epoch.current,
         "index": index,
         "log_pointer": place.pointer.index if place is not None else None,

@@ -57,7 +57,7 @@ class Silence:
                 self.reason = ""
                 self._log.info("coordination is heard again")
                 for table in self._tables():
-                    table.unhinder(Hindrance.COORDINATION)
+                    table.availability.unhinder(Hindrance.COORDINATION)
 
     def _begin(self, silent_s: float, limit_s: float) -> None:
         """Hinder every table, also those that have just begun."""
@@ -65,7 +65,7 @@ class Silence:
             self.reason = f"nothing was heard of coordination for {limit_s:g} s, as long as a session lives"
             self._log.warning("coordination is silent", silent_s=round(silent_s, 1))
         for table in self._tables():
-            table.hinder(Hindrance.COORDINATION, self.reason)
+            table.availability.hinder(Hindrance.COORDINATION, self.reason)
 
 
 __all__ = ["LISTEN_S", "Silence"]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Effect, Epoch, Exists, GetMany, LogIndex
 from replitree.protocol.core.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry, StorageEntry
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX
 from replitree.protocol.program import executor, puller
 from replitree.protocol.program.stages import (
@@ -34,20 +31,17 @@ from replitree.protocol.program.stages import (
     Then,
     WorkTurn,
 )
-from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Place, Pulled, Queued
 from replitree.protocol.state.registration import Postponed, View
 from replitree.replica.insert.appends import Appends
-from replitree.replica.kit.config import ServerConfig
-from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.evidence import Evidence, Hindrance
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
-from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.parts.followed_storage import FollowedStorage
+from replitree.replica.parts.making import Maker
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.look_ahead import LookAhead
-from replitree.replica.perform.progress import Lane, Progress
-from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.progress import Lane
 from replitree.replica.perform.store_performer import StorePerformer
 
 POLL_S = 10.0
@@ -58,51 +52,10 @@ RETRY_S, RETRY_S_MAX = 0.5, 5.0
 GATHER_S = 0.04
 """Shortest time from one pull to the next.  An entry after a pause is pulled at once; of a stream several are pulled, fetched
 and registered together, which costs all replicas less and each entry at most this long.  A request that waits for an entry
-does not wait for that (`Puller.hurry`)."""
+does not wait for that (`PullSignal.hurry`)."""
 
 FOLLOW_S = 0.04
 """How long an entry of ours waits to be pulled together with the one that follows it (`replica.insert.appends`)."""
-
-
-class Host(Protocol):
-    """What the workers need of the replica they work for."""
-
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    progress: Progress
-    store_performer: StorePerformer
-    look_ahead: LookAhead
-    appends: Appends
-    old_parts: OldParts
-    definitions: Definitions
-    lacking: dict[str, str]
-    metrics: Metrics
-    log: Log
-
-    def makes(self, item: Queued) -> bool:
-        """Whether this replica merges and mutates by itself now."""
-
-    def maker_for_all(self) -> Sharer | None:
-        """Return who this replica is where one makes results for all; None: each makes its own."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def fenced(self, epoch: Epoch) -> None:
-        """Report that coordination refused a commit under an epoch."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-    def hinder(self, hindrance: Hindrance, reason: str) -> None:
-        """Be read-only until `unhinder`."""
-
-    def unhinder(self, hindrance: Hindrance) -> None:
-        """Go on."""
-
-    def halt(self, reason: str) -> None:
-        """Report that the replica can't go on until an operator does something."""
 
 
 def pull_count(expected: int) -> int:
@@ -115,79 +68,85 @@ def pull_count(expected: int) -> int:
 
 
 class Puller:
-    """Pulls whenever the watched entry appears."""
+    """Pulls whenever the watched entry appears, and when the context's `PullSignal` asks it to.
 
-    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
-        self._host = host
-        self._stopping = stopping
-        self._wake = threading.Event()
-        self._hurry = threading.Event()
-        self._reload_asked = threading.Event()
+    Parameters
+    ----------
+    appends
+        The entries that this replica has appended itself.
+    look_ahead
+        Looks at the entries that are read, before the pull is committed.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        appends: Appends,
+        look_ahead: LookAhead,
+    ) -> None:
+        self._context = context
+        self._signal = context.pull_signal
+        self._parts = parts
+        self._availability = availability
+        self._appends = appends
+        self._look_ahead = look_ahead
         self._ending = threading.Event()
         self._gathered, self._pulled_at, self._pause_s = 0, 0.0, RETRY_S
         self._epoch, self._begun = Epoch(0), 0
-        self._driver = Driver(host.performer, self._remember, self._perform)
-        self._thread = threading.Thread(target=self._run, name=f"pull-{host.replica.table.name}", daemon=True)
+        self._driver = Driver(context.performer, self._remember, self._perform)
+        self._thread = threading.Thread(target=self._run, name=f"pull-{context.replica.table.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Look at the log now."""
-        self._wake.set()
-
-    def hurry(self) -> None:
-        """Pull at once, without gathering further entries: a request waits for one."""
-        self._hurry.set()
-        self._wake.set()
-
-    def reload(self) -> None:
-        """Read pointer and queue again before the next pull: another thread found them different."""
-        self._reload_asked.set()
-        self._wake.set()
-
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
         self._ending.set()
-        self._wake.set()
+        self._signal.wake()
         self._thread.join(timeout_s)
 
     def _gather(self) -> int:
         """Wait until it is time for the next pull; return how many entries are to be expected."""
-        self._wake.wait(POLL_S)
+        self._signal.awake.wait(POLL_S)
         expected, self._gathered = self._gathered, 0
-        pointer = self._host.progress.pointer
-        own, awaited = self._host.appends.from_on(pointer)
+        pointer = self._context.progress.pointer
+        own, awaited = self._appends.from_on(pointer)
         if own:
             return min(PULL_ENTRIES_MAX, own + self._await_entry(LogIndex(pointer + own)))
         if awaited:
             return max(1, expected)
         early_s = self._pulled_at + GATHER_S - time.monotonic()
-        if early_s <= 0 or self._stopping() or self._hurry.wait(early_s):
+        if early_s <= 0 or self._availability.is_stopping() or self._signal.hurried.wait(early_s):
             return 1
         return max(1, expected)
 
     def _await_entry(self, index: LogIndex) -> bool:
         """Wait a moment for the entry that follows some of our own; say whether it is to be expected."""
-        host = self._host
-        self._wake.clear()
-        if self._hurry.is_set() or self._stopping() or host.active_epoch() is None:
+        context = self._context
+        self._signal.awake.clear()
+        if (
+            self._signal.hurried.is_set()
+            or self._availability.is_stopping()
+            or self._availability.active_epoch() is None
+        ):
             return False
         try:
-            is_there = host.performer.perform(Exists(layout.log_entry(host.replica.table, index), watch=True))
+            is_there = context.performer.perform(Exists(layout.log_entry(context.replica.table, index), watch=True))
         except ReplitreeError:
             return False  # the pull will meet the same, and deal with it
-        return is_there or self._wake.wait(FOLLOW_S)
+        return is_there or self._signal.awake.wait(FOLLOW_S)
 
     def _run(self) -> None:
         count, more = 1, False
-        while not self._stopping():
+        while not self._availability.is_stopping():
             count = pull_count(count * 2 if more else self._gather())
-            self._wake.clear()
-            self._hurry.clear()
-            epoch = self._host.active_epoch()
-            if epoch is None or self._stopping():
+            self._signal.awake.clear()
+            self._signal.hurried.clear()
+            epoch = self._availability.active_epoch()
+            if epoch is None or self._availability.is_stopping():
                 more = False
                 continue
             try:
@@ -195,37 +154,36 @@ class Puller:
                 more = self._pull(count)
             except CoordinationUnavailable:
                 more = False
-                self._wake.wait(RETRY_S)
-                self.reload()  # what was asked for may have been cut off
+                self._signal.awake.wait(RETRY_S)
+                self._signal.reload()  # what was asked for may have been cut off
             except UnsupportedFormat as error:
                 more = False
-                self._host.halt(str(error))
+                self._availability.halt(str(error))
             except ReplitreeError as error:
                 more = False
                 self._cannot_pull(str(error))
             except Exception:  # noqa: BLE001 - a defect of ours: say so, read the state again, and go on
                 more = False
-                self._host.log.defect("pulling failed")
+                self._context.log.defect("pulling failed")
                 self._cannot_pull("pulling failed; the log of this server has the reason")
             else:
                 self._pause_s = RETRY_S
 
     def _cannot_pull(self, reason: str) -> None:
         """Be read-only for a while: it proves nothing about the epoch, so the state is read again and the pull repeated."""
-        host = self._host
-        host.hinder(Hindrance.LOG, reason)
-        self.reload()
+        self._availability.hinder(Hindrance.LOG, reason)
+        self._signal.reload()
         self._ending.wait(self._pause_s)
         self._pause_s = min(RETRY_S_MAX, 2 * self._pause_s)
-        host.unhinder(Hindrance.LOG)
-        self._wake.set()
+        self._availability.unhinder(Hindrance.LOG)
+        self._signal.wake()
 
     def _pull(self, count: int) -> bool:
         """Pull once, after a reload if one is asked for; True when as many entries as were asked for were there, and more."""
-        then = Then(puller.pull_next, (self._host.replica, count))
+        then = Then(puller.pull_next, (self._context.replica, count))
         while then.outcome is None:
-            if self._stopping() or self._host.active_epoch() is None:
-                self.reload()
+            if self._availability.is_stopping() or self._availability.active_epoch() is None:
+                self._signal.reload()
                 return True
             following = self._driver.run(then)
             assert isinstance(following, Then), "a puller goes on"
@@ -234,74 +192,97 @@ class Puller:
         if not isinstance(pulled, Pulled):
             return False
         if pulled.more:
-            self._wake.set()
+            self._signal.wake()
         return pulled.more and len(pulled.entries) == count  # the rest came meanwhile: there will be more in a moment
 
     def _remember(self, effect: MemoryEffect) -> object:
         """Perform an effect of the puller on the process's memory."""
-        host, progress = self._host, self._host.progress
+        progress = self._context.progress
         match effect:
             case AwaitPull():  # `_run` has waited
-                place = None if self._reload_asked.is_set() else progress.place
-                self._reload_asked.clear()
+                place = None if self._signal.reload_asked.is_set() else progress.place
+                self._signal.reload_asked.clear()
                 return PullTurn(self._epoch, place)
             case BeginLoad():
                 self._begun = progress.begin_load()
             case TakeOver(loaded):
                 left = progress.take_over(loaded, self._begun)
-                host.old_parts.retire(left or ())
-                return None if left is None else host.lacking
+                self._parts.old_parts.retire(left or ())
+                return None if left is None else self._parts.lacking
             case TakeIn(place, entries):
                 self._take_in(place, entries)
             case ReportTrouble():
-                host.fenced(self._epoch)
+                self._availability.fenced(self._epoch)
             case Missed(index):
-                host.trouble(Evidence.GAP, f"log entry {index} is gone although this replica had not pulled it")
+                self._availability.trouble(
+                    Evidence.GAP, f"log entry {index} is gone although this replica had not pulled it"
+                )
             case _:
                 raise AssertionError(effect)
         return None
 
     def _take_in(self, place: Place, entries: tuple[Queued, ...]) -> None:
-        host = self._host
-        host.progress.pulled(place, entries)
+        context = self._context
+        context.progress.pulled(place, entries)
         self._follow_columns(entries)
         self._gathered += len(entries)
         is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
         self._pulled_at = 0.0 if is_urgent else time.monotonic()  # a client waits for a quorum: gather nothing
-        host.metrics.pulled.labels(host.replica.table.name).inc(len(entries))
+        context.metrics.pulled.labels(context.replica.table.name).inc(len(entries))
 
     def _perform(self, effect: Effect) -> object:
         """Perform an effect; the entries that a pull has read are looked at before the pull goes on."""
-        host = self._host
-        outcome = host.performer.perform(effect)
-        if isinstance(effect, GetMany) and effect.paths[-1] == layout.log(host.replica.table):
-            host.look_ahead.read(host.progress.pointer, effect.paths[:-1], outcome.nodes[:-1])
+        context = self._context
+        outcome = context.performer.perform(effect)
+        if isinstance(effect, GetMany) and effect.paths[-1] == layout.log(context.replica.table):
+            self._look_ahead.read(context.progress.pointer, effect.paths[:-1], outcome.nodes[:-1])
         return outcome
 
     def _follow_columns(self, entries: tuple[Queued, ...]) -> None:
         """Read the table's definition again when an entry has changed its columns or its storage."""
         versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
         if versions:
-            self._host.definitions.expect(versions[-1])
-            self._host.definitions.catch_up()
+            self._context.definitions.expect(versions[-1])
+            self._context.definitions.catch_up()
         if any(isinstance(item.entry, StorageEntry) for item in entries):
-            self._host.definitions.expect_storage()  # opening a store may take long: maintenance follows
+            self._context.definitions.expect_storage()  # opening a store may take long: maintenance follows
 
 
 class Executor:
-    """Executes queue entries of one lane, a batch at a time."""
+    """Executes queue entries of one lane, a batch at a time.
+
+    Parameters
+    ----------
+    store_performer
+        Keeps what is made in staging while it is executed.
+    maker, storage
+        Whether this replica makes a result by itself, and whether for all replicas.
+    appends
+        Takes note of the entries that are appended here.
+    """
 
     def __init__(
-        self, host: Host, stopping: Callable[[], bool], reload: Callable[[], None], lane: Lane, number: int = 0
+        self,
+        context: TableContext,
+        availability: Availability,
+        store_performer: StorePerformer,
+        maker: Maker,
+        storage: FollowedStorage,
+        appends: Appends,
+        lane: Lane,
+        number: int,
     ) -> None:
-        self._host = host
-        self._stopping = stopping
-        self._reload = reload
+        self._context = context
+        self._availability = availability
+        self._store_performer = store_performer
+        self._maker = maker
+        self._storage = storage
+        self._appends = appends
         self._lane = lane
         self._count = EXECUTE_ENTRIES_MAX if lane is Lane.SMALL else 1
         self._epoch, self._batch, self._notes = Epoch(0), tuple[Queued, ...](), False
         self._held = ExitStack()
-        self._driver = Driver(host.performer, self._remember, self._perform)
+        self._driver = Driver(context.performer, self._remember, self._perform)
         self._thread = threading.Thread(target=self._run, name=f"execute-{lane.value}-{number}", daemon=True)
 
     def start(self) -> None:
@@ -314,15 +295,15 @@ class Executor:
 
     def _run(self) -> None:
         stage = executor.make_next if self._lane is Lane.MAKING else executor.execute_next
-        while not self._stopping():
+        while not self._availability.is_stopping():
             try:
-                self._driver.run(Then(stage, (self._host.replica,)))
+                self._driver.run(Then(stage, (self._context.replica,)))
             except _Stopping:
                 return
             except (ReplitreeError, OSError) as error:
                 self._give_back(postponed=self._all(str(error)))
             except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other entries go on
-                self._host.log.defect("execution failed", indexes=[item.index for item in self._batch])
+                self._context.log.defect("execution failed", indexes=[item.index for item in self._batch])
                 self._give_back(postponed=self._all(f"defect: {error!r}"))
 
     def _remember(self, effect: MemoryEffect) -> object:
@@ -333,23 +314,23 @@ class Executor:
             case GiveBack(_, done, postponed):
                 self._give_back(done, postponed)
             case AskReload():
-                self._reload()
+                self._context.pull_signal.reload()
             case ReportTrouble():
-                self._host.fenced(self._epoch)
+                self._availability.fenced(self._epoch)
             case _:
                 raise AssertionError(effect)
         return None
 
     def _await_work(self) -> WorkTurn:
         """Wait until there is a batch, and take it."""
-        host, progress = self._host, self._host.progress
-        while not self._stopping():
-            epoch = host.active_epoch()
+        progress = self._context.progress
+        while not self._availability.is_stopping():
+            epoch = self._availability.active_epoch()
             if epoch is None:
                 with progress.changed:
                     progress.changed.wait(RETRY_S)
                 continue
-            batch = progress.take(self._lane, self._count, self._stopping, RETRY_S)
+            batch = progress.take(self._lane, self._count, self._availability.is_stopping, RETRY_S)
             if batch:
                 self._epoch, self._batch = epoch, batch
                 return WorkTurn(epoch, self._begin(batch[0]), batch)
@@ -357,34 +338,34 @@ class Executor:
 
     def _begin(self, item: Queued) -> View:
         """Hold the results of a batch that begins with `item`, so that they are not removed; return what it is executed by."""
-        host, batch = self._host, self._batch
-        patience_s = host.config.fetch_wait_s
-        view = host.progress.view(batch, makes=host.makes(item), sharer=host.maker_for_all(), patience_s=patience_s)
+        context, makes, sharer = self._context, self._maker.makes(item), self._storage.maker_for_all()
+        patience_s = context.config.fetch_wait_s
+        view = context.progress.view(self._batch, makes=makes, sharer=sharer, patience_s=patience_s)
         results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
-        self._held.enter_context(host.store_performer.holding_results(results))
+        self._held.enter_context(self._store_performer.holding_results(results))
         self._notes = bool(view.opened)
         return view
 
     def _give_back(self, done: tuple[LogIndex, ...] = (), postponed: tuple[Postponed, ...] = ()) -> None:
-        host, batch = self._host, self._batch
+        context, batch = self._context, self._batch
         self._batch, self._notes = (), False
         try:
             self._held.close()
         except (ReplitreeError, OSError) as error:
-            host.log.warning("what was made in vain is still staged", reason=str(error))
+            context.log.warning("what was made in vain is still staged", reason=str(error))
         reasons = {item.index: item.reason for item in postponed}
-        host.progress.release(batch, done, reasons, frozenset(item.index for item in postponed if item.is_told))
-        host.metrics.executed.labels(host.replica.table.name).inc(len(done))
-        host.metrics.postponed.labels(host.replica.table.name).inc(len(reasons))
+        context.progress.release(batch, done, reasons, frozenset(item.index for item in postponed if item.is_told))
+        context.metrics.executed.labels(context.replica.table.name).inc(len(done))
+        context.metrics.postponed.labels(context.replica.table.name).inc(len(reasons))
 
     def _all(self, reason: str) -> tuple[Postponed, ...]:
         return tuple(Postponed(item.index, reason) for item in self._batch)
 
     def _perform(self, effect: Effect) -> object:
         """Perform an effect; while inserts with a quorum are open, the entries that it appends are noted."""
-        host = self._host
-        perform = host.performer.perform
-        return (host.appends.noting(host.replica.table, perform) if self._notes else perform)(effect)
+        context = self._context
+        perform = context.performer.perform
+        return (self._appends.noting(context.replica.table, perform) if self._notes else perform)(effect)
 
 
 class _Stopping(Exception):

@@ -1,0 +1,117 @@
+"""Writing the rows of inserts as staged parts.
+
+The rows of a group become one part per partition; an upload and a detached part are adopted as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from replitree.errors import BadInput, CorruptPart, StoreError
+from replitree.protocol.core.effects import StagingId
+from replitree.replica.kit.payloads import Detached, Payload, Rows, StagedUpload
+from replitree.replica.parts.followed_storage import FollowedStorage
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.commit_size import PARTS_MAX
+from replitree.replica.perform.context import TableContext
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNWRITABLE = (ValueError, TypeError, NotImplementedError, ArithmeticError, LookupError)
+"""How Arrow says that it can't write values; its errors are subclasses of these."""
+
+
+class InsertWriter:
+    """Stages what clients insert into one table replica.
+
+    Parameters
+    ----------
+    store
+        The parts on this disk.
+    storage
+        The table's object store, where uploads may be.
+    availability
+        Hears of a disk that fails.
+    """
+
+    def __init__(
+        self, context: TableContext, store: PartStore, storage: FollowedStorage, availability: Availability
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._storage = storage
+        self._availability = availability
+        self._uploaded: dict[StagingId, StagedUpload] = {}
+
+    def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        """Write a group's payloads as the parts of a staging id."""
+        try:
+            return self._stage(staging, payloads)
+        except CorruptPart:
+            raise
+        except StoreError as error:
+            self._availability.disk_failed(str(error))
+            raise
+        except UNWRITABLE as error:  # of Arrow's kernels and encoders; nothing was sent, and the rows are to blame
+            self._context.log.defect("rows can't be written")
+            raise BadInput(f"the rows can't be written: {type(error).__name__}: {error}") from error
+
+    def _stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        store, first = self._store, payloads[0]
+        match first:
+            case StagedUpload(folder, manifests):
+                if self._storage.sharing is not None:
+                    self._storage.sharing.uploads.take(manifests)
+                self._uploaded[staging] = first
+                store.staged.adopt(folder, staging)
+                return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
+            case Detached(name):
+                return (store.staged.attach(name, staging),)
+            case Rows(definition=definition):
+                return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
+        assert_never(first)
+
+    def give_back(self, staging: StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work.
+
+        Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
+        """
+        upload = self._uploaded.pop(staging, None)
+        if upload is None:
+            return False
+        shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
+        self._store.staged.give_back(staging, upload.folder, shares)
+        if self._storage.sharing is not None:
+            self._storage.sharing.uploads.put_back(upload.folder.name, upload.manifests)
+        return True
+
+    def forget(self, staging: StagingId) -> None:
+        """Forget the uploads of a group that has ended."""
+        for staged in [each for each in self._uploaded if each.rpartition(".")[0] == staging]:
+            self._uploaded.pop(staged, None)
+
+    def _write(
+        self, staging: StagingId, tables: Sequence[pa.Table], definition: TableDefinition
+    ) -> tuple[PartManifest, ...]:
+        """Write rows as the parts of a staging id."""
+        import pyarrow as pa
+
+        from replitree.storage.parts.encode import stage_table
+
+        store = self._store
+        prefix = store.staging_prefix(staging)
+        partitions_max = definition.settings.partitions_per_insert_max  # each request of the group was asked for that
+        manifests = stage_table(
+            pa.concat_tables(tables),
+            definition,
+            store.staging,
+            prefix=prefix,
+            partitions_max=max(PARTS_MAX, partitions_max),
+        )
+        store.staged.note(staging, manifests)
+        return manifests
