@@ -19,7 +19,6 @@ from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
     "parts/sharing.py": 4,
-    "table/cleaner.py": 2,
     "perform/driver.py": 1,
     "table/restore.py": 1,
     "table/table_replica.py": 1,

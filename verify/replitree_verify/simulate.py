@@ -22,6 +22,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId, LogIndex
 from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.reading import NotShown, Shown, Told
@@ -323,7 +324,7 @@ class Simulation:
         process = self._processes[self._any()]
         if process.is_active:
             at_least = self._random.randrange(3)
-            process.duty("clean", at_least, at_least + self._random.randrange(4))
+            process.duty("clean", Keep(at_least, at_least + self._random.randrange(4)))
 
     def _be_away(self) -> None:
         """Let a process die, and start the next one long after."""

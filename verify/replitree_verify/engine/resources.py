@@ -34,6 +34,7 @@ from replitree.protocol.program.stages import (
     Accept,
     AcceptCommand,
     AskReload,
+    AwaitCleaning,
     AwaitDecided,
     AwaitIdle,
     AwaitMutation,
@@ -56,7 +57,6 @@ from replitree.protocol.program.stages import (
     TakeIn,
     TakeOver,
 )
-from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import STAGED, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 from replitree_verify.process.threads import Appear, AwaitLack, Mended
@@ -87,7 +87,7 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AwaitLack: (("state", "lacking"), ()),
     AwaitLoss: ((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), ()),
     AwaitReplica: ((), ()),
-    AwaitTurn: (_SERVING, ()),
+    AwaitCleaning: (_SERVING, ()),
     Lack: (("lacking",), ("lacking",)),
     Losing: (_QUEUE, ()),
     PutBack: ((), ()),

@@ -6,6 +6,7 @@ inactive replica be one entry behind.
 
 from __future__ import annotations
 
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.world.model import Duty, Fault, Insert, Model
 
 THREE = (("r1", "r1"), ("r2", "r2"), ("r3", "r3"))
@@ -15,8 +16,8 @@ WRITTEN = ("r1 ins 1", "r1 ins 2", "r1 ins 3")
 AHEAD = (*WRITTEN, "r1", "r2")
 """r1 and r2 have everything; r3 was never there."""
 
-KEEP = (0, 1)
-CLEANERS = (Duty("r1", "clean", KEEP), Duty("r2", "clean", KEEP))
+KEEP = Keep(0, 1)
+CLEANERS = (Duty("r1", "clean", (KEEP,)), Duty("r2", "clean", (KEEP,)))
 
 MODELS = (
     Model(
@@ -68,7 +69,7 @@ MODELS = (
         started=("r1",),
         prelude=(*WRITTEN, "r1", "halve r2"),
         resting=("r1", "r2 life"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         cleaned_to=3,
         probes=("log cleaned",),
     ),
@@ -82,7 +83,7 @@ MODELS = (
         started=("r1", "r3"),
         prelude=(*WRITTEN[:2], "r3", "r1 ins 3", "r1 pull", "r2 life", "r2 pull", "stop r2", "lose r2"),
         resting=("r1", "r2", "r3 work"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "recovered", "torn read", "cleaning refused by is_lost"),
     ),
     Model(
@@ -95,7 +96,7 @@ MODELS = (
         started=BOTH,
         prelude=(*WRITTEN[:2], "r1"),
         resting=("r1",),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "late request applied"),
     ),
     Model(
@@ -108,7 +109,7 @@ MODELS = (
         started=BOTH,
         prelude=("r1 ins 1", *BOTH),
         resting=BOTH,
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "duplicate"),
     ),
     Model(
@@ -120,7 +121,7 @@ MODELS = (
         workers=BOTH,
         started=BOTH,
         resting=("r1 work", "r2 pull", "r2 work"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "marked lost", "recovered", "late request applied", "insert in doubt"),
         nightly=True,
     ),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
+from replitree.protocol.upkeep.clean_blocks import Window
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
 from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model
 
@@ -107,7 +109,7 @@ MODELS = (
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "x")), Ask("r2", 8, DropEntry("r2", EntryId("d"), "x"))),
         prelude=("r1 ask 9", "r2 ins 2", *BOTH),
         resting=BOTH,
-        duties=(Duty("r1", "tidy", (*ONE_STAYS, 0, 0)),),
+        duties=(Duty("r1", "tidy", (Window(*ONE_STAYS), Keep(0, 0))),),
         window=ONE_STAYS,
         probes=("id forgotten", "log cleaned", "command known already", "command of long ago"),
     ),
@@ -122,7 +124,7 @@ MODELS = (
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ask 9", "r1 ins 2", *BOTH),
         resting=BOTH,
-        duties=(Duty("r1", "tidy", (9, 100, 0, 0)), Duty("r2", "ids", (9, 100))),
+        duties=(Duty("r1", "tidy", (Window(9, 100), Keep(0, 0))), Duty("r2", "ids", (9, 100))),
         window=(9, 100),
         probes=("token free again", "duplicate", "id marked dropped", "log cleaned"),
     ),

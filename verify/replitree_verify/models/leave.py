@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
 from replitree_verify.world.model import Duty, Fault, Insert, Model
@@ -22,7 +23,7 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", "r1"),
         resting=("r1",),
         absent=("r2",),
-        duties=(Duty("r1", "clean", KEEP),),
+        duties=(Duty("r1", "clean", (KEEP,)),),
         probes=("replica added", "log cleaned", "cleaning refused by replicas", "recovered", "late request applied"),
     ),
     Model(
@@ -36,7 +37,7 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ins 3"),
         absent=("r2",),
         resting=("r1 work",),
-        duties=(Duty("r1", "clean", KEEP),),
+        duties=(Duty("r1", "clean", (KEEP,)),),
         probes=("replica added", "log cleaned", "recovered", "queue taken over", "crash"),
     ),
     Model(
@@ -64,7 +65,7 @@ MODELS = (
         prelude=AWAY,
         resting=("r1",),
         operators=("op",),
-        duties=(Duty("op", "drop", ("r2",)), Duty("r1", "clean", KEEP)),
+        duties=(Duty("op", "drop", ("r2",)), Duty("r1", "clean", (KEEP,))),
         probes=(
             "drop of a replica begun",
             "drop of a replica finished",
@@ -140,7 +141,7 @@ MODELS = (
             "stop r1",
         ),
         operators=("op",),
-        duties=(Duty("r1", "clean", (0, 0)), Duty("op", "survive", ("r2", True))),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)), Duty("op", "survive", ("r2", True))),
         probes=("declared good", "waited for a source", "recovered", "part let go", "parts kept aside"),
     ),
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEntry
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
 from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
@@ -184,7 +185,7 @@ MODELS = (
         *(*REACHED, "counted late", "crash"),
         inserts=(Insert("r1", ((1, "a"),), quorum=3),),
         prelude=(*OPEN, "r3 pull"),
-        duties=(Duty("r1", "clean", (0, 5)),),
+        duties=(Duty("r1", "clean", (Keep(0, 5),)),),
         resting=("r1 work", "r1 ins 1"),
     ),
     _three(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry, MutateEntry
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
 from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
-CLEAN = Duty("r1", "clean", KEEP)
+CLEAN = Duty("r1", "clean", (KEEP,))
 AGAIN = (CLEAN, CLEAN)
 LEFT = ("r1 ins 1", "r2 life", "r2", "stop r2", "r1 ins 2", "r1 ins 3")
 """r2 has the first insert and is away; the others have to come."""
@@ -83,7 +84,7 @@ MODELS = (
         started=("r1",),
         prelude=(*LOST, "r1 ins 4"),
         resting=("r1 work", "r2 work"),
-        duties=(CLEAN, Duty("r1", "clean", (0, 0))),
+        duties=(CLEAN, Duty("r1", "clean", (Keep(0, 0),))),
         probes=("recovery begun", "log cleaned", "activated again", "recovery refused by is_active"),
         nightly=True,
     ),
@@ -176,7 +177,7 @@ MODELS = (
         started=BOTH,
         prelude=("r1 ins 1", "r2", "stop r2", "r1 ins 2", "r1 pull", "lose r3"),
         resting=("r1", "r2 work", "r2 pull", "r3 work", "r3 pull"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "recovery refused by is_lost", "marked lost"),
     ),
     Model(
@@ -189,7 +190,7 @@ MODELS = (
         started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ins 3", "r2 life", "r2 pull", "stop r2", "lose r2"),
         resting=("r1 work", "r2 work"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "recovery refused by log_pointer", "log cleaned"),
     ),
     Model(
@@ -215,7 +216,7 @@ MODELS = (
         workers=BOTH,
         started=BOTH,
         resting=("r1 work", "r2 pull", "r2 work"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "queue taken over", "committed staging kept", "crash"),
         nightly=True,
     ),
@@ -284,7 +285,7 @@ MODELS = (
         started=BOTH,
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r2 pull", "r1 ins 3", "r1"),
         resting=("r1", "r2 pull"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "marked lost", "activated again", "execution fenced"),
     ),
     Model(
@@ -298,7 +299,7 @@ MODELS = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", *BOTH, "r1 lead1", "r1 pull", "r2 pull", "r1 ins 3", "r1 pull", "r1 work"),
         resting=("r1 pull", "r2 pull", "r2 work", "r1 work"),
-        duties=(Duty("r1", "clean", (0, 0)),),
+        duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "marked lost", "merged"),
         nightly=True,
     ),
@@ -313,7 +314,7 @@ MODELS = (
         prelude=("r1 ins 1", "r2", "stop r2", "r1 pull", "r1 clean1", "r1 ins 2", "r1 pull", "lose r3"),
         resting=("r1", "r2 work", "r2 pull", "r3 work", "r3 pull"),
         operators=("op",),
-        duties=(Duty("r1", "clean", (0, 9)), Duty("op", "drop", ("r2",))),
+        duties=(Duty("r1", "clean", (Keep(0, 9),)), Duty("op", "drop", ("r2",))),
         probes=(*DONE, "recovery refused by replicas", "replica added", "drop of a replica finished"),
         nightly=True,
     ),

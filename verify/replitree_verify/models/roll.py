@@ -8,6 +8,7 @@ from __future__ import annotations
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree.protocol.core.layout import PARENT_ENTRIES
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.replaced import RIVALS
 from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
@@ -134,7 +135,7 @@ MODELS = (
         started=BOTH,
         prelude=("r1 ins 1", *BOTH, "stop r2", "r1 roll1", "r1", "r1 ins 2", "r1 ins 3", "r1"),
         resting=("r1",),
-        duties=(ROLL, Duty("r1", "clean", (0, 1))),
+        duties=(ROLL, Duty("r1", "clean", (Keep(0, 1),))),
         probes=("log cleaned", "marked lost", "recovered", "crash"),
     ),
     Model(

@@ -280,7 +280,7 @@ QUORUMS = (
         "the entry of an open insert is removed from the log, and who comes back can't count itself",
         "quorum_clean",
         "QUORUM",
-        with_others(CLEANED, "clean"),
+        with_others(CLEANED, "clean_entries"),
     ),
     Mutant(
         "dropped-still-counted",

@@ -68,7 +68,7 @@ UPKEEP = (
         "whether an insert came before a drop is not looked up in the log",
         "ids_dropped",
         "I3",
-        with_others(m.SEARCH_SKIPPED, "forget_ids", "tidy"),
+        with_others(m.SEARCH_SKIPPED, "forget_ids", "clean_ids"),
     ),
     Mutant(
         "note-forgotten-too-early",
@@ -166,7 +166,7 @@ UPKEEP = (
         "who cleans the log beyond the border of two parents leaves the entries below the closed one",
         "roll_clean",
         "DENSE",
-        with_others(m.NOTHING_LEFT_BELOW, "clean"),
+        with_others(m.NOTHING_LEFT_BELOW, "clean_entries"),
     ),
 )
 """Mutations of what leaders and cleaners do now and then."""

@@ -19,6 +19,7 @@ from replitree.protocol.insert.quorum import rejoin
 from replitree.protocol.membership.activate import Activated, activate, renew_epoch
 from replitree.protocol.program import (
     candidate,
+    cleaner,
     commands,
     executor,
     inserter,
@@ -50,6 +51,7 @@ _ROOMS = (
     mender,
     quorum_waiter,
     leader,
+    cleaner,
     commands,
     inserter,
     threads,

@@ -11,7 +11,7 @@ from replitree.protocol.state.registration import is_broken
 
 _MARKS = {LOST: "marked lost", HALF_BUILT: "recovery begun", NOT_LOST: "recovered"}
 
-_UPKEEP = ("forget_ids", "tidy", "forget_results", "roll")
+_UPKEEP = ("forget_ids", "clean_ids", "forget_results", "roll")
 _FORGOTTEN = {
     "/blocks/": "id forgotten",
     "/drops/": "note forgotten",
@@ -21,10 +21,10 @@ _FORGOTTEN = {
 
 
 _REFUSED = {
-    "clean": "cleaning",
+    "clean_entries": "cleaning",
     "recover_state": "recovery",
     "forget_ids": "forgetting ids",
-    "tidy": "forgetting ids",
+    "clean_ids": "forgetting ids",
     "forget_results": "forgetting results",
     "restore_disk": "restoring",
 }

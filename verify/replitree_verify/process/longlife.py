@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.membership.table import NOT_LOST, drop_replica
-from replitree.protocol.program.stages import AwaitIdle, AwaitSource, Forget, Missed
+from replitree.protocol.program import cleaner
+from replitree.protocol.program.stages import AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed
 from replitree.protocol.rescue.recover import survive
-from replitree.protocol.upkeep.clean_log import Keep, clean_log
 from replitree_verify.world.memory import Memory, State
-
-Duty: TypeAlias = Generator[Any, Any, None]
-"""A thread of one stage: effects of the protocol and of this module."""
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitTurn:
-    """Wait until the process is active.  Outcome: the epoch."""
-
-
-EFFECTS = (AwaitIdle, AwaitSource, AwaitTurn, Forget, Missed)
+EFFECTS = (AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
             return None if memory.running else Remembered(memory)
         case AwaitSource():
             return Remembered(memory) if any_good(tree, replica.table) else None
-        case AwaitTurn():
+        case AwaitCleaning():
             is_active = memory.state is State.ACTIVE and memory.epoch is not None
             return Remembered(memory, memory.epoch) if is_active else None
     raise AssertionError(effect)
@@ -69,21 +60,19 @@ def any_good(tree: Tree, table: Table) -> bool:
 # --- duties -------------------------------------------------------------------------------------------------------------------
 
 
-def clean(replica: Replica, at_least: int, at_most: int) -> Duty:
-    """Clean the log once."""
-    epoch: Epoch = yield AwaitTurn()
-    yield from clean_log(replica, epoch, Keep(at_least, at_most))
-
-
-def drop_other(operator: Replica, name: str, shared: bool = False) -> Duty:
+def drop_other(operator: Replica, name: str, shared: bool = False) -> Generator[Any, Any, None]:
     """Take a replica out of the table, with its shares if the table lies in an object store."""
     yield from drop_replica(Replica(operator.table, name), shared=shared)
 
 
-def declare_survivor(operator: Replica, name: str, behind: bool = False) -> Duty:
+def declare_survivor(operator: Replica, name: str, behind: bool = False) -> Generator[Any, Any, None]:
     """Declare a replica's state the table's."""
     yield from survive(operator.table, name, behind=behind)
 
 
-DUTIES: dict[str, Callable[..., Duty]] = {"clean": clean, "drop": drop_other, "survive": declare_survivor}
+DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
+    "clean": cleaner.clean_entries,
+    "drop": drop_other,
+    "survive": declare_survivor,
+}
 """What can be asked for, by name."""

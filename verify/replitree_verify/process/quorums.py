@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, AwaitOpen, OpenTurn, QuorumTurn
-from replitree_verify.process.longlife import Duty, Remembered
+from replitree_verify.process.longlife import Remembered
 from replitree_verify.world.memory import Memory, State
 
 ANY_AGE_MS = -1
@@ -46,7 +46,7 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
 # --- duties -------------------------------------------------------------------------------------------------------------------
 
 
-def give_up_open(replica: Replica) -> Duty:
+def give_up_open(replica: Replica) -> Generator[Any, Any, None]:
     """Give up the inserts that are open, at any moment, once."""
     yield from quorum_waiter.give_up_abandoned(replica, ANY_AGE_MS)
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
-from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitMutation, AwaitOpen, AwaitParts
+from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.process.asked import asked_of
-from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
 
@@ -53,7 +52,7 @@ UNTAKEN = (
     AcceptCommand,
     AwaitParts,
     AwaitMutation,
-    AwaitTurn,
+    AwaitCleaning,
     losing.Break,
     losing.Heal,
     losing.KeepCopy,

@@ -46,8 +46,9 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import commands, executor, inserter, leader, life, puller
+from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller
 from replitree.protocol.program.stages import AwaitDecided, Then
+from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
 from replitree_verify.outcomes.local import Here
@@ -197,7 +198,7 @@ class Conversation:
 
     def _clean(self, seat: str, keep: str, until: str | None = None) -> None:
         at_least, at_most = map(int, keep.split(","))
-        self._run(seat, longlife.clean, at_least, at_most, until=until)
+        self._run(seat, cleaner.clean_entries, Keep(at_least, at_most), until=until)
 
     def _drop_replica(self, name: str, until: str | None = None) -> None:
         self._run(self._operator(), longlife.drop_other, name, until=until)

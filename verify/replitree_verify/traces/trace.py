@@ -53,6 +53,7 @@ from replitree.protocol.program.stages import (
     Accept,
     AcceptCommand,
     AskReload,
+    AwaitCleaning,
     AwaitDecided,
     AwaitElection,
     AwaitIdle,
@@ -86,7 +87,6 @@ from replitree_verify.engine.moves import Found, Move
 from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process.longlife import AwaitTurn
 from replitree_verify.process.losing import AwaitBroken, Break, Heal, KeepCopy
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
@@ -98,7 +98,7 @@ from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
 
 HIDDEN = (
-    fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork,
+    fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitCleaning, AwaitWork,
     BeginLoad, fx.CurrentEpoch, Forget, GiveBack, Lack, Losing, Mended, Quieten, Release, SeekFiles, SeekShares,
     TakeIn, TakeOver, Telling,
 )  # fmt: skip
@@ -265,7 +265,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     Forget: lambda _e, _r: ("forget", "everything: the replica is not in the table"),
     AwaitIdle: lambda _e, _r: ("wakes", "nothing runs"),
     AwaitSource: lambda _e, _r: ("wakes", "there is a good replica"),
-    AwaitTurn: lambda _e, _r: ("wakes", "it is its turn"),
+    AwaitCleaning: lambda _e, _r: ("wakes", "it is its turn"),
     LockDisk: lambda e, _r: ("lock", f"the data folder of {e.replica}"),
     UnlockDisk: lambda _e, _r: ("unlock", "the data folder"),
     OpenTable: lambda _e, _r: ("starts", "coordination has the table"),

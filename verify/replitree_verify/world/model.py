@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
@@ -117,7 +118,7 @@ class Duty:
 
     seat: str
     name: str
-    arguments: tuple[str | int, ...] = ()
+    arguments: tuple[Hashable, ...] = ()
 
 
 LOSING = ("break", "heal", "keep", "note", "watch", "lose")

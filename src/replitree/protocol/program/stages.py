@@ -385,6 +385,14 @@ class PlaceTurn:
     place: Place
 
 
+# --- the cleaner ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCleaning(MemoryEffect):
+    """Wait, while active, until it is this replica's turn to clean.  Outcome: the epoch."""
+
+
 # --- the quorum waiter ------------------------------------------------------------------------------------------------------
 
 
@@ -495,6 +503,7 @@ __all__ = [
     "AcceptCommand",
     "Accepted",
     "AskReload",
+    "AwaitCleaning",
     "AwaitDecided",
     "AwaitElection",
     "AwaitIdle",

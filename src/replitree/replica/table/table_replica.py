@@ -143,7 +143,7 @@ class TableReplica:
             for number, lane in enumerate(lanes)
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
-        self.cleaner = Cleaner(self, availability.is_stopping)
+        self.cleaner = Cleaner(context, availability, self.leader)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges)
         self.end_of_log = EndOfLog(self.performer, self.progress)
