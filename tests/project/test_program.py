@@ -22,7 +22,6 @@ RUN_BESIDE = {
     "perform/driver.py": 1,
     "table/restore.py": 1,
     "table/table_replica.py": 1,
-    "uploads/stored_uploads.py": 2,
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
+from replitree.protocol.shares import uploading
 from replitree.spark.write.store_write import sent
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.joined import joined_manifest
@@ -311,13 +312,38 @@ def test_names_that_could_not_be_noted_are_not_told(
 ) -> None:
     uploads = shared.nodes[0].table().sharing
     assert uploads is not None
-    for outcome in (lambda *_: False, lambda *_: 1 // 0):
+
+    def is_refused(*_: object) -> Generator[None, None, bool]:
+        yield from ()
+        return False
+
+    def fails(*_: object) -> Generator[None, None, bool]:
+        yield from ()
+        raise AssertionError
+
+    for begin_attempts in (is_refused, fails):
         with monkeypatch.context() as patch:
-            patch.setattr(uploads.uploads, "_note", outcome)
+            patch.setattr(uploading, "begin_attempts", begin_attempts)
             status, _ = shared.nodes[0].request("POST", f"{job.upload.route}/objects", b'{"files": {"all": 1}}')
         assert status in (500, 503)
         assert (uploads.uploads.shares(), noted(shared.nodes[0])) == ((), [])
     assert job.commit(job.task(0))[0] == 200
+
+
+def test_what_only_the_disk_has_noted_of_an_upload_is_named_anew(shared: SharedCluster, job: Job) -> None:
+    unheard = "0" * 32
+    note = shared.nodes[0].table().store.root / "attempts" / f"{job.upload.id}.json"
+    note.write_bytes(
+        b'{"all": {"share": "%s", "files": 1}}' % unheard.encode()
+    )  # as a process leaves it that is killed then
+    shared.nodes[0].restart()
+    wait_for(lambda: shared.is_active(shared.nodes[0], "t"), "r1 is active again")
+    task = job.task(0)
+    (share,) = attempts(shared)
+    assert share == task.manifests[0].share_id != unheard
+    assert job.commit(task)[0] == 200
+    shared.wait_equal(list(range(10)))
+    shared.wait_settled()
 
 
 def test_no_name_is_given_twice(shared: SharedCluster, job: Job) -> None:

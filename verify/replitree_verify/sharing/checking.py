@@ -38,7 +38,7 @@ _NOW_MS = 1
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Put a part with its share on a replica's disk, synced.  Outcome: None."""
+    """Put a part with its share on a replica's disk, synced; an upload has no part's name.  Outcome: None."""
 
     replica: Replica
     part: str
@@ -56,6 +56,28 @@ class Discard:
 @dataclass(frozen=True, slots=True)
 class OnDisk:
     """Outcome: (part, share) of everything on a replica's disk."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What the disk had of an upload is the process's to stage: until it is staged, only memory has it.  Outcome: None."""
+
+    replica: Replica
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class TellNames:
+    """A client hears the name of a share.  Outcome: None."""
+
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class NamesHeard:
+    """Outcome: the shares of which a client has heard the names from a replica, ascending."""
 
     replica: Replica
 
@@ -82,12 +104,15 @@ def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World,
     """
     match effect:
         case Keep(replica, part, share):
-            yield "kept", replace(world, disks=world.disks | {(replica.name, part, share)}), None
+            disks = world.disks - {(replica.name, "", share)} | {(replica.name, part, share)}
+            yield "kept", replace(world, disks=disks, handed=world.handed - {(replica.name, share)}), None
         case Discard(replica, part):
             disks = frozenset(each for each in world.disks if each[:2] != (replica.name, part))
             yield "discarded", replace(world, disks=disks), None
         case OnDisk(replica):
             yield "looked", world, tuple(each[1:] for each in sorted(world.disks) if each[0] == replica.name)
+        case HandOver() | TellNames() | NamesHeard():
+            yield _of_upload(world, effect)
         case ListObjects():
             yield "listed", world, _listing(world)
         case ListAges(path):
@@ -103,6 +128,18 @@ def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World,
             yield "told", replace(world, broken=world.broken or _untrue(world, findings)), None
         case _:
             raise ProcedureFailed(f"nobody performs {effect}")
+
+
+def _of_upload(world: World, effect: HandOver | TellNames | NamesHeard) -> tuple[str, World, Any]:
+    match effect:
+        case HandOver(replica, share):
+            return "handed over", replace(world, handed=world.handed | {(replica.name, share)}), None
+        case NamesHeard():
+            return "told", world, tuple(sorted(world.heard))
+        case TellNames(share):
+            is_noted = world.tree.exists(layout.writing(TABLE, share))
+            harm = "" if is_noted else f"NAMED: a client hears of {share}, which is not noted"
+            return "heard", replace(world, heard=world.heard | {share}, broken=world.broken or harm), None
 
 
 def _listing(world: World) -> Listing:
@@ -194,9 +231,12 @@ def _untrue(world: World, findings: tuple[Finding, ...]) -> str:
 __all__ = [
     "GRACE_MS",
     "Discard",
+    "HandOver",
     "Keep",
+    "NamesHeard",
     "OnDisk",
     "OthersDone",
+    "TellNames",
     "Told",
     "grown_older",
     "harm_of",

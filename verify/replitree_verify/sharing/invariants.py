@@ -18,6 +18,7 @@ DESCRIPTIONS = {
     "KEPT": "the objects of a share that once had a node are owned or in the garbage",
     "RELEASED": "a replica that is gone has no mark",
     "ONCE": "no share is owned and in the garbage",
+    "NAMED": "a client hears the name of a share only while its attempt is noted",
     "HELD": "fsck takes nothing from a replica that has it on its disk",
     "TRUE": "what fsck says is so: what is called dangling lacks objects, what is called an orphan has no owner",
     "FOUND": "no part is called broken whose objects are in the store, under a mark of its replica",

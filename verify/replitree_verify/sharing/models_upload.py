@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Epoch
+from replitree_verify.sharing.clients import commit, put, upload
 from replitree_verify.sharing.disk_tasks import check, check_afterwards
 from replitree_verify.sharing.process import new_share
-from replitree_verify.sharing.upload_tasks import finish, put, receive
 from replitree_verify.sharing.world import FSCK, TABLE, Fault, Model, Task
 
 _PART = ("r1", "a")
-_RECEIVE: tuple[Task, ...] = ((receive, _PART),)
-_PUT: tuple[Task, ...] = ((put, _PART),)
+_UPLOAD: tuple[Task, ...] = ((upload, _PART),)
+_PUT: tuple[Task, ...] = ((put, ("r1",)),)
 _AFTERWARDS: tuple[Task, ...] = ((check_afterwards, ()),)
 
 UPLOAD_MODELS = (
     Model(
         "upload",
         "a task puts objects while, before, or after the replica makes a part of them, beside fsck",
-        {"r1": _RECEIVE, "task": _PUT, FSCK: ((check, ()),)},
+        {"r1": _UPLOAD, "task": _PUT, FSCK: ((check, ()),)},
         {},
         ("r1",),
         has_disks=True,
@@ -25,7 +26,7 @@ UPLOAD_MODELS = (
     Model(
         "upload_crash",
         "the replica or the task crashes at any step, and is started again; fsck afterwards",
-        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.CRASH: 1},
         ("r1",),
         has_disks=True,
@@ -33,7 +34,7 @@ UPLOAD_MODELS = (
     Model(
         "upload_doubt",
         "the answer to a commit of the replica is lost, which takes place, or comes late, or never; fsck afterwards",
-        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.UNKNOWN: 1},
         ("r1",),
         has_disks=True,
@@ -41,7 +42,7 @@ UPLOAD_MODELS = (
     Model(
         "upload_store",
         "what the task puts comes in part, or when everything is over; fsck afterwards",
-        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.STORE: 1},
         ("r1",),
         has_disks=True,
@@ -49,12 +50,12 @@ UPLOAD_MODELS = (
     Model(
         "upload_old",
         "an upload that is older than the grace, and goes on beside fsck",
-        {"r1": ((finish, _PART),), "task": _PUT, FSCK: ((check, ()),)},
+        {"r1": ((commit, (*_PART, new_share("a", "r1"), Epoch(0))),), "task": _PUT, FSCK: ((check, ()),)},
         {},
         ("r1",),
         has_disks=True,
         nodes={layout.writing(TABLE, new_share("a", "r1")): b"r1~i1"},
-        disks=frozenset({(*_PART, new_share("a", "r1"))}),
+        disks=frozenset({("r1", "", new_share("a", "r1"))}),
     ),
 )
 

@@ -18,6 +18,11 @@ def _looks_at_nothing(_sharer: Sharer, _shares: tuple[ShareId, ...]) -> Sharing[
     return ObjectsThere()
 
 
+def _believes_the_disk(_sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[tuple[ShareId, ...]]:
+    yield from ()
+    return shares
+
+
 def _never_uses(_replica: SeenReplica, _share: ShareId) -> bool:
     return False
 
@@ -33,6 +38,13 @@ UPLOAD_MUTANTS = (
         "THERE",
         "a part is made of objects that somebody says to have put, without a look",
         (uploading, "take_attempts", _looks_at_nothing),
+    ),
+    mutant_of(
+        "upload-named-by-the-disk",
+        "upload_crash",
+        "NAMED",
+        "the next process names shares that only the disk has noted",
+        (uploading, "noted_attempts", _believes_the_disk),
     ),
     mutant_of(
         "upload-given-up-for-its-age",

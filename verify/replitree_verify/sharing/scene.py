@@ -19,6 +19,7 @@ from replitree.protocol.shares.share import (
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
+    ShareId,
 )
 from replitree_verify.sharing.checking import grown_older, harm_of, new_names, perform
 from replitree_verify.sharing.disk_tasks import check, tidy
@@ -40,7 +41,7 @@ from replitree_verify.sharing.world import (
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed, Stage
 from replitree_verify.world.objects import PutObjects
 
-COUNTED = ("write", "receive", "finish")
+COUNTED = ("write", "upload")
 """Tasks that are told the number of the attempt."""
 
 
@@ -68,6 +69,9 @@ class Scene:
             ),
             disks=model.disks,
             damage=frozenset(model.damage),
+            heard=frozenset(
+                ShareId(share) for *_, share in model.disks if layout.writing(TABLE, ShareId(share)) in model.nodes
+            ),
         )
         for number, name in enumerate(self._names):
             world = self._with_seat(world, number, self._begun(name, Seat()))
@@ -161,7 +165,10 @@ class Scene:
             return
         seat = hurt.seats[number]
         begun = self._begun(self._names[number], Seat(seat.task, seat.attempt + 1))
-        hurt = self._with_seat(replace(hurt, tree=hurt.tree.expire(SESSION)), number, begun)
+        lost = {(replica, share) for replica, share in hurt.handed if replica == self._names[number]}
+        disks = hurt.disks - {(replica, "", share) for replica, share in lost}
+        hurt = replace(hurt, tree=hurt.tree.expire(SESSION), disks=disks, handed=hurt.handed - lost)
+        hurt = self._with_seat(hurt, number, begun)
         yield "", hurt
         match effect:
             case fx.Commit():

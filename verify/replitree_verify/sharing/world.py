@@ -123,9 +123,13 @@ class World:
     young
         Shares of which something was begun since the grace passed last.
     disks
-        (replica, part, share) of what is on disks.
+        (replica, part, share) of what is on disks, or in memory for a disk (`handed`); an upload has no part.
     damage
         Paths of nodes that were there at the beginning and should not be.
+    handed
+        (replica, share) of uploads that the disk has forgotten and that are not staged yet: only the process has them.
+    heard
+        Shares of which clients have heard the names.
     broken
         What a process has done or said that it must not.
     """
@@ -139,13 +143,15 @@ class World:
     young: frozenset[str] = frozenset()
     disks: frozenset[tuple[str, str, str]] = frozenset()
     damage: frozenset[str] = frozenset()
+    handed: frozenset[tuple[str, ShareId]] = frozenset()
+    heard: frozenset[ShareId] = frozenset()
     broken: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
         seats = tuple((s.task, s.attempt, s.place, hash(s.view) if s.view is not None else None) for s in self.seats)
-        more = self.young, self.disks, self.damage, self.broken
+        more = self.young, self.disks, self.damage, self.handed, self.heard, self.broken
         return hash(self.tree), self.objects, seats, self.late, self.budget, self.owned, more
 
 

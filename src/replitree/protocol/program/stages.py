@@ -498,6 +498,23 @@ class MoveEnded(MemoryEffect):
     outcome: MoveOutcome
 
 
+# --- the uploader -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NoteUpload(MemoryEffect):
+    """The disk notes, durably, that an upload has these shares."""
+
+    shares: tuple[ShareId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetUpload(MemoryEffect):
+    """The disk forgets these shares of an upload: no client has heard their names."""
+
+    shares: tuple[ShareId, ...]
+
+
 __all__ = [
     "Accept",
     "AcceptCommand",
@@ -525,6 +542,7 @@ __all__ = [
     "ElectionTurn",
     "End",
     "Forget",
+    "ForgetUpload",
     "GiveBack",
     "KillTurn",
     "Lack",
@@ -536,6 +554,7 @@ __all__ = [
     "Missed",
     "MoveEnded",
     "MoveTurn",
+    "NoteUpload",
     "OpenTurn",
     "Opened",
     "PlaceTurn",

@@ -54,6 +54,15 @@ def begin_attempts(sharer: Sharer, epoch: fx.Epoch, shares: tuple[ShareId, ...])
     return isinstance(outcome, fx.Applied)
 
 
+def noted_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> fx.Procedure[tuple[ShareId, ...]]:
+    """Return those of the shares whose attempts coordination has noted for this replica.  Parameters as of `begin_attempts`."""
+    table = sharer.replica.table
+    yield fx.Sync(layout.all_writing(table))
+    many: fx.Many = yield fx.GetMany(tuple(layout.writing(table, each) for each in shares))
+    found = zip(shares, many.nodes, strict=True)
+    return tuple(share for share, node in found if node is not None and node.value == sharer.signature)
+
+
 def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere | ObjectsInDoubt | AttemptLost]:
     """Find out whether parts can be made of the objects that an uploader has put.
 
@@ -68,13 +77,10 @@ def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[Object
     -------
     `ObjectsThere`: all of them.
     """
-    table = sharer.replica.table
-    yield fx.Sync(layout.all_writing(table))
-    many: fx.Many = yield fx.GetMany(tuple(layout.writing(table, each) for each in shares))
-    if any(node is None or node.value != sharer.signature for node in many.nodes):
+    if (yield from noted_attempts(sharer, shares)) != shares:
         return AttemptLost.GIVEN_UP
     looked: ObjectsThere | ObjectsInDoubt = yield LookAtObjects(shares)
     return looked
 
 
-__all__ = ["AttemptLost", "begin_attempts", "take_attempts"]
+__all__ = ["AttemptLost", "begin_attempts", "noted_attempts", "take_attempts"]

@@ -56,12 +56,13 @@ from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.moving import Moves
+from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.runner import Performer
-from replitree.replica.uploads.stored_uploads import Host as UploadsHost
 from replitree.replica.uploads.stored_uploads import StoredUploads
+from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.shared import Leaving, shares_in
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest, read_manifest
@@ -90,10 +91,11 @@ LET_GO_AGAIN_S = 10.0
 """How long a part that could not be let go of is left alone, in seconds: mostly it is still registered."""
 
 
-class Host(UploadsHost, Protocol):
+class Host(Protocol):
     """What sharing needs of the replica."""
 
     context: TableContext
+    availability: Availability
     local_parts: LocalParts
     replica: Replica
     incarnation: str
@@ -103,11 +105,15 @@ class Host(UploadsHost, Protocol):
     store: PartStore
     old_parts: OldParts
     mending: Mending
+    uploads: Uploads
     log: Log
 
     @property
     def definition(self) -> TableDefinition:
         """The table's definition, as new as this replica knows it."""
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
 
     def suspect(self, part: str) -> bool:
         """Verify a part; a broken one is set aside and fetched again."""
@@ -145,7 +151,15 @@ class Sharing:
         self._host = host
         self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
         self.moves = Moves(host.context, host.local_parts, host.exchange, host.suspect)
-        self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun)
+        self.uploads = StoredUploads(
+            host.context,
+            host.store.root,
+            host.uploads,
+            self.objects,
+            host.availability,
+            lambda: self.sharer,
+            self._begun,
+        )
         self.letting_go = threading.Lock()
         """Held while a share is let go of, and while missing objects of shares are created again."""
         self._lock = threading.Lock()

@@ -27,22 +27,23 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from replitree.decoding import json_decoder
-from replitree.errors import BadInput, CorruptPart, ReadOnly, StoreError, Unavailable
+from replitree.errors import BadInput, CorruptPart, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch
+from replitree.protocol.program import uploader
+from replitree.protocol.program.stages import ForgetUpload, MemoryEffect, NoteUpload, Then
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.shares.uploading import AttemptLost, begin_attempts, take_attempts
-from replitree.replica.kit.definitions import Definitions
-from replitree.replica.kit.logs import Log
-from replitree.replica.perform.runner import Performer
+from replitree.protocol.shares.uploading import AttemptLost
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.driver import Driver
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.shared import write_manifest
-from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import (
     file_bytes,
     file_checksum,
@@ -66,22 +67,6 @@ FILES_MAX = 1_000_000
 
 Tags = Mapping[str, Mapping[str, str]]
 """What the store said of the data files when they were put, by partition and name."""
-
-
-class Host(Protocol):
-    """What uploads into the store need of the replica."""
-
-    definitions: Definitions
-    performer: Performer
-    store: PartStore
-    uploads: Uploads
-    log: Log
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def why_not_active(self) -> str:
-        """Return why the replica takes no inserts."""
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -109,10 +94,14 @@ class StoredUploads:
 
     Parameters
     ----------
-    host
-        The replica.
+    root
+        The folder of the table on this disk.
+    uploads
+        What clients have opened here, wherever its data files are.
     objects
         The objects of the table's shares.
+    availability
+        When this replica gives names.
     sharer
         Returns who this replica is; raises `Unavailable` before its first activation.
     staged
@@ -121,17 +110,24 @@ class StoredUploads:
 
     def __init__(
         self,
-        host: Host,
+        context: TableContext,
+        root: Path,
+        uploads: Uploads,
         objects: ShareObjects,
+        availability: Availability,
         sharer: Callable[[], Sharer],
         staged: Callable[[Sequence[ShareId]], object],
     ) -> None:
-        self._host = host
+        self._context = context
+        self._uploads = uploads
         self._objects = objects
+        self._availability = availability
         self._sharer = sharer
         self._staged = staged
-        self._folder = host.store.root / "attempts"
+        self._folder = root / "attempts"
         self._beginning, self._lock = threading.Lock(), threading.Lock()
+        self._noted = set[ShareId]()
+        """Shares that coordination has noted, as far as this process knows; only of these a client hears the names."""
         self._looked_for: dict[ShareId, tuple[Path, PartManifest, Mapping[str, str]]] = {}
         with store_errors(f"read {self._folder}"):
             make_folder(self._folder)
@@ -165,12 +161,10 @@ class StoredUploads:
         ReadOnly, Unavailable
             Nothing can be begun now.
         """
-        host = self._host
-        host.uploads.heard_of(upload)
-        epoch = host.active_epoch()
-        if epoch is None:
-            raise ReadOnly(host.why_not_active())
+        self._uploads.heard_of(upload)
+        epoch = self._availability.epoch()
         with self._beginning:  # coordination may take long: a request for the list does not wait for it
+            self._resume(upload)
             before = self._begun.get(upload, {})
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
             now = {**before, **fresh}
@@ -178,19 +172,17 @@ class StoredUploads:
             given = {
                 partition: _Begun(now[partition].share, now[partition].files + files[partition]) for partition in files
             }
-            self._write(upload, {**now, **given})
-            is_noted = False
-            try:
-                is_noted = not fresh or self._note(epoch, [ShareId(each.share) for each in fresh.values()])
-            finally:
-                if not is_noted:
-                    self._write(upload, before)
-        if not is_noted:
-            raise Unavailable("coordination did not take note of what is to be put into the object store; try again")
+            begun = {**now, **given}
+            if not fresh:
+                self._write(upload, begun)
+            elif not self._begin(upload, begun, epoch, tuple(ShareId(each.share) for each in fresh.values())):
+                raise Unavailable(
+                    "coordination did not take note of what is to be put into the object store; try again"
+                )
         return {partition: ShareNames(now[partition].share, now[partition].files) for partition in files}
 
     def _check(self, begun: _Upload, files: Mapping[str, int]) -> None:
-        limit = self._host.definitions.current.settings.partitions_per_insert_max
+        limit = self._context.definitions.current.settings.partitions_per_insert_max
         if len(begun) > limit:
             raise BadInput(
                 f"the rows belong to {len(begun)} partitions, and one insert may write to {limit}: insert in slices"
@@ -201,8 +193,34 @@ class StoredUploads:
             if begun[partition].files + count > FILES_MAX:
                 raise BadInput(f"partition {partition} has more than {FILES_MAX:,} files: use fewer, larger tasks")
 
-    def _note(self, epoch: Epoch, shares: Sequence[ShareId]) -> bool:
-        return self._host.performer.run_plain(begin_attempts(self._sharer(), epoch, tuple(shares)))
+    def _resume(self, upload: str) -> None:
+        """Find out which shares an earlier process has begun; what only the disk has noted is begun anew."""
+        begun = (ShareId(each.share) for each in self._begun.get(upload, {}).values())
+        unsure = tuple(share for share in begun if share not in self._noted)
+        if unsure:
+            self._noted.update(self._run(upload, {}, Then(uploader.resume_upload, (self._sharer(), unsure))))
+
+    def _begin(self, upload: str, begun: _Upload, epoch: Epoch, shares: tuple[ShareId, ...]) -> bool:
+        """Begin new shares of an upload, which has `begun` then; return whether its client may hear their names."""
+        try:
+            is_noted: bool = self._run(upload, begun, Then(uploader.begin_upload, (self._sharer(), epoch, shares)))
+        except BaseException:
+            self.given_up(shares)
+            raise
+        self._noted.update(shares if is_noted else ())
+        return is_noted
+
+    def _run(self, upload: str, begun: _Upload, then: Then) -> Any:
+        """Run a stage for an upload, which has `begun` once the stage notes it; return what the stage found out."""
+
+        def remember(effect: MemoryEffect) -> None:
+            match effect:
+                case NoteUpload():
+                    self._write(upload, begun)
+                case ForgetUpload(shares):
+                    self.given_up(shares)
+
+        return Driver(self._context.performer, remember).finish(then)
 
     # --- seal -----------------------------------------------------------------------------------------------------------------
 
@@ -222,7 +240,7 @@ class StoredUploads:
         StoreError, NotAuthorized
             The store gives no answer.
         """
-        folder = self._host.uploads.folder(upload)
+        folder = self._uploads.folder(upload)
         self._check_manifests(upload, manifests)
         shares = tuple(ShareId(str(manifest.share_id)) for manifest in manifests)
         with self._lock:
@@ -231,11 +249,16 @@ class StoredUploads:
                 for share, manifest in zip(shares, manifests, strict=True)
             }
         try:
-            self._take(shares)
+            taken = self._run(upload, {}, Then(uploader.seal_upload, (self._sharer(), shares)))
         finally:
             with self._lock:
                 for share in shares:
                     self._looked_for.pop(share, None)
+        match taken:
+            case AttemptLost.GIVEN_UP:
+                raise BadInput("the objects of the upload were given up; run the job again")
+            case ObjectsInDoubt(problem):
+                raise StoreError(problem)
         with store_errors(f"seal the upload {upload}"):
             for manifest in manifests:
                 make_folder(folder / manifest.partition)
@@ -259,15 +282,6 @@ class StoredUploads:
                     " with all its parts in the store, or all at the replica"
                 )
 
-    def _take(self, shares: tuple[ShareId, ...]) -> None:
-        host = self._host
-        taking = take_attempts(self._sharer(), shares)
-        match host.performer.run_plain(taking):
-            case AttemptLost.GIVEN_UP:
-                raise BadInput("the objects of the upload were given up; run the job again")
-            case ObjectsInDoubt(problem):
-                raise StoreError(problem)
-
     def look(self, shares: Sequence[ShareId]) -> ObjectsThere | ObjectsInDoubt:
         """Look at the objects of an upload that is being sealed; put the manifests, delete what the shares have besides.
 
@@ -281,13 +295,13 @@ class StoredUploads:
         for folder, manifest, _ in wanted:
             self._put_files(folder / manifest.partition, manifest)
         for _, manifest, tags in wanted:
-            check_received(self._objects, manifest, self._host.definitions.at(manifest.schema_version), tags)
+            check_received(self._objects, manifest, self._context.definitions.at(manifest.schema_version), tags)
         for _, manifest, _ in wanted:
             self._objects.put_manifest(manifest)
         for _, manifest, _ in wanted:
             with suppress(StoreError):  # what is left goes with the share
                 if removed := remove_others(self._objects, manifest):
-                    self._host.log.info("objects of attempts that do not count removed", objects=removed)
+                    self._context.log.info("objects of attempts that do not count removed", objects=removed)
         return ObjectsThere()
 
     def _put_files(self, folder: Path, manifest: PartManifest) -> None:
@@ -311,12 +325,12 @@ class StoredUploads:
 
     def take(self, manifests: Sequence[PartManifest]) -> None:
         """Hand the shares of parts over that are about to be staged."""
-        shares = {str(manifest.share_id) for manifest in manifests if manifest.share_id is not None}
+        shares = sorted({ShareId(manifest.share_id) for manifest in manifests if manifest.share_id is not None})
         if not shares:
             return
-        self._staged([ShareId(share) for share in sorted(shares)])
+        self._staged(shares)
         with self._beginning:  # a task that comes late must not bring them back
-            self.given_up(tuple(shares))
+            self.given_up(shares)
 
     def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
         """Take the shares of parts back that were staged and are not any more; no more names are given in them."""
@@ -327,11 +341,12 @@ class StoredUploads:
 
     def left(self) -> tuple[ShareId, ...]:
         """Return the shares that were begun for uploads that are gone: their attempts are to be given up."""
-        gone = [begun for upload, begun in list(self._begun.items()) if not self._host.uploads.has(upload)]
+        gone = [begun for upload, begun in list(self._begun.items()) if not self._uploads.has(upload)]
         return tuple(ShareId(each.share) for begun in gone for each in begun.values())
 
-    def given_up(self, shares: Sequence[str]) -> bool:
+    def given_up(self, shares: Sequence[ShareId]) -> bool:
         """Forget shares whose attempts were given up, or that are staged now; return whether one of them was an upload's."""
+        self._noted.difference_update(shares)
         has_changed = False
         for upload, begun in list(self._begun.items()):
             left = {partition: each for partition, each in begun.items() if each.share not in shares}
@@ -347,7 +362,7 @@ class StoredUploads:
         except msgspec.DecodeError as error:
             aside = path.with_suffix(DAMAGED_SUFFIX)
             rename(path, aside)
-            self._host.log.warning("upload note damaged", file=str(aside), problem=str(error))
+            self._context.log.warning("upload note damaged", file=str(aside), problem=str(error))
 
     def _write(self, upload: str, begun: _Upload) -> None:
         """Let the disk have what an upload has, durably."""
@@ -375,4 +390,4 @@ def _decode(data: bytes) -> _Upload:
         raise msgspec.DecodeError(str(error)) from error
 
 
-__all__ = ["Host", "StoredUploads"]
+__all__ = ["StoredUploads"]

@@ -1,0 +1,115 @@
+"""Clients of an upload: a driver asks one replica for names and to commit, and a task puts the objects.
+
+The replica runs the stages of `replitree.protocol.program.uploader` for the driver.  The driver asks again after a crash of the
+replica, and discards the upload when it is refused; then the replica's upkeep lets go of the share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.run import translate
+from replitree.protocol.program import upkeep, uploader
+from replitree.protocol.program.stages import (
+    AwaitUpkeep,
+    End,
+    ForgetUpload,
+    LeftDisk,
+    LetGoEnded,
+    NoteUpload,
+    Stage,
+    Then,
+    UpkeepTurn,
+)
+from replitree.protocol.shares import letting_go
+from replitree.protocol.shares.share import ObjectsThere, ShareId
+from replitree.protocol.shares.share_effects import SharedPart, Sharer
+from replitree_verify.sharing.checking import Discard, HandOver, Keep, NamesHeard, OnDisk, TellNames
+from replitree_verify.sharing.disk_tasks import tidy
+from replitree_verify.sharing.process import Process, Running, new_epoch, new_share
+from replitree_verify.sharing.world import INCARNATION, replica_of
+from replitree_verify.world.objects import PutObjects
+
+
+def upload(name: str, part: str, attempt: int) -> Running[Then | None]:
+    """Ask a replica for names; after a crash, once the next process is active."""
+    replica, epoch = replica_of(name), fx.Epoch(0)
+    sharer, begun = Sharer(replica, INCARNATION), tuple[ShareId, ...]()
+    if attempt:
+        on_disk: tuple[tuple[str, ShareId], ...] = yield OnDisk(replica)
+        if any(
+            staged for staged, _ in on_disk
+        ):  # the upload became a staged part: it is swept, unless it is registered
+            yield from tidy(name)
+            return None
+        newer = yield from new_epoch(replica)
+        if newer is None:
+            return None
+        epoch, begun = newer, tuple(share for _, share in on_disk)
+        yield from Process(replica, epoch, here=begun).run(letting_go.give_up_attempts(sharer, epoch))
+    if begun:
+        yield from _run(name, uploader.resume_upload(sharer, begun))
+        begun = tuple(share for _, share in (yield OnDisk(replica)))
+    if not begun:
+        begun = (new_share(part, name, str(attempt or "")),)
+        if (yield from _run(name, uploader.begin_upload(sharer, epoch, begun))) != End(outcome=True):
+            return None
+    yield TellNames(*begun)
+    return Then(commit, (name, part, *begun, epoch))
+
+
+def commit(name: str, part: str, share: ShareId, epoch: fx.Epoch) -> Running[None]:
+    """Ask a replica to make a part of what was put."""
+    replica = replica_of(name)
+    sharer = Sharer(replica, INCARNATION)
+    sealed = yield from _run(name, uploader.seal_upload(sharer, (share,)))
+    if sealed != End(ObjectsThere()):
+        yield from _let_go(name, share, epoch)
+        return
+    yield HandOver(replica, share)
+    process = Process(replica, epoch, (SharedPart(part, share, is_new=True),), has_disk=True)
+    if not isinstance((yield from process.insert(part)), fx.Applied):
+        yield from tidy(name)
+
+
+def put(name: str) -> Running[None]:
+    """Put the objects of the share that a replica has named last, if it has named one."""
+    heard: tuple[ShareId, ...] = yield NamesHeard(replica_of(name))
+    if heard:
+        yield PutObjects(heard[-1])
+
+
+def _let_go(name: str, share: ShareId, epoch: fx.Epoch) -> Running[None]:
+    """Let go of the share of an upload that is gone; what is in doubt is tried again."""
+    for _ in range(2):
+        yield from _run(name, upkeep.let_go_next(replica_of(name)), share, epoch)
+        if not (yield OnDisk(replica_of(name))):
+            return
+
+
+def _run(name: str, stage: Stage, share: ShareId | None = None, epoch: fx.Epoch | None = None) -> Running[Any]:
+    """Run a stage of a replica; what it asks of memory and disk is answered for one share."""
+    replica = replica_of(name)
+
+    def each(effect: Any) -> Running[Any]:
+        match effect:
+            case NoteUpload(shares):
+                for each_share in shares:
+                    yield Keep(replica, "", each_share)
+            case ForgetUpload() | LetGoEnded(is_gone=True):
+                yield Discard(replica, "")
+            case LetGoEnded():
+                return None
+            case AwaitUpkeep():
+                assert share is not None
+                assert epoch is not None
+                return UpkeepTurn(Sharer(replica, INCARNATION), epoch, LeftDisk(share, "", (share,)))
+            case _:
+                return (yield effect)
+        return None
+
+    return translate(stage, each)
+
+
+__all__ = ["commit", "put", "upload"]
