@@ -22,7 +22,7 @@ PRESENT = 0
 """A view that does not lag."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen, its many fields take three times as long
 class Move:
     """A way from one state to another.
 

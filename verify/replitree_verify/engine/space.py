@@ -130,6 +130,7 @@ class Space:
         self.memory_at = range(first + replicas, first + replicas + seats)
         self.view_at = range(first + replicas + seats, first + replicas + 2 * seats)
         self._replicas = model.replicas
+        self._places = [model.replica(replica) for _, replica in model.seats]
         self.replica_of = tuple(self._replicas.index(replica) for _, replica in model.seats)
         position = first + replicas + 2 * seats
         self.threads: list[Thread] = []
@@ -476,7 +477,7 @@ class Space:
         disks = self._disks_of(world)
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
-            model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
+            self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
             model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
         )  # fmt: skip
         scene = Scene(

@@ -19,8 +19,9 @@ Invariant I9 is checked here, where a commit takes place: whoever has an epoch c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from replitree.coordination.tree import Read, Tree, answer
 from replitree.protocol.core import effects as fx
@@ -62,8 +63,7 @@ class Request:
     operations: tuple[fx.Operation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(NamedTuple):
     """A process at one effect, and what may happen to it.
 
     Attributes
@@ -89,7 +89,7 @@ class Scene:
     faults: frozenset[Fault]
     still: bool = False
     alone: bool = True
-    answers: Mapping[int, Told | None] = field(default_factory=dict)
+    answers: Mapping[int, Told | None] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
         return
     done = perform_local(effect, scene.here)
     if done is not None:
-        yield Branch(done.outcome, replace(scene.here, memory=done.memory, disk=done.disk))
+        yield Branch(done.outcome, scene.here._replace(memory=done.memory, disk=done.disk))
 
 
 # --- coordination -----------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
         breach = kept_rows(lost, here.replica, here.tree, here.disks)
     if isinstance(outcome, fx.Applied) and breach is None:
         breach = wrongly_ended(effect, here.memory, here.replica, tree)
-    after = replace(here, tree=tree)
+    after = here._replace(tree=tree)
     yield Branch(outcome, after, fresh=True, breach=breach)
     if Fault.UNKNOWN not in scene.faults:
         return
@@ -282,20 +282,20 @@ def _lock_disk(effect: LockDisk, scene: Scene) -> Iterator[Branch]:
     found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
     if found is not None:
         held = (effect.replica, chosen_parts(here.disks[effect.replica]))
-        yield Branch(found, replace(here, memory=replace(here.memory, lock=held)))
+        yield Branch(found, here._replace(memory=replace(here.memory, lock=held)))
 
 
 def _open_table(effect: OpenTable, scene: Scene) -> Iterator[Branch]:
     del effect
     here = scene.here
     if here.tree.exists(layout.metadata(here.replica.table)) and not locked_by(scene.memories, here.replica.name):
-        yield Branch(None, replace(here, memory=replace(here.memory, state=State.STARTING)))
+        yield Branch(None, here._replace(memory=replace(here.memory, state=State.STARTING)))
 
 
 def _unlock_disk(effect: UnlockDisk, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     breach = wrongly_repeated(effect, here.memory, here.replica.table, here.tree)
-    yield Branch(None, replace(here, memory=replace(here.memory, lock=None)), breach=breach)
+    yield Branch(None, here._replace(memory=replace(here.memory, lock=None)), breach=breach)
 
 
 def _await_answers(effect: reading.AwaitAnswers, scene: Scene) -> Iterator[Branch]:
@@ -340,10 +340,10 @@ def _stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, replace(here, disk=done.disk))
+    yield Branch(done.outcome, here._replace(disk=done.disk))
     folder = done.disk.folder(effect.staging)
     assert folder is not None
-    torn = replace(here, disk=here.disk.with_folder(Folder(effect.staging, folder.parts, torn=True)))
+    torn = here._replace(disk=here.disk.with_folder(Folder(effect.staging, folder.parts, torn=True)))
     if Fault.CRASH in scene.faults:
         yield Branch(None, torn, Fault.CRASH.cost, "half written", dies=True)
     if Fault.DISK in scene.faults:
@@ -354,10 +354,10 @@ def _publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
+    yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     if Fault.CRASH in scene.faults:
         for disk in _renamed_partly(effect, here.disk):
-            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
+            yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
     if Fault.DISK in scene.faults:
         yield Branch(fx.StoreFailed("disk failing"), here, Fault.DISK.cost)
 
@@ -375,7 +375,7 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, replace(here, disk=done.disk))
+    yield Branch(done.outcome, here._replace(disk=done.disk))
     fetched = [
         fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, fx.Fetched)
     ]
@@ -383,7 +383,7 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
         disk = here.disk
         for fetch in fetched[:-1]:
             disk = disk.with_part(fetch.part, fetch.content_hash)
-            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
+            yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
     if Fault.FETCH in scene.faults and fetched:
         failed = tuple(fx.NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
         yield Branch(failed, here, Fault.FETCH.cost)
@@ -397,14 +397,14 @@ def _all_but_one_fetched(effect: fx.FetchMany, number: int, outcomes: tuple[Any,
     for fetch, outcome in zip(effect.fetches, told, strict=True):
         if isinstance(outcome, fx.Fetched):
             disk = disk.with_part(fetch.part, fetch.content_hash)
-    return Branch(tuple(told), replace(here, disk=disk), Fault.FETCH.cost)
+    return Branch(tuple(told), here._replace(disk=disk), Fault.FETCH.cost)
 
 
 def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
+    yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     unneeded = cancelled(effect, here)
     if unneeded is not None:
         yield Branch(unneeded.outcome, here, fate="cancelled")
@@ -414,22 +414,22 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
     assert folder is not None
     torn = here.disk.with_folder(replace(folder, torn=True))
     if Fault.CRASH in scene.faults:
-        yield Branch(None, replace(here, disk=torn), Fault.CRASH.cost, "half written", dies=True)
+        yield Branch(None, here._replace(disk=torn), Fault.CRASH.cost, "half written", dies=True)
     if Fault.DISK in scene.faults:
-        yield Branch(fx.StoreFailed("disk full"), replace(here, disk=torn), Fault.DISK.cost)
+        yield Branch(fx.StoreFailed("disk full"), here._replace(disk=torn), Fault.DISK.cost)
     if Fault.DIFFERS in scene.faults:
         content = f"{done.outcome.content_hash}?{here.replica.name}"
         parts = tuple((partition, content) for partition, _ in folder.parts)
         other = here.disk.with_folder(replace(folder, parts=parts))
         yield Branch(
-            fx.Made(content), replace(here, memory=done.memory, disk=other), Fault.DIFFERS.cost, "with other bytes"
+            fx.Made(content), here._replace(memory=done.memory, disk=other), Fault.DIFFERS.cost, "with other bytes"
         )
 
 
 def _detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:
     done = perform_local(effect, scene.here)
     assert done is not None
-    yield Branch(done.outcome, replace(scene.here, disk=done.disk))
+    yield Branch(done.outcome, scene.here._replace(disk=done.disk))
     if Fault.DISK in scene.faults:
         yield Branch(fx.StoreFailed("disk full"), scene.here, Fault.DISK.cost)
 

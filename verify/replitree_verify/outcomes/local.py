@@ -7,8 +7,8 @@ and the conversations those that are asked for: what an effect does is said once
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
@@ -58,8 +58,7 @@ MAKING = "make-"
 """How the staging ids of results begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(NamedTuple):
     """A process and what it has at hand.
 
     Attributes
@@ -94,8 +93,7 @@ class Here:
     loses: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """What became of an effect."""
 
     outcome: Any

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from replitree.protocol.core.effects import RequestId
 from replitree_verify.outcomes.branches import Branch, Scene, branches
@@ -16,11 +16,10 @@ from replitree_verify.outcomes.closing import after_close
 from replitree_verify.outcomes.reduction import CHAIN_MAX, is_joined
 from replitree_verify.probes.catalog import Seen, probes_of
 from replitree_verify.process.reading import Told
-from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
+from replitree_verify.world.kernel import END, Conversation, Kernel, ProcedureFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """An effect of a procedure, how it ended, and what the outcome does not tell."""
 
     effect: Any
@@ -28,8 +27,7 @@ class Turn:
     fate: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """A step, with those joined to it, and where it leads.
 
     Attributes
@@ -84,21 +82,22 @@ class Steps:
         self, kind: str, place: int, scene: Scene, alone: bool, before: tuple[Ending, ...]
     ) -> Iterator[Ending]:
         assert len(before) < CHAIN_MAX, "a procedure runs in a circle"
-        effect = self.kernel.effect(place)
+        effect, told = self.kernel.effect(place), self.kernel.conversation(place)
         for branch in branches(effect, scene):
-            ending = self._after(kind, place, scene, branch, before[-1] if before else None)
-            here = ending.branch.here
-            seen = replace(scene, here=here, view=None if branch.fresh else scene.view)
-            after = self.kernel.effect(ending.place)
-            over = ending.place == END or branch.dies or branch.closes
-            if self.reduce and not over and is_joined(after, effect, ending.branch, seen, alone=alone):
-                yield from self._endings(kind, ending.place, seen, alone, (*before, ending))
-            else:
-                yield ending
+            ending = self._after(kind, place, scene, branch, told, before[-1] if before else None)
+            if self.reduce and not (ending.place == END or branch.dies or branch.closes):
+                seen = scene._replace(here=ending.branch.here, view=None if branch.fresh else scene.view)
+                after = self.kernel.effect(ending.place)
+                if is_joined(after, effect, ending.branch, seen, alone=alone):
+                    yield from self._endings(kind, ending.place, seen, alone, (*before, ending))
+                    continue
+            yield ending
 
-    def _after(self, kind: str, place: int, scene: Scene, branch: Branch, last: Ending | None) -> Ending:
+    def _after(
+        self, kind: str, place: int, scene: Scene, branch: Branch, told_so_far: Conversation, last: Ending | None
+    ) -> Ending:
         """Let the procedure go on with an outcome."""
-        effect, told_so_far = self.kernel.effect(place), self.kernel.conversation(place)
+        effect = self.kernel.effect(place)
         seen = Seen(told_so_far, effect, branch.outcome, branch.fate, branch.here.disk != scene.here.disk)
         turns, answers, probes, cost, fresh = (
             ((), (), (), 0, False) if last is None else (last.turns, last.answers, last.probes, last.cost, last.fresh)
@@ -106,7 +105,7 @@ class Steps:
         after = END
         told = branch.answers
         if branch.closes:
-            after, branch, told = self._closed(kind, place, branch)
+            after, branch, told = self._closed(kind, told_so_far, branch)
         elif not branch.dies:
             try:
                 after = self.kernel.step(place, branch.outcome)
@@ -122,9 +121,11 @@ class Steps:
             fresh or branch.fresh,
         )
 
-    def _closed(self, kind: str, place: int, branch: Branch) -> tuple[int, Branch, tuple[tuple[RequestId, Told], ...]]:
+    def _closed(
+        self, kind: str, told_so_far: Conversation, branch: Branch
+    ) -> tuple[int, Branch, tuple[tuple[RequestId, Told], ...]]:
         """Go on as the running replica does when a read could not be had and the procedure was closed."""
         here = branch.here
-        closed = after_close(kind, here.replica, here.me, here.memory, self.kernel.conversation(place))
+        closed = after_close(kind, here.replica, here.me, here.memory, told_so_far)
         after = END if closed.then is None else self.kernel.begin(closed.then.stage, *closed.then.arguments)
-        return after, replace(branch, here=replace(here, memory=closed.memory)), closed.answers
+        return after, replace(branch, here=here._replace(memory=closed.memory)), closed.answers

@@ -7,8 +7,7 @@ same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -21,8 +20,7 @@ from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.model import TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """One turn, with its stage so far."""
 
     told: Conversation

@@ -454,7 +454,7 @@ class Process:
         for fetch in effect.fetches:
             reached = tuple(source for source in fetch.sources if self._serves(source))
             done = perform_local(
-                fx.FetchMany((fx.FetchPart(fetch.part, fetch.content_hash, reached),)), replace(self._here(), disk=disk)
+                fx.FetchMany((fx.FetchPart(fetch.part, fetch.content_hash, reached),)), self._here()._replace(disk=disk)
             )
             assert done is not None
             full = isinstance(done.outcome[0], fx.Fetched) and self.observer.is_full(self.name)

@@ -15,8 +15,7 @@ number alike, under any ``PYTHONHASHSEED``.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from replitree.protocol.program.stages import Then
 
@@ -60,8 +59,7 @@ class ProcedureFailed(Exception):
     """A procedure raised: an assertion of it did not hold, or it could not read what it found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """One stage up to where it stands."""
 
     stage: Stage

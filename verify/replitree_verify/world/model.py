@@ -44,10 +44,13 @@ class Fault(Enum):
     DIFFERS = 7
     DEPOSED = 8
 
-    @property
-    def cost(self) -> Budget:
-        """One fault of this kind."""
-        return Budget(1 << (_BITS * self.value))
+    cost: Budget
+    """One fault of this kind."""
+
+    __hash__ = object.__hash__  # `Enum`'s is a Python function, and the explorer asks for faults in every state
+
+    def __init__(self, place: int) -> None:
+        self.cost = Budget(1 << (_BITS * place))
 
 
 GUARDS = sum(1 << (_BITS * fault.value + _BITS - 1) for fault in Fault)
