@@ -106,6 +106,9 @@ def test_what_only_another_replica_had_is_set_aside_there(cluster: LocalCluster,
     ran = run("restore", "events", "--config", str(cluster.folder / "r1" / "server.toml"), "--yes", "--json")
     assert ran.status == 0, ran.err
     assert list(ran.json["broken"]) == ["0_0_0_0"]
+    again = run("restore", "events", "--config", str(cluster.folder / "r1" / "server.toml"), "--yes")
+    assert again.status == 0, again.err
+    assert "events is restored already from r1, nothing was changed: " in again.out
     for name in cluster.names:
         cluster.start(name)
     wait_for(lambda: serving(cluster) == ["r1", "r2"])
