@@ -18,10 +18,8 @@ from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
-    "parts/sharing.py": 4,
     "perform/driver.py": 1,
     "table/restore.py": 1,
-    "table/table_replica.py": 1,
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""
 

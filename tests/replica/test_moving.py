@@ -384,10 +384,10 @@ def test_a_replica_that_can_not_use_the_store_goes_on_and_says_why(
 ) -> None:
     class Cut(Sharing):
         @override
-        def open(self) -> None:
+        def probe(self) -> str:
             if self._host.replica.name == "r3":
                 raise StoreError("no route to the store")
-            super().open()
+            return super().probe()
 
     first, _, third = moving.nodes
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from replitree.protocol.program import table_drop
 from replitree_verify.shared_tables.recovering import recover
 from replitree_verify.shared_tables.restoring import rejoin, restore_table
-from replitree_verify.shared_tables.tasks import churn, drop, leave, lose, mend, settle, take, write
+from replitree_verify.shared_tables.tasks import (
+    churn,
+    leave,
+    leave_table,
+    lose,
+    mend,
+    open_store,
+    replica_of,
+    settle,
+    take,
+    write,
+)
 from replitree_verify.shared_tables.world import Fault, Model, Task
 
 PART = "all_0_0_0"
@@ -122,8 +134,22 @@ MODELS = (
     Model(
         "shared_table_drop",
         "a replica is dropped for good while it writes",
-        {"r1": (_write("r1"),), "r2": (), "operator": ((drop, ("r1",)),)},
+        {"r1": (_write("r1"),), "r2": (), "operator": ((table_drop.leave_table, (replica_of("r1"), True)),)},
         {},
+    ),
+    Model(
+        "shared_table_leave",
+        "the table is dropped: the replica that wrote a part leaves it, while another one takes the part over and leaves, too",
+        {"r1": ((leave_table, ("r1",)),), "r2": (_take("r2", "r1"), (leave_table, ("r2",)))},
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_open",
+        "two active replicas get an object store at once, and take a part over, while the answer to a commit is lost",
+        {"r1": ((open_store, ("r1",)),), "r2": ((open_store, ("r2",)), _take("r2", "r1"))},
+        {Fault.UNKNOWN: 1},
+        written=PART,
     ),
     Model(
         "shared_table_restore",

@@ -12,7 +12,7 @@ from replitree.protocol.membership.table import NOT_LOST, TableOutcome, join_tab
 from replitree.protocol.rescue.restore import Restored, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
 from replitree.protocol.shares.share_effects import NameShares, SharedPart, SharesOf, SharesSettled
-from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, Task, replica_of, take
+from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, STORE_ID, Task, replica_of, take
 from replitree_verify.shared_tables.world import PIECES, Disk, Shares, World
 
 RUNS_MAX = 3
@@ -36,7 +36,7 @@ def restore_table(name: str) -> Task:
         found: tuple[SharedPart, ...] = yield SharesOf(parts)
         shares = {part: tuple(each.share for each in found if each.part == part) for part in parts}
         contents = {parse_part(part): CONTENT for part in parts}
-        known = RestoredShares("s1", INCARNATION, shares)
+        known = RestoredShares(STORE_ID, INCARNATION, shares)
         if isinstance((yield from restore(replica_of(name), run.encode(), b"", b"", contents, known)), Restored):
             return
 

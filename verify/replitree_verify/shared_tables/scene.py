@@ -14,6 +14,7 @@ from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
+from replitree.protocol.program.stages import CurrentSharer, Opened
 from replitree.protocol.shares.share import (
     DeleteObjects,
     ObjectsGone,
@@ -43,6 +44,7 @@ from replitree_verify.shared_tables.tasks import (
     activate,
     clean,
     replica_of,
+    sharer_of,
 )
 from replitree_verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
@@ -64,7 +66,8 @@ class Scene:
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
-        paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        folders = (layout.sharing(TABLE), layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE))
+        paths = dict.fromkeys(folders, b"")
         for name in self.model.replicas:
             replica = replica_of(name)
             paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): b"here"}
@@ -240,6 +243,11 @@ def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
     match effect:
         case fx.CurrentEpoch():
             return seat.epoch, seat
+        case CurrentSharer():
+            return sharer_of(name), seat
+        case Opened(incarnation):
+            assert incarnation == INCARNATION, "coordination has it of each replica"
+            return None, seat
         case fx.AdoptEpoch(epoch):
             return None, replace(seat, epoch=epoch)
         case NameShares():

@@ -15,6 +15,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership import table
+from replitree.protocol.program import life_in_store, table_drop
+from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.shares import letting_go, owning, share, sharing
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import Sharer
@@ -22,6 +24,7 @@ from replitree.protocol.state import registration
 
 TABLE = Table("/t")
 INCARNATION = "i1"
+STORE_ID = "s1"
 STAGING = fx.StagingId("staged")
 CONTENT = "c1"
 
@@ -230,12 +233,20 @@ def mend(name: str, part: str, source: str) -> Task:
         yield fx.Reveal(() if gone else (part,))
 
 
-def drop(name: str) -> Task:
-    """Drop a replica for good."""
-    for _ in range(2):
-        outcome = yield from table.leave_table(replica_of(name), shared=True)
-        if outcome is table.TableOutcome.DONE:
-            return
+def open_store(name: str) -> Stage:
+    """Get an object store while the replica is active."""
+    epoch = yield from new_epoch(replica_of(name))
+    if epoch is not None:
+        return Then(life_in_store.open_store, (replica_of(name), epoch, STORE_ID, INCARNATION))
+    return None
+
+
+def leave_table(name: str) -> Stage:
+    """Drop the table, and leave it."""
+    if (yield from table.mark_dropped(TABLE)) not in (table.TableOutcome.DONE, table.TableOutcome.EXISTS):
+        return None
+    epoch = yield from new_epoch(replica_of(name))
+    return Then(table_drop.release_shares, (replica_of(name), epoch))
 
 
 def clean() -> Task:
@@ -245,6 +256,7 @@ def clean() -> Task:
 
 __all__ = [
     "INCARNATION",
+    "STORE_ID",
     "TABLE",
     "HasLeft",
     "ListLeaving",
@@ -252,10 +264,11 @@ __all__ = [
     "activate",
     "churn",
     "clean",
-    "drop",
     "leave",
+    "leave_table",
     "lose",
     "mend",
+    "open_store",
     "replica_of",
     "settle",
     "sharer_of",

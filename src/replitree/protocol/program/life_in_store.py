@@ -4,7 +4,10 @@
 * Before it shows anything, it gives up the attempts of earlier processes, and owns what is registered and has no mark.
 * It joins under an incarnation, and the shares of a dropped replica of its name are given up.
 
-All of these stages run through `replitree.protocol.shares.sharing.with_shares`.
+A table may get an object store while the replica is active: `open_store` does for it what these stages do beside the life
+thread's own.
+
+All stages but `open_store`, which begins without a store, run through `replitree.protocol.shares.sharing.with_shares`.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from replitree.protocol.core.effects import Epoch, Procedure, StagingId
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import TableOutcome, finish_leaving, join_table
 from replitree.protocol.program import life
-from replitree.protocol.program.stages import AwaitIdle, BeginLoad, CurrentSharer, Forget, Opened, Stage, Then
+from replitree.protocol.program.stages import AwaitIdle, BeginLoad, CurrentSharer, End, Forget, Opened, Stage, Then
 from replitree.protocol.shares import letting_go, owning
 from replitree.protocol.shares.moving import give_up_claims
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.shares.table_store import Store, agree_on_store, incarnation_of
 from replitree.protocol.state.pull import load
 from replitree.protocol.state.start import sweep_staging
+
+CLAIM_UNREAD = "whether a part is still claimed could not be read; it is tried again"
 
 
 def stages_in_store(store_id: str, incarnation: str) -> Mapping[str, Callable[..., Stage]]:
@@ -58,7 +63,26 @@ class StoreNotReached:
     reason: str
 
 
-def reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[Reached | StoreNotReached]:
+def open_store(replica: Replica, epoch: Epoch, store_id: str, incarnation: str) -> Stage:
+    """Open the store of a table that gets one while the replica is active; find out whether it may be used.
+
+    Parameters
+    ----------
+    epoch
+        Under which the replica is active.
+    store_id, incarnation
+        As in `stages_in_store`.
+    """
+    reached = yield from _reach_store(replica, store_id, incarnation)
+    if isinstance(reached, Reached):
+        yield Opened(reached.incarnation)
+        sharer: Sharer = yield CurrentSharer()
+        if not (yield from _settle_shares(sharer, epoch)):
+            return End(StoreNotReached(CLAIM_UNREAD))
+    return End(reached)
+
+
+def _reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[Reached | StoreNotReached]:
     """Agree with the other replicas on the store, and learn the replica's incarnation.  Parameters as `stages_in_store`."""
     match (yield from agree_on_store(replica, store_id)):
         case Store.OTHER:
@@ -72,7 +96,7 @@ def reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[
     return Reached(known) if known is not None else StoreNotReached("the replica's incarnation could not be read")
 
 
-def settle_shares(sharer: Sharer, epoch: Epoch) -> Generator[Any, Any, bool]:
+def _settle_shares(sharer: Sharer, epoch: Epoch) -> Generator[Any, Any, bool]:
     """Give up what earlier processes had begun to write; False: an answer was lost, so another epoch is needed."""
     if not (yield from give_up_claims(sharer)):
         return False
@@ -84,7 +108,7 @@ def _take_stand(
     store_id: str, incarnation: str, replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]
 ) -> Stage:
     """Reach the store first."""
-    match (yield from reach_store(replica, store_id, incarnation)):
+    match (yield from _reach_store(replica, store_id, incarnation)):
         case Reached(known):
             yield Opened(known)
             return (yield from life.take_stand(replica, me, epoch, idle))
@@ -99,8 +123,8 @@ def _tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, .
     loaded = yield from load(replica)
     yield from sweep_staging(idle, loaded)
     sharer: Sharer = yield CurrentSharer()
-    if not (yield from settle_shares(sharer, epoch)):
-        return Then(life.become_active, (replica, me), "whether a part is still claimed could not be read")
+    if not (yield from _settle_shares(sharer, epoch)):
+        return Then(life.become_active, (replica, me), CLAIM_UNREAD)
     yield from owning.own_held(sharer, tuple(part.name for part in loaded.held))
     return (yield from life.serve_loaded(replica, me, epoch, loaded))
 
@@ -115,4 +139,4 @@ def _join_again(incarnation: str, replica: Replica, me: bytes) -> Stage:
     return (yield from life.activate_joined(replica, me, (yield from join_table(replica, incarnation))))
 
 
-__all__ = ["Reached", "StoreNotReached", "reach_store", "settle_shares", "stages_in_store"]
+__all__ = ["Reached", "StoreNotReached", "open_store", "stages_in_store"]

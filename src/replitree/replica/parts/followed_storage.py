@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replitree.errors import ReplitreeError
+from replitree.errors import ReplitreeError, Unavailable
 from replitree.protocol.core.effects import Epoch
+from replitree.protocol.program import life_in_store
+from replitree.protocol.program.stages import CurrentSharer, MemoryEffect, Opened, Then
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
 from replitree.storage.disk.store import PartStore
 from replitree.storage.schema.definition import TableDefinition
@@ -71,21 +74,41 @@ class FollowedStorage:
             return
         if definition.is_shared and self.sharing is None:
             sharing = self._new_sharing(definition)
-            if epoch is not None:
-                sharing.open()
-            self._store.shared.objects, self.sharing = sharing.objects, sharing
-            try:
-                if epoch is not None:
-                    sharing.settle(epoch)
-            except ReplitreeError:
-                self._store.shared.objects = self.sharing = None
-                raise
+            if epoch is None:
+                self._share(sharing)
+            else:
+                self._open(sharing, epoch)
         if not definition.is_shared:  # nothing is left there, or the log would not say so
-            self._store.shared.objects = self.sharing = None
+            self._share(None)
         takes_shares = definition.placement.kind is not StorageKind.LOCAL and self._context.config.zero_copy
         self._exchange.takes_shares = takes_shares
         self._context.log.info("storage", before=self._used, after=definition.storage)
         self._used = definition.storage
+
+    def _share(self, sharing: Sharing | None) -> None:
+        self._store.shared.objects, self.sharing = None if sharing is None else sharing.objects, sharing
+
+    def _open(self, sharing: Sharing, epoch: Epoch) -> None:
+        """Open the store while the replica is active.  Raises as `use`."""
+        context = self._context
+
+        def remember(effect: MemoryEffect) -> Sharer | None:
+            match effect:
+                case Opened(incarnation):
+                    sharing.opened(incarnation)
+                    self._share(sharing)
+                case CurrentSharer():
+                    return sharing.sharer
+            return None
+
+        opening = (context.replica, epoch, sharing.probe(), context.identity.incarnation)
+        try:
+            outcome = Driver(context.performer, remember).finish(Then(life_in_store.open_store, opening))
+            if isinstance(outcome, life_in_store.StoreNotReached):
+                raise Unavailable(outcome.reason)
+        except ReplitreeError:
+            self._share(None)
+            raise
 
     def follow(self, epoch: Epoch) -> None:
         """Work by the policy if it has changed and this replica can; `problem` says why it can't."""

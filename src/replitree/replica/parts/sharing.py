@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import upkeep
-from replitree.protocol.program.life_in_store import Reached, StoreNotReached, reach_store, settle_shares
+from replitree.protocol.program import table_drop, upkeep
 from replitree.protocol.program.stages import AwaitUpkeep, End, LeftDisk, LetGoEnded, MemoryEffect, Then, UpkeepTurn
 from replitree.protocol.shares.moving import LocalMoveEffect
 from replitree.protocol.shares.share import (
@@ -34,8 +33,6 @@ from replitree.protocol.shares.share import (
     ObjectsInDoubt,
     ObjectsThere,
     ShareId,
-    release,
-    work_off,
 )
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
@@ -98,7 +95,6 @@ class Host(Protocol):
     availability: Availability
     local_parts: LocalParts
     replica: Replica
-    incarnation: str
     config: ServerConfig
     performer: Performer
     exchange: Exchange
@@ -195,34 +191,6 @@ class Sharing:
         self.objects.store_id = self._store_id
         self._sharer = Sharer(self._host.replica, incarnation)
         self.moves.has_new_epoch()
-
-    def open(self) -> None:
-        """Open the store of a table that gets one while the replica is active.
-
-        Raises
-        ------
-        StoreError, NotAuthorized, BadInput
-            The store can't be used.
-        Unavailable
-            It is another one than the table's, or that could not be found out.
-        """
-        host = self._host
-        match host.performer.run(reach_store(host.replica, self.probe(), host.incarnation)):
-            case Reached(incarnation):
-                self.opened(incarnation)
-            case StoreNotReached(reason):
-                raise Unavailable(reason)
-
-    def settle(self, epoch: Epoch) -> None:
-        """Give up what earlier processes had begun to write, once the store was opened by `open`.
-
-        Raises
-        ------
-        Unavailable
-            An answer was lost: activate again.
-        """
-        if not self._host.performer.run_plain(settle_shares(self.sharer, epoch)):
-            raise Unavailable("whether a part is still claimed could not be found out; it is tried again")
 
     @property
     def sharer(self) -> Sharer:
@@ -425,9 +393,7 @@ class Sharing:
         """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
         host, epoch = self._host, self._host.performer.epoch.current
         try:
-            if epoch is not None:
-                host.performer.run_plain(release(host.replica, epoch))
-            host.performer.run_plain(work_off(host.replica.table))
+            Driver(host.performer, lambda _: None).run(Then(table_drop.release_shares, (host.replica, epoch)))
             self.objects.tidy()
         except ReplitreeError as error:
             host.log.warning("not all objects of the dropped table were deleted", reason=str(error))

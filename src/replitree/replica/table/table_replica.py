@@ -18,7 +18,8 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
-from replitree.protocol.membership.table import leave_table
+from replitree.protocol.program import table_drop
+from replitree.protocol.program.stages import Then
 from replitree.protocol.state.registration import registered_by
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
@@ -38,6 +39,7 @@ from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.availability import Availability, State
 from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
@@ -95,7 +97,7 @@ class TableReplica:
         log: Log,
     ) -> None:
         self.definitions = Definitions(replica.table, definition, coordination)
-        self.config, self.incarnation = config, identity.incarnation
+        self.config = config
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log = log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
@@ -250,7 +252,8 @@ class TableReplica:
         self.stop(timeout_s)
         if self.sharing is not None:
             self.sharing.leave()
-        self.performer.run_plain(leave_table(self.replica, shared=self.sharing is not None))
+        then = Then(table_drop.leave_table, (self.replica, self.sharing is not None))
+        Driver(self.performer, lambda _: None).run(then)
         self.store.destroy()
 
     def _live(self) -> None:
