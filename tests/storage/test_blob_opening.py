@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree_verify.engine.small_search import patched
-from replitree_verify.openings.mutants import find_mutant
+from replitree_verify.patches.patch import find_patch
 from tests.storage.blob_providers import InMemory, open_all
 
 
@@ -26,5 +25,5 @@ def test_old_copy_does_not_take_part() -> None:
 
 @pytest.mark.parametrize("name", ["not-remembered", "older-session-admitted"])
 def test_old_copy_takes_part_where_the_rules_are_broken(name: str) -> None:
-    with patched(find_mutant(name).patches):
+    with find_patch("openings", name).mutated():
         assert obstacles_of_an_old_copy() == [False, False, False]

@@ -28,8 +28,7 @@ from replitree.tablet.members.inspection import inspect, look_at
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.places import MemberPlace
 from replitree.tablet.members.replacing import replace_member
-from replitree_verify.engine.small_search import patched
-from replitree_verify.openings.mutants import find_mutant
+from replitree_verify.patches.patch import find_patch
 from tests.storage.blob_providers import do
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.tablet.machine import State, Words
@@ -367,7 +366,7 @@ def test_leader_that_looks_while_the_others_are_told_does_not_count_on_the_old_m
 
 
 def test_leader_that_is_told_once_does(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with patched(find_mutant("told-once").patches):
+    with find_patch("openings", "told-once").mutated():
         assert put_while_replaced(folder, tmp_path / "new", monkeypatch) == Stored()  # and the new member lacks it
 
 
@@ -414,7 +413,7 @@ def test_opening_that_began_before_does_not_let_the_old_member_in_again(folder: 
 
 
 def test_opening_that_admits_whoever_is_there_does(folder: Path, tmp_path: Path) -> None:
-    with patched(find_mutant("admitted-whoever-is-there").patches):
+    with find_patch("openings", "admitted-whoever-is-there").mutated():
         assert opened_meanwhile(folder, tmp_path).obstacles == (None, None, None)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from replitree_verify.engine.small_search import Mutant, Searched
+from replitree_verify.patches.patch import Patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class SmallModels:
     """
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant]
-    search: Callable[[Any, Mutant | None], Searched]
+    mutants: Sequence[Mutant] | Sequence[Patch]
+    search: Callable[[Any, Any], Searched]
     pins: Mapping[str, tuple[int, int]]
     steps: Mapping[str, int]
     slow_states: int
@@ -64,7 +65,7 @@ class SmallModels:
         """Search a mutant's model until the invariant that it is there for notices."""
         mutant = next(each for each in self.mutants if each.name == name)
         found = self.search(self._model(mutant.model), mutant)
-        assert found.violation.partition(":")[0] == mutant.breaks
+        assert found.violation.partition(":")[0] == mutant.invariant
         assert len(found.trace) == self.steps[name]
 
     def _model(self, name: str) -> Any:

@@ -132,7 +132,7 @@ def test_mutant_breaks_the_same_invariant(name: str) -> None:
     mutant = MUTANTS[name]
     ample = explore(MODELS[mutant.model], mutant.stages, ample=True)
     assert ample.violation is not None
-    assert ample.violation.startswith(f"{mutant.breaks}:")
+    assert ample.violation.startswith(f"{mutant.invariant}:")
     assert counterexample(ample)[0].startswith("  1 ")
 
 

@@ -81,7 +81,7 @@ def test_every_mutant_is_pinned() -> None:
 
 
 def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
-    broken = {mutant.breaks for mutant in MUTANTS.values()}
+    broken = {mutant.invariant for mutant in MUTANTS.values()}
     assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
 
 
@@ -103,7 +103,7 @@ def test_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
     explored = explore(MODELS[mutant.model], mutant.stages)
     assert explored.violation is not None
-    assert explored.violation.partition(":")[0] == mutant.breaks
+    assert explored.violation.partition(":")[0] == mutant.invariant
     assert len(explored.trace) == STEPS[name]
     assert counterexample(explored)[0].startswith("  1 ")
 

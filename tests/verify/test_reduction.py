@@ -73,7 +73,7 @@ def test_mutant_breaks_the_same_without_reduction(name: str) -> None:
     mutant = MUTANTS[name]
     full = explore(MODELS[mutant.model], mutant.stages, reduce=False)
     assert full.violation is not None
-    assert full.violation.startswith(f"{mutant.breaks}:")
+    assert full.violation.startswith(f"{mutant.invariant}:")
 
 
 def test_fingerprints_overlook_nothing_that_whole_states_would_show() -> None:

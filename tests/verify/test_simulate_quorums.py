@@ -51,7 +51,7 @@ def test_a_seed_draws_the_rest_whatever_it_draws_of_quorums_and_reads() -> None:
 def test_a_seed_catches_the_mutant(name: str, seed: int) -> None:
     run = simulate_seed(seed, MUTANTS[name].stages)
     assert run.violation is not None
-    assert run.violation.startswith(f"{MUTANTS[name].breaks}:")
+    assert run.violation.startswith(f"{MUTANTS[name].invariant}:")
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_mutant_breaks_the_same_invariant(name: str) -> None:
     mutant = MUTANTS[name]
     reduced = explore(MODELS[mutant.model], mutant.stages, symmetric=True)
     assert reduced.violation is not None
-    assert reduced.violation.startswith(f"{mutant.breaks}:")
+    assert reduced.violation.startswith(f"{mutant.invariant}:")
     assert len(reduced.trace) == len(explore(MODELS[mutant.model], mutant.stages).trace)
 
 

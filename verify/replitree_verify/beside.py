@@ -20,7 +20,6 @@ from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
 from replitree_verify.leases.mutants import mutated as mutated_lease
 from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
-from replitree_verify.lone.mutants import MUTANTS as LONE_PLACE_MUTANTS
 from replitree_verify.lone.search import search as search_lone_places
 from replitree_verify.merging.invariants import DESCRIPTIONS as OF_MERGES
 from replitree_verify.merging.models import MODELS as MERGES
@@ -32,8 +31,8 @@ from replitree_verify.moving.mutants import MUTANTS as MOVE_MUTANTS
 from replitree_verify.moving.search import search as search_moves
 from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
-from replitree_verify.openings.mutants import MUTANTS as OPENING_MUTANTS
 from replitree_verify.openings.search import search as search_openings
+from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.mutants import MUTANTS as PREPARED_MUTANTS
 from replitree_verify.prepared.search import search as search_prepared
@@ -65,9 +64,9 @@ class Room:
     """Models that have one small search: the models, their mutants, what must hold, and the search."""
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant]
+    mutants: Sequence[Mutant] | Sequence[Patch]
     invariants: Mapping[str, str]
-    search: Callable[[Any, Mutant | None], Searched]
+    search: Callable[[Any, Any], Searched]
 
 
 ROOMS = (
@@ -77,8 +76,8 @@ ROOMS = (
     Room(MERGES, MERGE_MUTANTS, OF_MERGES, search_merges),
     Room(PREPARED, PREPARED_MUTANTS, OF_MERGES, search_prepared),
     Room(REJOINING, REJOINING_MUTANTS, OF_REJOINING, search_rejoining),
-    Room(OPENINGS, OPENING_MUTANTS, OF_OPENINGS, search_openings),
-    Room(LONE_PLACES, LONE_PLACE_MUTANTS, OF_LONE_PLACES, search_lone_places),
+    Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
+    Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),
 )
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from replitree_verify.lone.choices import Choices, every_way
 from replitree_verify.lone.model import DESCRIPTIONS, LIMIT, MODELS
-from replitree_verify.lone.mutants import MUTANTS
 from replitree_verify.lone.search import search
+from replitree_verify.patches.patch import read_patches
 from tests.verify.small_models import SmallModels
 
 LONE = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("lone"),
     search=search,
     pins={  # ways, and requests on all of them
         "lone": (2_072, 46_024),
@@ -49,7 +49,7 @@ def test_what_a_lone_place_does_not_promise_is_known() -> None:
 
 
 def test_every_invariant_has_a_mutant() -> None:
-    assert {mutant.breaks for mutant in MUTANTS} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in LONE.mutants} == set(DESCRIPTIONS)
 
 
 def test_every_way_is_gone_once() -> None:

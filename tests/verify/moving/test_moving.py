@@ -81,4 +81,4 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 def test_every_invariant_has_a_mutant() -> None:
-    assert {mutant.breaks for mutant in MUTANTS} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in MUTANTS} == set(DESCRIPTIONS)

@@ -7,14 +7,14 @@ import pytest
 from replitree_verify.engine.small_search import search_all
 from replitree_verify.openings import members
 from replitree_verify.openings.models import LIMITS, MODELS
-from replitree_verify.openings.mutants import MUTANTS, find_mutant
 from replitree_verify.openings.scene import Scene
 from replitree_verify.openings.search import rules_of, search
+from replitree_verify.patches.patch import find_patch, read_patches
 from tests.verify.small_models import SmallModels
 
 OPENINGS = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("openings"),
     search=search,
     pins={
         "opening": (4_211, 14_995),
@@ -116,6 +116,6 @@ def test_what_was_acknowledged_is_lost_where_a_member_without_memory_is_counted(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members, "VOTES", ())  # whoever looks for O2 sees nothing
-    mutant = find_mutant(name)
+    mutant = find_patch("openings", name)
     found = search(next(each for each in MODELS if each.name == mutant.model), mutant)
     assert found.violation.partition(":")[0] == "O1"

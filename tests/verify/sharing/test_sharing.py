@@ -126,7 +126,7 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 def test_every_invariant_has_a_mutant() -> None:
-    assert {mutant.breaks for mutant in MUTANTS} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in MUTANTS} == set(DESCRIPTIONS)
 
 
 def test_a_mutant_leaves_nothing_behind() -> None:

@@ -8,11 +8,12 @@ For models that need no reduction: of shared storage (`replitree_verify.sharing`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
+from replitree_verify.patches.patch import Patch
 from replitree_verify.world.kernel import ProcedureFailed
 
 STATES_MAX = 3_000_000
@@ -26,7 +27,7 @@ class Mutant:
     ----------
     name, description
         For people.
-    model, breaks
+    model, invariant
         The model that catches it, and the invariant that notices.
     patches
         What stands in for functions of the protocol, by module and name.
@@ -35,13 +36,17 @@ class Mutant:
     name: str
     description: str
     model: str
-    breaks: str
+    invariant: str
     patches: Mapping[tuple[ModuleType, str], Any]
 
+    def mutated(self) -> AbstractContextManager[None]:
+        """Let what stands in be called while the context lasts."""
+        return patched(self.patches)
 
-def mutant_of(name: str, model: str, breaks: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
+
+def mutant_of(name: str, model: str, invariant: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
     """Return a mutant; a patch is a module, the name of a function there, and what stands in for it."""
-    return Mutant(name, description, model, breaks, {(module, each): broken for module, each, broken in patches})
+    return Mutant(name, description, model, invariant, {(module, each): broken for module, each, broken in patches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Rules(Generic[W]):
 
 
 def search_all(
-    scene: Scene[W], rules: Rules[W], mutant: Mutant | None = None, states_max: int = STATES_MAX
+    scene: Scene[W], rules: Rules[W], mutant: Mutant | Patch | None = None, states_max: int = STATES_MAX
 ) -> Searched:
     """Search a model, with a mutant's patches if one is given.
 
@@ -137,7 +142,7 @@ def search_all(
     RuntimeError
         There are more than `states_max` worlds.
     """
-    with patched({} if mutant is None else mutant.patches):
+    with nullcontext() if mutant is None else mutant.mutated():
         return _search(scene, rules, states_max)
 
 

@@ -1,13 +1,13 @@
-"""Leases that are broken on purpose: a function of the production code replaced, a clock of another kind, another moment."""
+"""Leases that are broken on purpose: a patch of the production code, a clock of another kind, another moment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from replitree.tablet.core import lease
 from replitree_verify.leases.model import Clock, Model
+from replitree_verify.patches.patch import Patch, read_patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,39 +20,24 @@ class Mutant:
         What it is called.
     model
         Where it is looked for.
-    patches
-        Names in `replitree.tablet.core.lease`, and what takes their place.
+    patch
+        How the production code is changed; None: it is as it is, and the model breaks the promise of a clock or of a caller.
     """
 
     name: str
-    model: Model = Model()  # noqa: RUF009 - a value that nobody changes
-    patches: tuple[tuple[str, object], ...] = ()
+    model: Model = Model()  # noqa: RUF009 - it is immutable
+    patch: Patch | None = None
 
 
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[None]:
     """Break the lease meanwhile."""
-    before = [(name, getattr(lease, name)) for name, _ in mutant.patches]
-    try:
-        for name, replacement in mutant.patches:
-            setattr(lease, name, replacement)
+    with nullcontext() if mutant.patch is None else mutant.patch.mutated():
         yield
-    finally:
-        for name, original in before:
-            setattr(lease, name, original)
-
-
-def _lowered_for_later_entries(tenure: lease.Tenure, duration_ns: int) -> lease.Tenure:
-    """Give the lease up when that is asked for, but leave as it is what is only lowered."""
-    return lease.Tenure(duration_ns, tenure.until_ns if duration_ns else 0)
 
 
 _MUTANTS = (
-    Mutant("not-waited-for", patches=(("ready_at", lambda _accepted, fenced_ns: fenced_ns),)),
-    Mutant("waited-for-once", patches=(("WAITED", 1),)),
-    Mutant("not-in-the-log", patches=(("metadata", lambda _tenure: ()),)),
-    Mutant("not-given-up", patches=(("released", lambda tenure: lease.Tenure(0, tenure.until_ns)),)),
-    Mutant("lowered-for-later-entries-only", patches=(("lowered", _lowered_for_later_entries),)),
+    *(Mutant(patch.name, patch=patch) for patch in read_patches("leases")),
     Mutant("counted-from-the-answer", Model(counted_from=lambda _sent, heard: heard)),
     Mutant("begins-when-sent", Model(begins_when_sent=True)),
     Mutant("waited-from-before-the-fence", Model(waited_from=lambda begun, _fenced: begun)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,16 +16,17 @@ from replitree.tablet.members.opening import AdmittedMember, OpenMembers
 from replitree.tablet.members.state import DirectoryState, encode_state
 from replitree.tablet.members.store import BlobStore
 from replitree.tablet.members.store_state import STATE_KEY
-from replitree_verify.engine.small_search import Mutant, Searched, patched
+from replitree_verify.engine.small_search import Searched
 from replitree_verify.lone.choices import Choices, every_way
 from replitree_verify.lone.model import ASKED, INCARNATION, QUORUM, Model, blob_of
 from replitree_verify.lone.shelf import AtOnce, Objects, Shelf
+from replitree_verify.patches.patch import Patch
 
 
-def search(model: Model, mutant: Mutant | None = None) -> Searched:
+def search(model: Model, mutant: Patch | None = None) -> Searched:
     """Go every way through a model, or until something is wrong; as states count the ways, as transitions the requests."""
     ways = requests = 0
-    with patched({} if mutant is None else mutant.patches):
+    with nullcontext() if mutant is None else mutant.mutated():
         for run in every_way(partial(_run, model)):
             ways, requests = ways + 1, requests + run.requests
             if run.violation:

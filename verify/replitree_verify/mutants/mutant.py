@@ -18,7 +18,7 @@ class Mutant:
         For people.
     model
         Name of the model that catches it.
-    breaks
+    invariant
         The invariant that notices: what the violation begins with.
     stages
         The broken stages, by the name of the stage that each replaces.
@@ -27,5 +27,5 @@ class Mutant:
     name: str
     description: str
     model: str
-    breaks: str
+    invariant: str
     stages: Mapping[str, Stage]

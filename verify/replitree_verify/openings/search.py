@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from replitree.tablet.group import openings
-from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, patched, search_all
+from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, patched, search_all
 from replitree_verify.openings.invariants import violations
 from replitree_verify.openings.model import Model
 from replitree_verify.openings.scene import Scene
 from replitree_verify.openings.world import World
+from replitree_verify.patches.patch import Patch
 
 
-def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`.
 
     Whoever is overtaken gives up: that it begins again is the same as somebody else who begins later.
