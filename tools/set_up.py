@@ -148,6 +148,7 @@ def install_packages() -> None:
 def pip(*arguments: str) -> None:
     """Install with the environment's pip under the constraints; its output is shown only when it fails."""
     command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command.append("--no-compile")  # most modules are never imported; the others are compiled when they are
     done = run(*command, "--constraint", str(CONSTRAINTS), *arguments)
     if done.returncode:
         raise SetUpError(f"pip could not install {arguments[-1]}:\n{done.stdout}")
