@@ -66,7 +66,7 @@ def lose(node: Node, part: str, *, keeps_manifest: bool = True) -> None:
     """Take the files of a part from a replica, which notices."""
     replica = node.table()
     if keeps_manifest:
-        replica.mending.salvage.know(part, replica.store.manifest(part))
+        replica.sources.salvage.know(part, replica.store.manifest(part))
     replica.lacks(part, content_of(registered(node, part)))
     shutil.rmtree(replica.store.part_path(part))
 

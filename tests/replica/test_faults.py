@@ -94,7 +94,7 @@ def test_a_reload_that_coordination_cut_off_is_done_again(
         return load(replica)
 
     monkeypatch.setattr(puller, "load", load_again)
-    first.table().pull_signal.reload()
+    first.table().context.pull_signal.reload()
     wait_for(lambda: len(tries) > 1, "it is loaded again")
     assert first.table().availability.state is State.ACTIVE
 

@@ -295,7 +295,7 @@ def test_the_part_of_another_replica_is_taken_over_and_not_looked_for(
     part = insert(cluster)
     owners = cluster.owners()
     asked: list[object] = []
-    own, due = second.table().mending.own_shares, second.table().mending.own_shares.due
+    own, due = second.table().sources.own_shares, second.table().sources.own_shares.due
 
     def noted(lacking: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         asked.extend(lacking)

@@ -281,7 +281,7 @@ def test_no_object_is_created_for_a_part_that_the_replica_does_not_own(start: St
     node.table().store.keep_aside((part,))
     node.post("drop", {"all": True}, wait_s=20)
     cluster.wait_empty()
-    assert not node.table().mending.salvage.heal(part, manifest)
+    assert not node.table().sources.salvage.heal(part, manifest)
     assert cluster.stored() == set()
 
 

@@ -143,5 +143,5 @@ def test_no_sums_are_put_into_a_share_that_the_replica_no_longer_owns(
         return found
 
     monkeypatch.setattr(objects, "unsummed", dropped_meanwhile)
-    first.table().mending.salvage.put_sums(part, manifest)
+    first.table().sources.salvage.put_sums(part, manifest)
     assert shared.stored() == set()

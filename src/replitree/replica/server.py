@@ -253,7 +253,7 @@ class Server:
                 self._wake.set()
                 for table in list(self._tables.values()):
                     table.quorums.replicas.forget()
-                    table.pull_signal.wake()
+                    table.context.pull_signal.wake()
                     table.progress.tell()
             case SessionLost():
                 self._lost.set()
@@ -269,7 +269,7 @@ class Server:
         name, _, rest = path.removeprefix(prefix).partition("/")
         table = self._tables.get(name) if path.startswith(prefix) else None
         if table is not None and rest.startswith(("log/", "log.")):
-            table.pull_signal.wake()
+            table.context.pull_signal.wake()
         elif table is not None and rest.startswith("leader_election"):
             table.leader.wake()
         elif table is not None and rest.startswith("replicas"):

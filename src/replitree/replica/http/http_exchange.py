@@ -88,7 +88,7 @@ class ExchangeHandlers(Handlers):
     async def _manifest(self, request: web.Request) -> web.StreamResponse:
         table, part = self._table(request), request.match_info["part"]
         if part in table.lacking:
-            manifest = await asyncio.to_thread(table.mending.manifest_of, part)
+            manifest = await asyncio.to_thread(table.sources.salvage.manifest_of, part)
             if manifest is not None:
                 return web.Response(body=manifest.encode(), content_type="application/octet-stream")
         return self._part_file(request, MANIFEST_FILE)
@@ -101,15 +101,16 @@ class ExchangeHandlers(Handlers):
                 with suppress(SnapshotExpired):  # the object is missing
                     return await answer_range(request, stored)
             await asyncio.to_thread(_bring, table, part, file)
-        copy = await asyncio.to_thread(table.mending.copy_of, part, file) if part in table.lacking else None
+        copy = await asyncio.to_thread(table.sources.salvage.copy_of, part, file) if part in table.lacking else None
         return web.FileResponse(copy, chunk_size=CHUNK_BYTES) if copy is not None else self._part_file(request, file)
 
     async def _shares(self, request: web.Request) -> web.Response:
         """Say what this replica has of shares: `replitree fsck` asks."""
-        sharing = self._table(request).sharing
+        table = self._table(request)
+        sharing = table.sharing
         if sharing is None:
             raise BadInput("the table is on local disks: it has no shares")
-        return json_response(await asyncio.to_thread(sharing.references))
+        return json_response(await asyncio.to_thread(lambda: sharing.references(table.sources.salvage.manifests())))
 
     def _part_file(self, request: web.Request, file: str) -> web.FileResponse:
         table, part = self._table(request), request.match_info["part"]
@@ -117,7 +118,7 @@ class ExchangeHandlers(Handlers):
         if not path.is_file() and part in table.lacking:
             why = table.mending.why_lacking(part) or "its files are gone"
             told = f"replica {table.replica.name} lacks part {part}: {why}"
-            is_searched = table.mending.salvage.why_undecided(part) is None
+            is_searched = table.sources.salvage.why_undecided(part) is None
             raise RowsUnavailable(told) if is_searched else ReplicaUnavailable(told)
         if not path.is_file():
             raise SnapshotExpired(f"part {part} is not here (any more); take a new snapshot")

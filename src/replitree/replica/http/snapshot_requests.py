@@ -268,7 +268,7 @@ def _row(table: TableReplica, part: str, manifest: PartManifest) -> dict[str, ob
 def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scalar, ...]]) -> dict[str, object]:
     """Say what is known of a part that is not whole here: its manifest, or the values of its partition, or neither."""
     row: dict[str, object] = {"part": part, "why": table.mending.why_lacking(part)}
-    manifest = table.mending.manifest_of(part)
+    manifest = table.sources.salvage.manifest_of(part)
     if manifest is not None:
         return {**row, "path": "", "manifest": msgspec.Raw(manifest.encode()), "lacking": True}
     content = table.lacking.get(part, "")

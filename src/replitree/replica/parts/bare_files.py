@@ -21,7 +21,7 @@ from replitree.protocol.core.effects import StagingId
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
-from replitree.replica.parts.sharing import Sharing
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.perform.context import TableContext
 from replitree.storage.disk.copies import FoundCopies, search
 from replitree.storage.disk.store import PartStore
@@ -46,8 +46,8 @@ class BareFiles:
     ----------
     store
         The parts on this disk, and the folders that may have copies of others.
-    sharing
-        Returns the table's shares; None for a table that has no store.
+    storage
+        The table's object store.
     clock
         Monotonic seconds.
     """
@@ -56,12 +56,12 @@ class BareFiles:
         self,
         context: TableContext,
         store: PartStore,
-        sharing: Callable[[], Sharing | None],
+        storage: FollowedStorage,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._store = store
-        self._sharing = sharing
+        self._storage = storage
         self._clock = clock
         self._looked_at: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -162,7 +162,7 @@ class BareFiles:
 
     def _is_written_of(self, share: ShareId, part: str, content: str) -> bool:
         """Publish a part that is written of a share's data objects."""
-        sharing = self._sharing()
+        sharing = self._storage.sharing
         assert sharing is not None
         sizes = sharing.objects.data_in(share)
         objects: _Files = tuple(sorted((name, size, 0) for name, size in sizes.items()))

@@ -20,6 +20,7 @@ from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, U
 from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.logs import Log
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
 from replitree.storage.disk.fetch import ReceivedPart
@@ -40,8 +41,8 @@ class OwnShares:
     ----------
     store
         The parts on this disk.
-    sharing
-        Returns the table's shares; None for a table that has no store.
+    storage
+        The table's object store.
     salvage
         Creates missing objects from copies on this disk.
     clock
@@ -51,13 +52,13 @@ class OwnShares:
     def __init__(
         self,
         store: PartStore,
-        sharing: Callable[[], Sharing | None],
+        storage: FollowedStorage,
         salvage: Salvage,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._sharing = sharing
+        self._storage = storage
         self._log = log
         self._salvage = salvage
         self._clock = clock
@@ -75,7 +76,7 @@ class OwnShares:
         names = {name for name, _ in lacking}
         self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
         self._undecided = {name: why for name, why in self._undecided.items() if name in names}
-        if self._sharing() is None:
+        if self._storage.sharing is None:
             return ()
         now = self._clock()
         return tuple(each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S)
@@ -90,7 +91,7 @@ class OwnShares:
         marked
             The shares with this replica's marks for each.
         """
-        sharing = self._sharing()
+        sharing = self._storage.sharing
         assert sharing is not None, "without an object store nothing is due"
         now = self._clock()
         found = tuple(name for name, content in parts if self._take(sharing, name, content, marked.get(name, ())))
@@ -106,7 +107,7 @@ class OwnShares:
 
     def why_undecided(self, part: str) -> str | None:
         """Say why the store may still have a part that is lacking; None: it was looked for, and is not there."""
-        if self._sharing() is None:
+        if self._storage.sharing is None:
             return None
         return self._undecided.get(part, None if part in self._looked_at else NOT_LOOKED)
 

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError
 from replitree.protocol.core.effects import GetMany, Many
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.sharing import Sharing
-from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.disk.copies import FoundCopies, put_back, search
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 
 LOOK_AGAIN_S = 30.0
@@ -50,10 +50,10 @@ class Salvage:
 
     Parameters
     ----------
-    store
+    parts
         The parts on this disk, and the folders that may have copies of others.
-    sharing
-        Returns the table's shares; None for a table that has no store.
+    storage
+        The table's object store.
     clock
         Monotonic seconds.
     """
@@ -61,13 +61,13 @@ class Salvage:
     def __init__(
         self,
         context: TableContext,
-        store: PartStore,
-        sharing: Callable[[], Sharing | None],
+        parts: LocalParts,
+        storage: FollowedStorage,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
-        self._store = store
-        self._sharing = sharing
+        self._store, self._lacking = parts.store, parts.lacking
+        self._storage = storage
         self._clock = clock
         self._lock = threading.Lock()
         self._searched_at: dict[str, float] = {}
@@ -86,26 +86,30 @@ class Salvage:
             self._known[part] = manifest
             self._searched_at.pop(part, None)  # by this manifest other files may count as copies
 
-    def forget(self) -> None:
-        """Forget what was searched: nothing is lacking any more."""
+    def forget(self, part: str) -> None:
+        """Forget what was searched for a part: it was here meanwhile."""
         with self._lock:
             for known in (self._searched_at, self._undecided, self._known, self._unusable):
-                known.clear()
+                known.pop(part, None)
 
-    def put_back(self, lacking: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    def keep(self, missing: Collection[str]) -> None:
+        """Forget what was searched for other parts than these."""
+        with self._lock:
+            for known in (self._searched_at, self._undecided, self._known, self._unusable):
+                for part in [part for part in known if part not in missing]:
+                    del known[part]
+
+    def put_back(self, missing: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Publish the parts of which this disk has a copy; return their names.
 
         Parameters
         ----------
-        lacking
-            Name and content hash of all parts that are not whole here.
+        missing
+            Name and content hash of parts that are not whole here.
         """
-        now, names = self._clock(), {name for name, _ in lacking}
+        now = self._clock()
         with self._lock:
-            for known in (self._searched_at, self._undecided, self._known, self._unusable):
-                for name in [name for name in known if name not in names]:
-                    del known[name]
-            due = [each for each in lacking if now - self._searched_at.get(each[0], NEVER) >= LOOK_AGAIN_S]
+            due = [each for each in missing if now - self._searched_at.get(each[0], NEVER) >= LOOK_AGAIN_S]
         if not due:
             return ()
         try:
@@ -206,7 +210,7 @@ class Salvage:
         StoreError, NotAuthorized, BadInput
             The object store, or a folder here, gives no answer.
         """
-        if manifest.share_id is None or self._sharing() is None:
+        if manifest.share_id is None or self._storage.sharing is None:
             return False
         return self._healed(None, part, manifest)
 
@@ -220,7 +224,7 @@ class Salvage:
         StoreError, NotAuthorized
             The store gives no answer, or takes no more.
         """
-        sharing = self._sharing()
+        sharing = self._storage.sharing
         if sharing is None or manifest.share_id is None:
             return
         unsummed = sharing.objects.unsummed(manifest)
@@ -238,7 +242,7 @@ class Salvage:
 
         Raises `CorruptPart`, too, when an object has other bytes.
         """
-        sharing, store = self._sharing(), self._store
+        sharing, store = self._storage.sharing, self._store
         if sharing is None:
             return False
         with sharing.letting_go:  # as long as our marks stay, the shares can't be garbage
@@ -270,8 +274,14 @@ class Salvage:
 
     # --- single files, for others ---------------------------------------------------------------------------------------
 
-    def manifest_of(self, part: str, content: str) -> PartManifest | None:
-        """Return a manifest of a lacking part, of which files may be missing; None when this disk has none."""
+    def manifest_of(self, part: str) -> PartManifest | None:
+        """Return the manifest of a part that is lacking; None when it is not lacking, or its manifest is not known here.
+
+        Files of it may be missing.
+        """
+        content = self._lacking.get(part)
+        if content is None:
+            return None
         with self._lock:
             known = self._known.get(part)
         if known is not None and known.content == content:
@@ -285,9 +295,13 @@ class Salvage:
             return None
         return None
 
-    def file_of(self, part: str, content: str, file: str) -> Path | None:
-        """Return a verified copy of one data file of a part; None when this disk has none."""
-        manifest = self.manifest_of(part, content)
+    def manifests(self) -> dict[str, PartManifest | None]:
+        """Return the manifests of all parts that are lacking; None where it is not known here, not even another replica's."""
+        return {part: self.manifest_of(part) for part in sorted(self._lacking)}
+
+    def copy_of(self, part: str, file: str) -> Path | None:
+        """Return a verified copy of a data file of a part that is lacking; None when this disk has none."""
+        manifest = self.manifest_of(part)
         entry = None if manifest is None else next((each for each in manifest.files if each.name == file), None)
         try:
             return None if entry is None else self._copy(entry)

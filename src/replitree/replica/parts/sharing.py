@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -398,8 +398,14 @@ class Sharing:
         except ReplitreeError as error:
             host.log.warning("not all objects of the dropped table were deleted", reason=str(error))
 
-    def references(self) -> dict[str, object]:
-        """Return what this replica has of shares: which, for what, and their files."""
+    def references(self, lacking: Mapping[str, PartManifest | None]) -> dict[str, object]:
+        """Return what this replica has of shares: which, for what, and their files.
+
+        Parameters
+        ----------
+        lacking
+            The manifests of the parts that are not whole here, as far as they are known.
+        """
         store = self._host.store
         staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
         found = [each for part in store.parts() for each in _references("parts", part, store.part_path(part))]
@@ -411,7 +417,8 @@ class Sharing:
         ]
         found += [
             each
-            for part, manifest in sorted(self._host.mending.manifests().items())
+            for part, manifest in lacking.items()
+            if manifest is not None
             for each in _references_of("lacking", part, manifest)
         ]
         begun = self.uploads.shares()
@@ -423,7 +430,7 @@ class Sharing:
             "replica": self._host.replica.name,
             "incarnation": incarnation,
             "shares": found,
-            "undescribed": list(self._host.mending.undescribed()),
+            "undescribed": [part for part, manifest in lacking.items() if manifest is None],
         }
 
 

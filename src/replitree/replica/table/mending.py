@@ -14,13 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError
-from replitree.protocol.core.effects import Epoch
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program import mender
 from replitree.protocol.program.mender_effects import (
@@ -44,56 +39,17 @@ from replitree.protocol.program.mender_effects import (
 from replitree.protocol.program.stages import MemoryEffect, ReportTrouble, Then
 from replitree.protocol.upkeep.lost import registered_contents
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
-from replitree.replica.parts.bare_files import BareFiles
-from replitree.replica.parts.own_shares import OwnShares
-from replitree.replica.parts.salvage import Salvage
-from replitree.replica.parts.sharing import Sharing
+from replitree.replica.parts.followed_storage import FollowedStorage
+from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.exchange import Exchange
-from replitree.replica.perform.progress import Progress
-from replitree.replica.perform.runner import Performer
+from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.mover import Mover
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
-from replitree.storage.schema.definition import TableDefinition
 
 ASK_AGAIN_S = 30.0
 """How long a replica that does not send a part is not asked again to verify its own, in seconds."""
-
-
-class Host(Protocol):
-    """What mending needs of the replica."""
-
-    context: TableContext
-    local_parts: LocalParts
-    replica: Replica
-    performer: Performer
-    progress: Progress
-    store: PartStore
-    metrics: Metrics
-    log: Log
-    exchange: Exchange
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """The table's shares; None for a table that has no store."""
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition, as new as this replica knows it."""
-
-    @property
-    def mover(self) -> Mover:
-        """Moves parts to where they belong."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
 
 
 class Mending:
@@ -101,35 +57,51 @@ class Mending:
 
     Parameters
     ----------
-    host
-        The replica.
-    given_up
-        Returns which of the parts that are lacking have been missing for long enough, and are nowhere here.
+    exchange
+        Fetches from other replicas, and knows what they have said of parts.
+    storage
+        The table's object store.
+    sources, lost_parts
+        Where the rows of parts may be that no replica sends, and which of them have been missing for long enough.
+    mover
+        Looks where parts are that were made whole.
     """
 
-    def __init__(self, host: Host, given_up: Callable[[], frozenset[str]]) -> None:
-        self._host = host
-        self._given_up = given_up
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        exchange: Exchange,
+        storage: FollowedStorage,
+        sources: PartSources,
+        lost_parts: LostParts,
+        mover: Mover,
+    ) -> None:
+        self._context = context
+        self._store, self._progress, self._lacking = parts.store, parts.progress, parts.lacking
+        self._availability = availability
+        self._exchange = exchange
+        self._storage = storage
+        self._sources, self._salvage = sources, sources.salvage
+        self._lost_parts = lost_parts
+        self._mover = mover
         self._notes = BrokenNotes()
         self._from_copies = frozenset[str]()
         self._setting_aside = threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
-        self.lacking = host.local_parts.lacking
         self.unsummed: frozenset[str] = frozenset()
         """Parts in shares that a check found whole, and whose missing block checksums the store did not take."""
-        self.salvage = Salvage(host.context, host.store, lambda: host.sharing)
-        self.own_shares = OwnShares(host.store, lambda: host.sharing, self.salvage, host.log)
-        self.bare_files = BareFiles(host.context, host.store, lambda: host.sharing)
 
     def mend(self) -> None:
         """Do one round: make whole what is registered and not whole on disk, and note in the registrations what is broken."""
         notes, self._notes = self._notes, BrokenNotes()  # after a round that fails they are read again
-        told = self._run(Then(mender.mend, (self._host.replica, notes)))
+        told = self._run(Then(mender.mend, (self._context.replica, notes)))
         self._notes = self._run(told).arguments[1]
 
     def _run(self, then: Then) -> Then:
-        following = Driver(self._host.performer, self._remember).run(then)
+        following = Driver(self._context.performer, self._remember).run(then)
         assert isinstance(following, Then), "a mender goes on"
         return following
 
@@ -145,7 +117,7 @@ class Mending:
             case SeekShares() | TakeFromStore() | SeekFiles() | WriteAnew():
                 return self._search(effect)
             case Losing():
-                return self._host.progress.losing()
+                return self._progress.losing()
             case TakeOut(parts):
                 self._take_out(parts)
             case WholeAgain(parts):
@@ -158,7 +130,7 @@ class Mending:
                 return self._to_be_told(missing)
             case _:
                 assert isinstance(effect, ReportTrouble), effect
-                self._host.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
+                self._availability.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
         return None
 
     def _search(
@@ -167,59 +139,62 @@ class Mending:
         """Look for parts that no replica has sent."""
         match effect:
             case SeekShares(parts):
-                return self.own_shares.due(parts)
+                return self._sources.own_shares.due(parts)
             case TakeFromStore(parts, marked):
-                return self.own_shares.take(parts, dict(marked))
+                return self._sources.own_shares.take(parts, dict(marked))
             case SeekFiles(parts):
-                return self.bare_files.due(tuple(each for each in parts if not self._may_be_described(each[0])))
+                return self._sources.bare_files.due(
+                    tuple(each for each in parts if not self._may_be_described(each[0]))
+                )
             case WriteAnew(parts, marked):
-                return self.bare_files.write_anew(parts, dict(marked))
+                return self._sources.bare_files.write_anew(parts, dict(marked))
 
     def _lacking_now(self) -> MendTurn:
-        host = self._host
+        waiting = self._lost_parts.waiting().keys()
         with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
-            held = frozenset(part.name for part in host.progress.held) if self.lacking else frozenset()
-            for name in [name for name in self.lacking if name not in held]:
-                del self.lacking[name]  # a later form took its place
-            wanted = tuple(sorted(self.lacking.items()))
-        losing = frozenset(name for name, _ in host.progress.losing())
+            held = frozenset(part.name for part in self._progress.held) if self._lacking else frozenset()
+            for name in self._lacking.keys() - held:
+                self._lacking.pop(name, None)  # a later form took its place
+            wanted = tuple(sorted(self._lacking.items()))
+            self._salvage.keep(self._lacking.keys() | waiting)
+        losing = frozenset(name for name, _ in self._progress.losing())
         wanted = tuple(each for each in wanted if each[0] not in losing)
         if not wanted:
-            self.salvage.forget()
-            self.own_shares.forget()
-            self.bare_files.forget()
+            self._sources.own_shares.forget()
+            self._sources.bare_files.forget()
             return MendTurn(())
-        return MendTurn(wanted, None if host.sharing is None else host.sharing.sharer)
+        sharing = self._storage.sharing
+        return MendTurn(wanted, None if sharing is None else sharing.sharer)
 
     def _put_back(self, parts: tuple[PartContent, ...]) -> frozenset[str]:
         away = tuple(each for each in parts if not self._is_here(*each))
-        self._from_copies = frozenset(self.salvage.put_back(away))
+        self._from_copies = frozenset(self._salvage.put_back(away))
         return self._from_copies.union(name for name, content in parts if (name, content) not in away)
 
     def _may_be_described(self, part: str) -> bool:
         """Whether this disk or the object store may still have the manifest of a part."""
-        return any(known.why_undecided(part) for known in (self.salvage, self.own_shares))
+        return any(known.why_undecided(part) for known in (self._salvage, self._sources.own_shares))
 
     def _take_out(self, parts: tuple[PartContent, ...]) -> None:
         for name, content in parts:
             manifest = self._manifest(name)
             if manifest is not None and manifest.content == content:
-                self._host.store.quarantine(name, "it was declared lost while it was put back")
+                self._store.quarantine(name, "it was declared lost while it was put back")
 
     def _show_again(self, parts: tuple[str, ...]) -> None:
-        host = self._host
+        context = self._context
         with self._setting_aside:
-            whole = [name for name in parts if host.store.has_part(name)]
+            whole = [name for name in parts if self._store.has_part(name)]
             for name in whole:
-                self.lacking.pop(name, None)
+                self._lacking.pop(name, None)
                 self._problems.pop(name, None)
-            host.progress.unhide(whole)
+            self._progress.unhide(whole)
         if whole:
-            if host.sharing is not None:
-                host.mover.look_again(whole)  # what could not be taken over was sent, and has files of its own
-            host.metrics.refetched.labels(host.replica.table.name).inc(len(whole))
+            if self._storage.sharing is not None:
+                self._mover.look_again(whole)  # what could not be taken over was sent, and has files of its own
+            context.metrics.refetched.labels(context.replica.table.name).inc(len(whole))
             from_copies = len(self._from_copies.intersection(whole))
-            host.log.info("parts whole again", parts=len(whole), from_copies_here=from_copies)
+            context.log.info("parts whole again", parts=len(whole), from_copies_here=from_copies)
 
     def _not_asked_lately(self, parts: tuple[PartContent, ...]) -> tuple[PartContent, ...]:
         names, now = frozenset(name for name, _ in parts), time.monotonic()
@@ -229,26 +204,25 @@ class Mending:
         return due
 
     def _have_checked(self, asked: HaveChecked) -> None:
-        host = self._host
         for part, content in asked.parts:
-            for other in asked.others if self.manifest_of(part) is None else ():
-                manifest = host.exchange.manifest_of(other, part)
+            for other in asked.others if self._salvage.manifest_of(part) is None else ():
+                manifest = self._exchange.manifest_of(other, part)
                 if manifest is not None and manifest.content == content:
-                    self.salvage.know(part, manifest)
+                    self._salvage.know(part, manifest)
                     break
         for fetch in asked.sources:
             for source in fetch.sources:
-                host.exchange.have_checked(source, fetch.part)
+                self._exchange.have_checked(source, fetch.part)
 
     def _to_be_told(self, missing: tuple[str, ...]) -> TellTurn | None:
-        given_up, epoch = self._given_up(), self._host.active_epoch()
+        given_up, epoch = self._lost_parts.given_up(), self._availability.active_epoch()
         if epoch is None:
             return None
-        return TellTurn(epoch, tuple(sorted(self.lacking)), tuple(name for name in missing if name in given_up))
+        return TellTurn(epoch, tuple(sorted(self._lacking)), tuple(name for name in missing if name in given_up))
 
     def _is_here(self, part: str, content: str) -> bool:
         """Whether a part is on the disk after all, every byte of it, with this content."""
-        store = self._host.store
+        store = self._store
         try:
             return store.has_part(part) and store.verify(part).content == content
         except CorruptPart:
@@ -259,25 +233,6 @@ class Mending:
     def why_lacking(self, part: str) -> str:
         """Return what was wrong with a part when it was set aside; empty when that is not known."""
         return self._problems.get(part, "")
-
-    def manifest_of(self, part: str) -> PartManifest | None:
-        """Return the manifest of a part that is lacking; None when it is not lacking, or its manifest is not known here."""
-        content = self.lacking.get(part)
-        return None if content is None else self.salvage.manifest_of(part, content)
-
-    def manifests(self) -> dict[str, PartManifest]:
-        """Return the manifests of all parts that are lacking, as far as they are known here."""
-        found = {part: self.manifest_of(part) for part in sorted(self.lacking)}
-        return {part: manifest for part, manifest in found.items() if manifest is not None}
-
-    def undescribed(self) -> tuple[str, ...]:
-        """Return the parts that are lacking of which no manifest is known here, not even another replica's."""
-        return tuple(part for part in sorted(self.lacking) if self.manifest_of(part) is None)
-
-    def copy_of(self, part: str, file: str) -> Path | None:
-        """Return a verified copy of a data file of a part that is lacking; None when this disk has none."""
-        content = self.lacking.get(part)
-        return None if content is None else self.salvage.file_of(part, content, file)
 
     # --- parts that another process found broken ----------------------------------------------------------------------------
 
@@ -291,15 +246,15 @@ class Mending:
         CoordinationUnavailable
             Coordination does not answer.
         """
-        if part in self.lacking:
-            self.bare_files.look_again(part)
-            self.salvage.look_again(part)  # by `mend`, which comes soon: the replica that asks may be asked by it
+        if part in self._lacking:
+            self._sources.bare_files.look_again(part)
+            self._salvage.look_again(part)  # by `mend`, which comes soon: the replica that asks may be asked by it
             return False
-        host = self._host
-        with host.store.expecting() as expect:
-            registered = host.performer.look_up(registered_contents(host.replica, (part,)))
+        context = self._context
+        with self._store.expecting() as expect:
+            registered = context.performer.look_up(registered_contents(context.replica, (part,)))
             expect(registered)
-        content = registered[part] if part in registered else host.store.manifest(part).content
+        content = registered[part] if part in registered else self._store.manifest(part).content
         problem = self._problem(part, content)
         return not problem or self._healed(part, content) or not self._set_aside(part, content)
 
@@ -316,7 +271,7 @@ class Mending:
             # Before the seal: a part whose manifest has a checksum no longer counts as one of an earlier version.
             self._put_sums(part)
             problem = self._seal(part)
-        if parse_part(part) not in self._host.progress.held:
+        if parse_part(part) not in self._progress.held:
             return None
         if not problem:
             return self._manifest_again(part, content)
@@ -329,7 +284,7 @@ class Mending:
 
         The rows are whole, so nothing is set aside when that does not work; other replicas need the manifest to take over.
         """
-        manifest, sharing = self._manifest(part), self._host.sharing
+        manifest, sharing = self._manifest(part), self._storage.sharing
         if manifest is None or manifest.share_id is None or sharing is None:
             return None
         try:
@@ -342,7 +297,7 @@ class Mending:
     def _problem(self, part: str, content: str) -> str:
         """Verify every byte of a part; return what is wrong with it, or ""."""
         try:
-            found = self._host.store.verify(part).content
+            found = self._store.verify(part).content
         except CorruptPart as error:
             return str(error)
         return "" if found == content else f"{part} has content {found}, and is registered with {content}"
@@ -352,23 +307,23 @@ class Mending:
         manifest = self._manifest(part)
         try:
             if manifest is not None:
-                self.salvage.put_sums(part, manifest)
+                self._salvage.put_sums(part, manifest)
             self.unsummed -= {part}
         except (StoreError, NotAuthorized, CorruptPart, FileNotFoundError) as error:
             self.unsummed |= {part}
-            self._host.log.warning("block checksums not put", part=part, problem=str(error))
+            self._context.log.warning("block checksums not put", part=part, problem=str(error))
 
     def _seal(self, part: str) -> str:
         """Give the manifest of a verified part of an earlier version a checksum; return what is wrong with it, or ""."""
         try:
-            self._host.store.moved.seal(part)
+            self._store.moved.seal(part)
         except CorruptPart as error:
             return str(error)
         return ""
 
     def _manifest(self, part: str) -> PartManifest | None:
         try:
-            return self._host.store.manifest(part)
+            return self._store.manifest(part)
         except CorruptPart:
             return None
 
@@ -378,9 +333,9 @@ class Mending:
         if manifest is None or manifest.content != content:
             return False
         try:
-            return self.salvage.heal(part, manifest) and not self._problem(part, content)
+            return self._salvage.heal(part, manifest) and not self._problem(part, content)
         except (StoreError, NotAuthorized, BadInput) as error:
-            self._host.log.warning("missing objects were not created again", part=part, problem=str(error))
+            self._context.log.warning("missing objects were not created again", part=part, problem=str(error))
             return False
 
     def _set_aside(self, part: str, content: str) -> bool:
@@ -388,17 +343,18 @@ class Mending:
 
         Another thread may have found it broken as well, and it may have been mended since.
         """
-        host = self._host
+        context = self._context
         with self._setting_aside:
             problem = self._problem(part, content) or self._seal(part)
             if not problem:
                 return False
             manifest = self._manifest(part)
+            self._salvage.forget(part)
             if manifest is not None and manifest.content == content:
-                self.salvage.know(part, manifest)
-            host.progress.hide((part,))
-            self.lacking[part], self._problems[part] = content, problem
-            host.store.quarantine(part, problem)
-        host.metrics.broken.labels(host.replica.table.name).inc()
-        host.log.error("part broken", part=part, problem=problem)
+                self._salvage.know(part, manifest)
+            self._progress.hide((part,))
+            self._lacking[part], self._problems[part] = content, problem
+            self._store.quarantine(part, problem)
+        context.metrics.broken.labels(context.replica.table.name).inc()
+        context.log.error("part broken", part=part, problem=problem)
         return True

@@ -38,7 +38,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),
         "without_digest": sum(manifest is not None and not manifest.is_bound for manifest in manifests),
         "lost_parts": dict(sorted(table.lost_parts.reasons.items())),
-        "unusable_copies": table.mending.salvage.unusable(),
+        "unusable_copies": table.sources.salvage.unusable(),
         "declared_lost": dict(table.lost_parts.declared),
         "lost_insert_parts": dict(table.lost_parts.insert_parts),
         "merges_paused": table.maker.is_paused,

@@ -50,7 +50,7 @@ from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.end_of_log import EndOfLog
 from replitree.replica.table.leader import Leader
-from replitree.replica.table.lost_parts import LostParts
+from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.maintenance import Keepers, Maintenance
 from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
@@ -106,38 +106,36 @@ class TableReplica:
         self.uploads = Uploads(root / "uploads")
         self.replica, self.progress = replica, Progress(replica)
         self.progress.listen(self._follow_log)
-        self.exchange = Exchange(
+        exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
         )
-        self.pull_signal = PullSignal()
         context = self.context = TableContext(
-            config, identity, self.definitions, self.performer, self.progress, self.pull_signal, metrics, self.log
+            config, identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
         )
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
-        self.lacking = parts.lacking
         availability = self.availability = Availability(context, self.store)
-        self.active_epoch, self.trouble, self.lacks = availability.active_epoch, availability.trouble, parts.lacks
-        self.why_not_active = availability.why_not_active
-        storage = self.followed_storage = FollowedStorage(context, self.store, self.exchange, self._new_sharing)
+        self.active_epoch, self.trouble = availability.active_epoch, availability.trouble
+        self.lacks, self.lacking = parts.lacks, parts.lacking
+        storage = self.followed_storage = FollowedStorage(context, self.store, exchange, self._new_sharing)
         self.recovery = Recovery(context, availability)
         self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
         self.merges = Merges(context, self.store, self.reserved)
         self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage, availability)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
-        self.lost_parts = LostParts(self)
-        self.mending = Mending(self, self.lost_parts.given_up)
+        sources = self.sources = PartSources(context, parts, storage)
+        self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
         writer = InsertWriter(context, self.store, storage, availability)
-        self.store_performer = StorePerformer(parts, self.exchange, writer, self.maker)
+        self.store_performer = StorePerformer(parts, exchange, writer, self.maker)
         storage.use(None)
         self.inserts = Inserts(context, self.store, availability, writer, self.store_performer, self.quorums, appends)
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
-        look_ahead = LookAhead(replica.name, self.exchange.begin, self.quorums.heard)
+        look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard)
         self.puller = Puller(context, parts, availability, appends, look_ahead)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
@@ -146,10 +144,11 @@ class TableReplica:
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner = Cleaner(context, availability, self.leader)
-        self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges)
         self.end_of_log = EndOfLog(self.performer, self.progress)
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
+        self.mending = Mending(context, parts, availability, exchange, storage, sources, self.lost_parts, self.mover)
+        self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
         self._maintenance = Maintenance(context, parts, availability, keepers)
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
@@ -186,7 +185,7 @@ class TableReplica:
 
     def pull_now(self) -> None:
         """Look at the log at once: a request waits."""
-        self.pull_signal.hurry()
+        self.context.pull_signal.hurry()
 
     def reserved(self) -> frozenset[Part]:
         """Return the parts that another process merges."""
