@@ -6,8 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from replitree.protocol.core import layout
 from replitree.protocol.core.effects import AdoptEpoch, CurrentEpoch, RemovePart
+from replitree.protocol.program.stages import (
+    AwaitTrouble,
+    AwaitUpkeep,
+    LeftDisk,
+    LetGoEnded,
+    ReportTrouble,
+    Serve,
+    UpkeepTurn,
+)
 from replitree.protocol.shares.moving import BringRows, FindShare, FoundShare, NameMove, NoteMove, ToDisk, ToShare
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import (
@@ -19,22 +27,9 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree_verify.moving.tasks import (
-    Activate,
-    AwaitActive,
-    AwaitNote,
-    AwaitTrouble,
-    AwaitTurn,
-    Forget,
-    LoseRows,
-    Quarantine,
-    Refetch,
-    Show,
-    Trouble,
-    WhereIs,
-)
+from replitree_verify.moving.threads import AwaitActive, HasRows, LoseRows, Quarantine, Refetch, Show
 from replitree_verify.moving.world import WRITTEN_BY, Disk, Machine, Note, World, files_of, shares_in
-from replitree_verify.shared_tables.tasks import TABLE
+from replitree_verify.shared_tables.tasks import sharer_of
 from replitree_verify.world.kernel import ProcedureFailed
 
 
@@ -44,8 +39,10 @@ def told_at_once(machine: Machine, name: str, effect: Any) -> tuple[Any, Machine
     match effect:
         case AwaitActive() if process.is_active:
             return process.epoch, machine
-        case WhereIs(part):
-            return (machine.disk.has(part), machine.disk.share_of(part)), machine
+        case HasRows(part):
+            return machine.disk.has(part) and machine.disk.share_of(part) is None, machine
+        case LetGoEnded(is_gone=False):
+            return None, machine
         case SharesSettled(shares):
             return None, replace(machine, process=replace(process, moving=process.moving - set(shares)))
         case CurrentEpoch():
@@ -68,9 +65,7 @@ def can_act(world: World, at: int, effect: Any) -> bool:
             return process.is_active
         case AwaitTrouble():
             return not process.is_active
-        case AwaitTurn(part):
-            return not world.tree.exists(layout.moving(TABLE, part))
-        case AwaitNote():
+        case AwaitUpkeep():
             return process.is_active and _next_note(world.machines[at]) is not None
     return True
 
@@ -80,7 +75,7 @@ def _next_note(machine: Machine) -> Note | None:
     return min((note for note in machine.disk.notes if kept.isdisjoint(shares_in(note.share))), default=None)
 
 
-def act(world: World, at: int, effect: Any) -> tuple[str, World, Any]:
+def act(world: World, at: int, name: str, effect: Any) -> tuple[str, World, Any]:
     """Do something to a replica's disk or process, or look at it: in words, the world after it, and the outcome."""
     machine = world.machines[at]
     disk, process = machine.disk, machine.process
@@ -97,18 +92,18 @@ def act(world: World, at: int, effect: Any) -> tuple[str, World, Any]:
             outcome = ObjectsInDoubt("not there")
             if disk.share_of(part) == share and all(map(world.is_whole, shares_in(share))):
                 disk, outcome = replace(disk, rows=disk.rows | {part}, written=files_of(share)), ObjectsThere()
-        case Trouble():
+        case ReportTrouble():
             process = replace(process, is_active=False)
-        case Activate():
+        case Serve():
             process = replace(process, is_active=True)
         case Show(part):
             process = replace(process, hidden=process.hidden - {part})
         case Quarantine(part):
             disk, process = disk.without_part(part), replace(process, hidden=process.hidden | {part})
-        case ToShare() | ToDisk() | RemovePart() | Forget() | Refetch() | ForgetParts() | LoseRows():
+        case ToShare() | ToDisk() | RemovePart() | LetGoEnded() | Refetch() | ForgetParts() | LoseRows():
             disk, outcome = _changed(world, at, effect)
         case _:
-            return "looked", world, _seen(world, at, effect)
+            return "looked", world, _seen(world, at, name, effect)
     return "done", world.with_machine(at, replace(machine, disk=disk, process=process)), outcome
 
 
@@ -121,8 +116,8 @@ def _changed(world: World, at: int, effect: Any) -> tuple[Disk, Any]:
         case ToDisk(part, share):
             is_here = disk.share_of(part) == share
             return (disk.with_part(part, None) if is_here else disk), is_here
-        case Forget(note):
-            return replace(disk, notes=disk.notes - {note}), None
+        case LetGoEnded(LeftDisk(number, part, shares)):
+            return replace(disk, notes=disk.notes - {Note(part, shares[0], int(number))}), None
         case RemovePart(part):
             return (disk.without_part(part) if disk.has(part) else disk), None
         case ForgetParts(parts):
@@ -153,15 +148,19 @@ def _share_elsewhere(
     return None
 
 
-def _seen(world: World, at: int, effect: Any) -> Any:
+def _seen(world: World, at: int, name: str, effect: Any) -> Any:
     machine = world.machines[at]
     disk, process = machine.disk, machine.process
     match effect:
         case AwaitActive():
             return process.epoch
-        case AwaitNote():
-            return _next_note(machine)
-        case AwaitTurn() | AwaitTrouble():
+        case AwaitUpkeep():
+            note = _next_note(machine)
+            assert note is not None, "it waits for one"
+            assert process.epoch is not None, "it is active"
+            left = LeftDisk(str(note.number), note.part, shares_in(note.share))
+            return UpkeepTurn(sharer_of(name), process.epoch, left)
+        case AwaitTrouble():
             return None
         case HasPart(part):
             return disk.has(part)

@@ -74,8 +74,8 @@ def _not_there(name: str, parts: tuple[tuple[str, ShareId | None], ...], model: 
     if any(model.faults.get(kind) for kind in Fault):
         return
     for part, share in parts:
-        moves = [task.__name__ for task, _ in model.threads.get((name, "move"), ())]
-        if moves and (share is None) != (moves[-1] == "bring"):
+        tasks = model.threads.get((name, "move"), ())
+        if tasks and (share is None) != (tasks[-1].to_store is False):
             yield f"SETTLES: {name} has not moved {part}"
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from replitree.protocol.program import mover
 from replitree_verify.moving.scene import PART
-from replitree_verify.moving.tasks import bring, leave, mend, move
-from replitree_verify.moving.world import Fault, Model, Task
+from replitree_verify.moving.threads import leave, mend
+from replitree_verify.moving.world import TRIES, Fault, Model, Task
+from replitree_verify.shared_tables.tasks import replica_of
 
 Threads = dict[tuple[str, str], tuple[Task, ...]]
 
 
-def _move(name: str) -> Task:
-    return move, (name, PART)
+def _move(name: str, tries: int = TRIES) -> Task:
+    return Task(mover.move_next, (replica_of(name),), to_store=True, tries=tries)
 
 
 def _bring(name: str) -> Task:
-    return bring, (name, PART)
+    return Task(mover.move_next, (replica_of(name),), to_store=False)
 
 
 def _leave(name: str) -> Task:
-    return leave, (name, PART)
+    return Task(leave, (name, PART))
+
+
+def _mend(name: str) -> Task:
+    return Task(mend, (name, PART))
 
 
 _EVERYBODY = "r1", "r2"
@@ -36,7 +42,7 @@ MODELS = (
     Model(
         "move_leave",
         "a part is moved by one replica and taken over by another, and leaves the first meanwhile",
-        {**_ONE_LEAVES, ("r2", "move"): ((move, ("r2", PART, 3)),)},
+        {**_ONE_LEAVES, ("r2", "move"): (_move("r2", 3),)},
         {},
     ),
     Model(
@@ -96,7 +102,7 @@ MODELS = (
     Model(
         "take_unanswered_twice",
         "a part is taken over from who has moved it, and the store gives no answer up to twice",
-        {("r1", "execute"): (), ("r2", "move"): ((move, ("r2", PART, 3)),)},
+        {("r1", "execute"): (), ("r2", "move"): (_move("r2", 3),)},
         {Fault.STORE: 2},
         shared=("r1",),
         is_once=True,
@@ -156,7 +162,7 @@ MODELS = (
     Model(
         "home_mend",
         "a part is brought, found broken and taken over again, while its share is let go of",
-        {("r1", "move"): (_bring("r1"), (mend, ("r1", PART))), ("r2", "execute"): ()},
+        {("r1", "move"): (_bring("r1"), _mend("r1")), ("r2", "execute"): ()},
         {},
         shared=_EVERYBODY,
     ),
@@ -195,7 +201,7 @@ MODELS = (
     Model(
         "borrowed_home_mend",
         "a part that borrows is brought, found broken and taken over again, while its shares are let go of",
-        {("r1", "move"): (_bring("r1"), (mend, ("r1", PART))), ("r2", "execute"): ()},
+        {("r1", "move"): (_bring("r1"), _mend("r1")), ("r2", "execute"): ()},
         {},
         shared=_EVERYBODY,
         is_borrowing=True,

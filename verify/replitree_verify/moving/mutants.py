@@ -27,7 +27,7 @@ from replitree.protocol.shares.share import DeleteObjects, LetGo, ShareId, Share
 from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf, SharesSettled
 from replitree_verify.engine.small_search import Mutant
 from replitree_verify.moving import disk
-from replitree_verify.moving.tasks import LoseRows
+from replitree_verify.moving.threads import LoseRows
 
 _OWN, _PUT = moving._own, moving._put  # noqa: SLF001 - what is broken here
 _IF_THERE_IS_A_SHARE = moving._if_there_is_a_share  # noqa: SLF001

@@ -13,19 +13,34 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.shares.moving import FindShare, PutPart, ShareInDoubt
+from replitree.protocol.program import upkeep
+from replitree.protocol.program.stages import AwaitMove, MoveEnded, MoveTurn
+from replitree.protocol.shares.moving import FindShare, Moved, PutPart, ShareInDoubt
 from replitree.protocol.shares.share import (
     DeleteObjects,
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
     ShareId,
+    work_off,
 )
 from replitree_verify.moving.disk import act, can_act, told_at_once
-from replitree_verify.moving.tasks import live, work_notes_off
-from replitree_verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, Model, Process, Thread, World, shares_in
+from replitree_verify.moving.threads import live
+from replitree_verify.moving.world import (
+    LENDS,
+    PIECES,
+    Disk,
+    Fault,
+    Machine,
+    Model,
+    Process,
+    Task,
+    Thread,
+    World,
+    shares_in,
+)
 from replitree_verify.shared_tables.scene import short
-from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, clean, replica_of
+from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
 from replitree_verify.world.kernel import Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
@@ -33,6 +48,9 @@ Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]
 
 PART = "all_0_0_0"
+ALL_MOVED = object()
+"""Stands for the turn of a mover that has nothing more to move."""
+
 NOTES, LIFE, CLEANER = "notes", "life", "cleaner"
 """Threads that every replica has, and the one that works the garbage off, whosesoever it is."""
 
@@ -111,14 +129,18 @@ class Scene:
         at = self._machine(number)
         return 1 + at + len(self.model.replicas) * world.machines[at].process.session
 
-    def _tasks(self, number: int) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
+    def _tasks(self, number: int) -> tuple[Task, ...]:
         replica, thread = self._threads[number]
-        known = {NOTES: ((work_notes_off, (replica,)),), LIFE: ((live, (replica,)),), CLEANER: ((clean, ()),)}
+        known = {
+            NOTES: (Task(upkeep.let_go_next, (replica_of(replica),)),),
+            LIFE: (Task(live, (replica,)),),
+            CLEANER: (Task(work_off, (TABLE,)),),
+        }
         return known.get(thread) or self.model.threads[replica, thread]
 
     def _is_at_its_begin(self, world: World, number: int) -> bool:
-        ((task, arguments),) = self._tasks(number)
-        return world.threads[number].place == self._kernel.begin(task, *arguments)
+        (task,) = self._tasks(number)
+        return world.threads[number].place == self._kernel.begin(task.stage, *task.arguments)
 
     def _round(self, world: World, number: int) -> World:
         """Return what a thread that goes on for ever makes of a world, alone and without faults, in one round."""
@@ -137,17 +159,23 @@ class Scene:
             if self._threads[number][1] not in (NOTES, LIFE, CLEANER):
                 return world.with_thread(number, Thread(task))
             task = 0
-        stage, arguments = tasks[task]
-        return self._settled(world.with_thread(number, Thread(task, self._kernel.begin(stage, *arguments))), number)
+        place = self._kernel.begin(tasks[task].stage, *tasks[task].arguments)
+        return self._settled(world.with_thread(number, Thread(task, place)), number)
 
     def _go_on(self, world: World, number: int, outcome: Any) -> World:
         thread = world.threads[number]
+        if outcome is ALL_MOVED:
+            return self._begun(world, number, thread.task + 1)
         after = replace(thread, place=self._kernel.step(thread.place, outcome))
         return self._settled(world.with_thread(number, after), number)
 
     def _settled(self, world: World, number: int) -> World:
         """Answer what is answered at once, and go on to the next task when one is done."""
         while (effect := self._kernel.effect(world.threads[number].place)) is not None:
+            if isinstance(effect, AwaitMove) and self._may_move(world, number) and not world.threads[number].is_refused:
+                return self._go_on(world, number, self._turn(world, number))
+            if isinstance(effect, MoveEnded):
+                return self._go_on(self._moved(world, number, effect), number, None)
             told = told_at_once(world.machines[self._machine(number)], self._threads[number][0], effect)
             if told is None:
                 return world
@@ -156,6 +184,26 @@ class Scene:
             place = self._kernel.step(thread.place, outcome)
             world = world.with_machine(self._machine(number), machine).with_thread(number, replace(thread, place=place))
         return self._begun(world, number, world.threads[number].task + 1)
+
+    # --- the mover ------------------------------------------------------------------------------------------------------------
+
+    def _may_move(self, world: World, number: int) -> bool:
+        """Whether a mover looks where the part is: its replica is active, and after a failure no replica claims the part."""
+        is_claimed = world.threads[number].is_refused and world.tree.exists(layout.moving(TABLE, PART))
+        return world.machines[self._machine(number)].process.is_active and not is_claimed
+
+    def _turn(self, world: World, number: int) -> MoveTurn | object:
+        """Return what a mover is to move now; `ALL_MOVED`: the part is where it belongs, or gone, or was tried often enough."""
+        thread, disk = world.threads[number], world.machines[self._machine(number)].disk
+        task, share = self._tasks(number)[thread.task], disk.share_of(PART)
+        if not disk.has(PART) or task.to_store is (share is not None) or thread.moves == task.tries:
+            return ALL_MOVED
+        return MoveTurn(sharer_of(self._threads[number][0]), PART, share)
+
+    def _moved(self, world: World, number: int, ended: MoveEnded) -> World:
+        thread = world.threads[number]
+        is_refused = ended.turn.share is None and not isinstance(ended.outcome, Moved)
+        return world.with_thread(number, replace(thread, moves=thread.moves + 1, is_refused=is_refused))
 
     # --- what breaks a process or a session off -------------------------------------------------------------------------------
 
@@ -220,14 +268,17 @@ class Scene:
             case DeleteObjects():
                 yield "deleted", self._arrive(world, 0, effect), ObjectsGone()
                 yield from self._in_doubt(world, number, effect)
+            case AwaitMove():
+                if self._may_move(world, number):
+                    yield "looked", world, self._turn(world, number)
             case FindShare():
-                text, after, found = act(world, self._machine(number), effect)
+                text, after, found = act(world, self._machine(number), self._threads[number][0], effect)
                 yield text, after, found
                 if found is not None and (silent := world.spend(Fault.STORE)) is not None:
                     yield "no answer", silent, ShareInDoubt("no answer")
             case _:
                 if can_act(world, self._machine(number), effect):
-                    yield act(world, self._machine(number), effect)
+                    yield act(world, self._machine(number), self._threads[number][0], effect)
 
     def _commit(self, world: World, number: int, effect: fx.Commit) -> Outcomes:
         session = self._session(world, number)

@@ -35,7 +35,26 @@ class Fault(Enum):
     EXPIRY = "expiry"
 
 
-Task = tuple[Callable[..., Any], tuple[Any, ...]]
+TRIES = 2
+"""How often a part is moved at the most, in one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a thread does next.
+
+    Attributes
+    ----------
+    stage, arguments
+        With what it begins.
+    to_store, tries
+        Where a mover brings the part, and how often it tries that; None for all other threads.
+    """
+
+    stage: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    to_store: bool | None = None
+    tries: int = TRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +211,21 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Where a thread stands: which task, the place in it, and what it reads if that is old."""
+    """Where a thread stands: which task, the place in it, and what it reads if that is old.
+
+    A mover's has made so many `moves` for the task, and waits until no replica claims the part if the last one `is_refused`.
+    """
 
     task: int = 0
     place: int = END
     view: Tree | None = None
+    moves: int = 0
+    is_refused: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells threads apart."""
-        return self.task, self.place, None if self.view is None else hash(self.view)
+        return self.task, self.place, self.moves, self.is_refused, None if self.view is None else hash(self.view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def open_store(replica: Replica, epoch: Epoch, store_id: str, incarnation: str) 
     if isinstance(reached, Reached):
         yield Opened(reached.incarnation)
         sharer: Sharer = yield CurrentSharer()
-        if not (yield from _settle_shares(sharer, epoch)):
+        if not (yield from settle_shares(sharer, epoch)):
             return End(StoreNotReached(CLAIM_UNREAD))
     return End(reached)
 
@@ -96,7 +96,7 @@ def _reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure
     return Reached(known) if known is not None else StoreNotReached("the replica's incarnation could not be read")
 
 
-def _settle_shares(sharer: Sharer, epoch: Epoch) -> Generator[Any, Any, bool]:
+def settle_shares(sharer: Sharer, epoch: Epoch) -> Generator[Any, Any, bool]:
     """Give up what earlier processes had begun to write; False: an answer was lost, so another epoch is needed."""
     if not (yield from give_up_claims(sharer)):
         return False
@@ -123,7 +123,7 @@ def _tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, .
     loaded = yield from load(replica)
     yield from sweep_staging(idle, loaded)
     sharer: Sharer = yield CurrentSharer()
-    if not (yield from _settle_shares(sharer, epoch)):
+    if not (yield from settle_shares(sharer, epoch)):
         return Then(life.become_active, (replica, me), CLAIM_UNREAD)
     yield from owning.own_held(sharer, tuple(part.name for part in loaded.held))
     return (yield from life.serve_loaded(replica, me, epoch, loaded))
@@ -139,4 +139,4 @@ def _join_again(incarnation: str, replica: Replica, me: bytes) -> Stage:
     return (yield from life.activate_joined(replica, me, (yield from join_table(replica, incarnation))))
 
 
-__all__ = ["Reached", "StoreNotReached", "open_store", "stages_in_store"]
+__all__ = ["Reached", "StoreNotReached", "open_store", "settle_shares", "stages_in_store"]

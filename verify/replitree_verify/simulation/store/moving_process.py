@@ -28,7 +28,7 @@ from replitree.protocol.shares.moving import (
     ToShare,
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
-from replitree_verify.moving.tasks import LoseRows
+from replitree_verify.moving.threads import LoseRows
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.store import shared_process
