@@ -67,7 +67,7 @@ def lose(node: Node, part: str, *, keeps_manifest: bool = True) -> None:
     replica = node.table()
     if keeps_manifest:
         replica.sources.salvage.know(part, replica.store.manifest(part))
-    replica.lacks(part, content_of(registered(node, part)))
+    replica.local_parts.lacks(part, content_of(registered(node, part)))
     shutil.rmtree(replica.store.part_path(part))
 
 

@@ -37,7 +37,7 @@ def insert(node: Node, first: int, count: int) -> None:
 def clean(node: Node) -> None:
     """Clean the log, whoever leads."""
     table = node.table()
-    epoch = table.active_epoch()
+    epoch = table.availability.active_epoch()
     assert epoch is not None
     pulled = table.progress
     tail = log_end(node)

@@ -87,7 +87,7 @@ def test_an_id_that_was_forgotten_and_taken_again_is_a_new_one(cluster: InProces
     stale = {
         fx.BlockId(name): _block(0) for name in first.coordination.perform(fx.Children(layout.blocks(TABLE))) or ()
     }
-    epoch = first.table().active_epoch()
+    epoch = first.table().availability.active_epoch()
     assert epoch is not None
     known: Blocks = stale
     for _ in range(8):  # what it remembers of them is wrong, and is mended as it comes to it
@@ -187,7 +187,7 @@ def _block(changed_ms: int) -> Block:
 
 
 def _epoch(node: Node) -> fx.Epoch:
-    epoch = node.table().active_epoch()
+    epoch = node.table().availability.active_epoch()
     assert epoch is not None
     return epoch
 

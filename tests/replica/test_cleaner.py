@@ -61,7 +61,7 @@ def test_results_are_not_kept_for_a_replica_that_was_given_up(cluster: InProcess
     cluster.wait_alike()
     second.stop()
     insert(first, 100, 12)
-    leader, epoch = first.table().leader, first.table().active_epoch()
+    leader, epoch = first.table().leader, first.table().availability.active_epoch()
     assert epoch is not None
 
     def kept() -> set[str]:

@@ -34,10 +34,10 @@ def insert_until_taken(node: Node, table: pa.Table, token: str) -> None:
 def test_a_lost_session_costs_an_epoch_and_no_row(cluster: InProcessCluster) -> None:
     first = cluster.nodes[0]
     assert first.insert(rows(0))[0] == 200
-    epoch = first.table().active_epoch()
+    epoch = first.table().availability.active_epoch()
     assert epoch is not None
     cluster.shared.expire(first.coordination.session_id)
-    wait_for(lambda: (first.table().active_epoch() or 0) > epoch, "active under a new epoch")
+    wait_for(lambda: (first.table().availability.active_epoch() or 0) > epoch, "active under a new epoch")
     insert_until_taken(first, rows(10), "after")
     cluster.wait_equal(list(range(20)))
 

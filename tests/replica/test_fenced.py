@@ -66,7 +66,7 @@ def test_a_fenced_replica_activates_again_whatever_it_commits_first(
     shared: SharedCluster, commits: Callable[[Node, Sharing, fx.Epoch], None]
 ) -> None:
     first, _ = shared.nodes
-    before, sharing, epoch = activations(first), first.table().sharing, first.table().active_epoch()
+    before, sharing, epoch = activations(first), first.table().sharing, first.table().availability.active_epoch()
     assert sharing is not None
     assert epoch is not None
     fence(shared, first)

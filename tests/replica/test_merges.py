@@ -302,7 +302,7 @@ def test_a_partition_with_many_parts_is_merged_before_inserts_are_refused(tmp_pa
 
 def test_results_are_forgotten_when_no_replica_can_make_them(paused: InProcessCluster) -> None:
     first = paused.nodes[0]
-    table, epoch = first.table().replica.table, first.table().active_epoch()
+    table, epoch = first.table().replica.table, first.table().availability.active_epoch()
     assert epoch is not None
     fill(paused, 3)
     for node in paused.nodes:
@@ -323,7 +323,7 @@ def test_results_stay_while_a_replica_has_not_pulled_what_followed(paused: InPro
     first.post("merges/resume")
     for _ in range(2):
         assert first.post("optimize", {"final": True})["finished"] is True
-    epoch = first.table().active_epoch()
+    epoch = first.table().availability.active_epoch()
     assert epoch is not None
     assert [first.table().leader.clean(epoch) for _ in range(3)] == [0, 0, 0]
     results = layout.results(first.table().replica.table)
@@ -423,7 +423,7 @@ def test_an_optimize_without_time_tells_for_which_parts_it_came_too_late(
     def after_a_drop(epoch: fx.Epoch, entries: Sequence[MergeEntry]) -> tuple[fx.LogIndex, ...]:
         second.post("drop", {"all": True})
         indexes = propose(epoch, entries)
-        first.table().pull_now()
+        first.table().context.pull_signal.hurry()
         wait_for(lambda: first.table().progress.is_executed(indexes[-1]), "the merge is seen")
         return indexes
 

@@ -385,7 +385,7 @@ def test_a_replica_that_can_not_use_the_store_goes_on_and_says_why(
     class Cut(Sharing):
         @override
         def probe(self) -> str:
-            if self._host.replica.name == "r3":
+            if self._context.replica.name == "r3":
                 raise StoreError("no route to the store")
             return super().probe()
 

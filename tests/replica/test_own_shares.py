@@ -107,7 +107,7 @@ def test_the_only_owner_finds_a_part_again_whose_folder_is_gone(start: Start) ->
     (node,) = cluster.nodes
     part = insert(cluster)
     shutil.rmtree(node.table().store.part_path(part))
-    node.table().lacks(part, registered(node, part).decode())
+    node.table().local_parts.lacks(part, registered(node, part).decode())
     wait_for(lambda: node.keys() == list(range(10)), "it is here again")
     assert lost_count(node) == 0
 
@@ -120,7 +120,7 @@ def test_what_was_found_and_is_lost_again_is_looked_for_at_once(start: Start, mo
     part = insert(cluster)
     for _ in range(2):
         shutil.rmtree(node.table().store.part_path(part))
-        node.table().lacks(part, registered(node, part).decode())
+        node.table().local_parts.lacks(part, registered(node, part).decode())
         wait_for(lambda: node.keys() == list(range(10)), "it is here again")
     assert lost_count(node) == 0
 
@@ -146,7 +146,7 @@ def test_while_the_store_is_away_nothing_is_called_lost(start: Start, tmp_path: 
     away = tmp_path / "objects"
     away.rename(tmp_path / "unmounted")
     shutil.rmtree(node.table().store.part_path(part))
-    node.table().lacks(part, registered(node, part).decode())
+    node.table().local_parts.lacks(part, registered(node, part).decode())
     wait_for(
         lambda: "is its disk mounted" in node.table().lost_parts.reasons.get(part, ""), "it says what it waits for"
     )
@@ -169,7 +169,7 @@ def test_who_calls_a_part_lost_that_the_store_did_not_tell_of_loses_it(
     monkeypatch.setattr(OwnShares, "why_undecided", lambda _self, _part: None)
     (tmp_path / "objects").rename(tmp_path / "unmounted")
     shutil.rmtree(node.table().store.part_path(part))
-    node.table().lacks(part, registered(node, part).decode())
+    node.table().local_parts.lacks(part, registered(node, part).decode())
     wait_for(lambda: lost_count(node) == 1, "it is declared lost")
     (tmp_path / "unmounted").rename(tmp_path / "objects")
 
@@ -303,7 +303,7 @@ def test_the_part_of_another_replica_is_taken_over_and_not_looked_for(
 
     monkeypatch.setattr(own, "due", noted)
     shutil.rmtree(second.table().store.part_path(part))
-    second.table().lacks(part, registered(second, part).decode())
+    second.table().local_parts.lacks(part, registered(second, part).decode())
     wait_for(lambda: second.contents() == first.contents(), "it is here again")
     assert asked == []
     assert cluster.owners() == owners
@@ -336,7 +336,7 @@ def test_a_manifest_of_a_newer_format_is_no_proof_that_the_part_is_gone(start: S
     checksum = xxhash.xxh3_128_hexdigest(b'{"format":99,"later":1}').encode()
     path.write_bytes(b'{"format":99,"checksum":"%b","later":1}' % checksum)
     shutil.rmtree(node.table().store.part_path(part))
-    node.table().lacks(part, registered(node, part).decode())
+    node.table().local_parts.lacks(part, registered(node, part).decode())
     wait_for(lambda: "99" in node.table().lost_parts.reasons.get(part, ""), "it says what it waits for")
     assert not is_broken(registered(node, part))
     path.write_bytes(whole)

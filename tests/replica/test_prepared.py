@@ -124,11 +124,11 @@ def test_planned_parts_are_not_merged_by_the_leader_while_the_lease_lasts(cluste
     leader = filled_again(cluster)
     planned = leader.post("merges/plan", {"final": True, "lease_s": 60})
     table = leader.table()
-    assert {part.name for part in table.reserved()} == {each["part"] for each in planned["merges"][0]["sources"]}
+    assert {part.name for part in table.merges.reserved()} == {each["part"] for each in planned["merges"][0]["sources"]}
     assert table.merges.choose() == ()
     assert leader.post("merges/plan", {"final": True})["merges"] == []
     leader.request("DELETE", f"/v1/tables/t/leases/{planned['lease']}")
-    assert table.reserved() == frozenset()
+    assert table.merges.reserved() == frozenset()
     assert plan_of(leader)["sources"] == planned["merges"][0]["sources"]
 
 

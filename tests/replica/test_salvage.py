@@ -88,7 +88,7 @@ def lose_everywhere(cluster: InProcessCluster, part: str) -> None:
     for node in cluster.nodes:
         shutil.rmtree(node.table().store.part_path(part))
     for node in cluster.nodes:
-        node.table().lacks(part, content_of(registered(node, part)))
+        node.table().local_parts.lacks(part, content_of(registered(node, part)))
 
 
 def delete_object(cluster: SharedCluster, file: str = "data-0.parquet") -> str:
@@ -211,7 +211,7 @@ def test_an_object_comes_back_from_a_copy_that_was_set_aside_on_any_replica(star
         node.table().progress.hide((part,))
         node.table().store.quarantine(part, "its object was found missing")
     for node in cluster.nodes:
-        node.table().lacks(part, content)
+        node.table().local_parts.lacks(part, content)
     cluster.wait_equal(KEYS)
     wait_for(lambda: cluster.objects.head(key) is not None, "the object is there again")
     wait_for(lambda: not any(node.table().lacking for node in cluster.nodes), "no part is lacking")

@@ -40,7 +40,7 @@ def test_a_replica_goes_on_under_its_epoch_when_coordination_is_heard_again(
     epoch = silent.table().performer.epoch.current
     silent.coordination.resume()
     wait_for(lambda: silent.request("GET", "/health")[0] == 200, "healthy again")
-    assert silent.table().active_epoch() == epoch
+    assert silent.table().availability.active_epoch() == epoch
     assert silent.insert(rows(0))[0] == 200
     cluster.wait_equal(list(range(10)))
 
@@ -61,5 +61,5 @@ def test_a_session_that_ended_meanwhile_costs_one_epoch(silent: Node, cluster: I
     epoch = silent.table().performer.epoch.current
     assert epoch is not None
     cluster.shared.expire(silent.coordination.session_id)
-    wait_for(lambda: silent.table().active_epoch() == epoch + 1, "active under the next epoch")
+    wait_for(lambda: silent.table().availability.active_epoch() == epoch + 1, "active under the next epoch")
     assert silent.request("GET", "/health")[0] == 200

@@ -166,7 +166,7 @@ class Deletions:
             for part in parts:
                 table.store.quarantine(part, "an object is missing")
             for part, content in contents.items():
-                table.lacks(part, content)
+                table.local_parts.lacks(part, content)
 
     def _pull(self, trigger: str) -> None:
         node = self._chance.choice(self._cluster.nodes)

@@ -180,7 +180,7 @@ async def wait_until(table: TableReplica, condition: Callable[[], bool], wait_s:
         return True
     event, loop = asyncio.Event(), asyncio.get_running_loop()
     listener = table.progress.listen(lambda: _call_soon(loop, event.set))
-    table.pull_now()
+    table.context.pull_signal.hurry()
     try:
         deadline = loop.time() + wait_s
         while not condition():

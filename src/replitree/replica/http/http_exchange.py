@@ -151,7 +151,7 @@ def _bring(table: TableReplica, part: str, file: str) -> None:
 def _shares_version(table: TableReplica, request: web.Request) -> int:
     """Return the newest form of shares that the other replica can take over; 0: none, or this replica gives none."""
     version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
-    gives = table.sharing is not None and table.config.zero_copy
+    gives = table.sharing is not None and table.context.config.zero_copy
     return version if gives and request.query.get(SHARES) == "1" else 0
 
 

@@ -9,8 +9,9 @@ Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from replitree.errors import CorruptPart
@@ -22,9 +23,8 @@ from replitree.protocol.program.leader import lead
 from replitree.protocol.program.stages import LeadTurn, Then
 from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
 
 
@@ -63,20 +63,33 @@ class Merges:
 
     Parameters
     ----------
-    store
-        The parts on this disk.
-    reserved
-        Returns the parts that are being merged elsewhere.
+    parts
+        The parts on this disk, and the leases of those that are being merged elsewhere.
     """
 
-    def __init__(self, context: TableContext, store: PartStore, reserved: Callable[[], frozenset[Part]]) -> None:
+    def __init__(self, context: TableContext, parts: LocalParts) -> None:
         self._context = context
         self._progress = context.progress
-        self._store = store
-        self._reserved = reserved
+        self._store, self._old_parts = parts.store, parts.old_parts
+        self._lock = threading.Lock()
+        self._reserved: dict[str, frozenset[Part]] = {}
         self._sizes: dict[Part, _Size] = {}
         config = context.config
         self._settings = SelectorSettings(merges_max=config.merges_max, part_bytes_max=config.part_bytes_max)
+
+    def reserve(self, lease: str, parts: Iterable[Part]) -> None:
+        """Choose these parts no more as long as the lease lasts: they are being merged elsewhere."""
+        with self._lock:
+            self._reserved[lease] = frozenset(parts)
+
+    def reserved(self) -> frozenset[Part]:
+        """Return the parts that are being merged elsewhere."""
+        with self._lock:
+            if not self._reserved:
+                return frozenset()
+            for lease in [each for each in self._reserved if not self._old_parts.is_leased(each)]:
+                del self._reserved[lease]
+            return frozenset[Part]().union(*self._reserved.values())
 
     def choose(self) -> tuple[Choice, ...]:
         """Return the merges that are worth their cost now."""
@@ -111,7 +124,7 @@ class Merges:
         with progress.changed:
             place, held, queue = progress.place, frozenset(progress.held), progress.queue()
             hidden = frozenset(progress.hidden())
-        elsewhere = self._reserved()
+        elsewhere = self.reserved()
         if place is None:
             return ()
         barred = {part for part in place.parts if part.name in hidden or is_open(part, place.open)}

@@ -131,7 +131,6 @@ class PreparedMerges:
         self._clock = clock
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
-        self._reserved: dict[str, frozenset[Part]] = {}
         self._kept: dict[_Key, _Kept] = {}
         self._taking: set[Path] = set()
 
@@ -150,18 +149,8 @@ class PreparedMerges:
             return Planned((), None)
         parts = [part for choice in choices for part in choice.sources]
         lease = self._old_parts.lease((part.name for part in parts), lease_s)
-        with self._lock:
-            self._reserved[lease] = frozenset(parts)
+        self._merges.reserve(lease, parts)
         return Planned(tuple((each.sources, self._merges.schema_version(each.sources)) for each in choices), lease)
-
-    def reserved(self) -> frozenset[Part]:
-        """Return the parts that are being merged elsewhere."""
-        with self._lock:
-            if not self._reserved:
-                return frozenset()
-            for lease in [each for each in self._reserved if not self._old_parts.is_leased(each)]:
-                del self._reserved[lease]
-            return frozenset[Part]().union(*self._reserved.values())
 
     # --- results ---
 

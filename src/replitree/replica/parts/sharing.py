@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import table_drop, upkeep
 from replitree.protocol.program.stages import AwaitUpkeep, End, LeftDisk, LetGoEnded, MemoryEffect, Then, UpkeepTurn
 from replitree.protocol.shares.moving import LocalMoveEffect
@@ -48,26 +47,19 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
-from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.moving import Moves
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.exchange import Exchange
-from replitree.replica.perform.runner import Performer
 from replitree.replica.uploads.stored_uploads import StoredUploads
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.shared import Leaving, shares_in
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.storage_policy import StorageKind
 
 if TYPE_CHECKING:
-    from replitree.replica.table.mending import Mending
     from replitree.storage.objects.store import ObjectStore
 
 T = TypeVar("T")
@@ -88,39 +80,6 @@ LET_GO_AGAIN_S = 10.0
 """How long a part that could not be let go of is left alone, in seconds: mostly it is still registered."""
 
 
-class Host(Protocol):
-    """What sharing needs of the replica."""
-
-    context: TableContext
-    availability: Availability
-    local_parts: LocalParts
-    replica: Replica
-    config: ServerConfig
-    performer: Performer
-    exchange: Exchange
-    store: PartStore
-    old_parts: OldParts
-    mending: Mending
-    uploads: Uploads
-    log: Log
-
-    @property
-    def definition(self) -> TableDefinition:
-        """The table's definition, as new as this replica knows it."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
-
-    def suspect(self, part: str) -> bool:
-        """Verify a part; a broken one is set aside and fetched again."""
-
-    def trouble(self, evidence: Evidence, reason: str) -> None:
-        """Report that the replica must activate again."""
-
-    def lacks(self, part: str, content: str) -> None:
-        """Note that a part that may be registered is not here."""
-
-
 @dataclass(frozen=True, slots=True)
 class _StagedShare:
     """A staged part that is to go into the store, and its share."""
@@ -135,24 +94,38 @@ class Sharing:
 
     Parameters
     ----------
-    host
-        The replica.
+    availability
+        Whether the replica is active.
+    uploads
+        What clients have opened here.
+    moves
+        Moves parts between this disk and the store.
     definition
         The table's definition; its storage is an object store.
     """
 
-    def __init__(self, host: Host, definition: TableDefinition) -> None:
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        uploads: Uploads,
+        moves: Moves,
+        definition: TableDefinition,
+    ) -> None:
         from replitree.storage.shares.shares import ShareObjects
 
-        self._host = host
+        self._context = context
+        self._parts, self._store = parts, parts.store
+        self._availability = availability
         self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
-        self.moves = Moves(host.context, host.local_parts, host.exchange, host.suspect)
+        self.moves = moves
         self.uploads = StoredUploads(
-            host.context,
-            host.store.root,
-            host.uploads,
+            context,
+            parts.store.root,
+            uploads,
             self.objects,
-            host.availability,
+            availability,
             lambda: self.sharer,
             self._begun,
         )
@@ -189,7 +162,7 @@ class Sharing:
     def opened(self, incarnation: str) -> None:
         """Note that the store is the table's, and which replica of its name this is."""
         self.objects.store_id = self._store_id
-        self._sharer = Sharer(self._host.replica, incarnation)
+        self._sharer = Sharer(self._context.replica, incarnation)
         self.moves.has_new_epoch()
 
     @property
@@ -205,8 +178,8 @@ class Sharing:
 
         A replica that takes nothing over owns nothing new either: what it writes stays on its disk.
         """
-        host = self._host
-        return host.definition.placement.kind is StorageKind.SHARED and host.config.zero_copy
+        context = self._context
+        return context.definitions.current.placement.kind is StorageKind.SHARED and context.config.zero_copy
 
     @property
     def store_for_uploads(self) -> str | None:
@@ -247,10 +220,10 @@ class Sharing:
             case SharesHere():
                 return tuple(sorted({*self.uploads.shares(), *self._new, *self.moves.shares(), *self._on_disk()}))
             case HasPart(part):
-                return self._host.store.has_part(part)
+                return self._store.has_part(part)
             case SharesInDoubt(shares):
                 self.moves.doubt(shares)
-                self._host.trouble(Evidence.UNKNOWN, "the answer to a commit about an object store was lost")
+                self._availability.trouble(Evidence.UNKNOWN, "the answer to a commit about an object store was lost")
                 return None
             case DeleteObjects(share):
                 return self._delete(share)
@@ -265,7 +238,7 @@ class Sharing:
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         named = tuple(
             _StagedShare(folder, manifest, ShareId(uuid.uuid4().hex))
-            for folder, manifest in self._host.store.staged.parts(staging)
+            for folder, manifest in self._store.staged.parts(staging)
             if manifest.share_id is None and self.is_for_new_parts
         )
         with self._lock:
@@ -278,7 +251,7 @@ class Sharing:
             named = self._named.pop(staging, ())
 
         def put(each: _StagedShare) -> None:
-            self._host.store.staged.put(staging, each.folder, each.manifest, each.share)
+            self._store.staged.put(staging, each.folder, each.manifest, each.share)
 
         try:
             with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put-parts") as pool:
@@ -300,19 +273,19 @@ class Sharing:
 
     def _shared(self, part: str) -> tuple[SharedPart, ...]:
         """Return what is known of the shares of a published part, its own first."""
-        store = self._host.store
+        store = self._store
         shares = store.manifest(part).shares if store.has_part(part) else ()
         return tuple(SharedPart(part, ShareId(share), share in self._new) for share in shares)
 
     def _forget(self, parts: Sequence[str]) -> None:
         for part in parts:
             try:
-                content = self._host.store.manifest(part).content
+                content = self._store.manifest(part).content
             except CorruptPart:
                 continue
-            self._host.store.quarantine(part, "its objects are gone")
-            self._host.lacks(part, content)
-            self._host.log.info("too late to take over", part=part)
+            self._store.quarantine(part, "its objects are gone")
+            self._parts.lacks(part, content)
+            self._context.log.info("too late to take over", part=part)
 
     def _delete(self, share: ShareId) -> ObjectsGone | ObjectsInDoubt:
         try:
@@ -323,7 +296,7 @@ class Sharing:
 
     def _on_disk(self) -> set[ShareId]:
         """Return the shares that something on this disk has."""
-        store = self._host.store
+        store = self._store
         found = {ShareId(share) for each in store.shared.leaving() for share in each.shares}
         folders = [store.part_path(part) for part in store.parts()]
         folders += [folder for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
@@ -333,11 +306,11 @@ class Sharing:
 
     def work(self) -> None:
         """Do one round: let go of what has left the disk, give up work marks, work off garbage, take copies away."""
-        host, epoch = self._host, self._host.active_epoch()
+        context, epoch = self._context, self._availability.active_epoch()
         if epoch is None:
             return
-        driver = Driver(host.performer, partial(self._remember, epoch, self._left()))
-        then: Then | End | None = Then(upkeep.let_go_next, (host.replica,))
+        driver = Driver(context.performer, partial(self._remember, epoch, self._left()))
+        then: Then | End | None = Then(upkeep.let_go_next, (context.replica,))
         while isinstance(then, Then) and then.stage is upkeep.let_go_next:
             with self.letting_go:
                 then = driver.run(then)
@@ -346,7 +319,7 @@ class Sharing:
             driver.run(then)
         if time.monotonic() - self._evicted_at >= EVICT_S:
             self._evicted_at = time.monotonic()
-            host.store.evict_copies(host.config.shared_cache_bytes, self.moves.is_read)
+            self._store.evict_copies(context.config.shared_cache_bytes, self.moves.is_read)
 
     def _remember(self, epoch: Epoch, left: Iterator[LeftDisk], effect: MemoryEffect) -> UpkeepTurn | None:
         match effect:
@@ -359,7 +332,7 @@ class Sharing:
 
     def _left(self) -> Iterator[LeftDisk]:
         """Yield what is to be let go of in this round; each is looked at when it is its turn."""
-        leaving = (each for each in self._host.store.shared.leaving() if not self._is_stuck(each.name))
+        leaving = (each for each in self._store.shared.leaving() if not self._is_stuck(each.name))
         for each in islice((each for each in leaving if not self._is_needed(each)), LET_GO_AT_ONCE):
             yield LeftDisk(each.name, each.part, tuple(map(ShareId, each.shares)))
         for share in self.uploads.left():
@@ -374,7 +347,7 @@ class Sharing:
             self._stuck[left.name] = time.monotonic() + LET_GO_AGAIN_S
             return
         if not self.uploads.given_up(left.shares):
-            self._host.store.shared.has_left(left.name)
+            self._store.shared.has_left(left.name)
         self._settled(left.shares if not left.part else ())
         with self._lock:
             self._new.difference_update(left.shares)  # also of a part that was published and never registered
@@ -385,18 +358,18 @@ class Sharing:
         """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
         if any(map(self.moves.is_busy, map(ShareId, left.shares))) or self.moves.is_read(left.part):
             return True
-        if not left.part or not self._host.store.has_part(left.part):
+        if not left.part or not self._store.has_part(left.part):
             return False
-        return time.time() - self._host.store.shared.left_at(left.name) < self._host.config.old_parts_lifetime_s
+        return time.time() - self._store.shared.left_at(left.name) < self._context.config.old_parts_lifetime_s
 
     def leave(self) -> None:
         """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
-        host, epoch = self._host, self._host.performer.epoch.current
+        context, epoch = self._context, self._context.performer.epoch.current
         try:
-            Driver(host.performer, lambda _: None).run(Then(table_drop.release_shares, (host.replica, epoch)))
+            Driver(context.performer, lambda _: None).run(Then(table_drop.release_shares, (context.replica, epoch)))
             self.objects.tidy()
         except ReplitreeError as error:
-            host.log.warning("not all objects of the dropped table were deleted", reason=str(error))
+            context.log.warning("not all objects of the dropped table were deleted", reason=str(error))
 
     def references(self, lacking: Mapping[str, PartManifest | None]) -> dict[str, object]:
         """Return what this replica has of shares: which, for what, and their files.
@@ -406,7 +379,7 @@ class Sharing:
         lacking
             The manifests of the parts that are not whole here, as far as they are known.
         """
-        store = self._host.store
+        store = self._store
         staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
         found = [each for part in store.parts() for each in _references("parts", part, store.part_path(part))]
         found += [each for staging, folder in staged for each in _references("staging", staging, folder)]
@@ -427,7 +400,7 @@ class Sharing:
         found += [{"share": share, "part": "", "place": "writing", "files": []} for share in begun]
         incarnation = "" if self._sharer is None else self._sharer.incarnation
         return {
-            "replica": self._host.replica.name,
+            "replica": self._context.replica.name,
             "incarnation": incarnation,
             "shares": found,
             "undescribed": [part for part, manifest in lacking.items() if manifest is None],

@@ -17,7 +17,6 @@ from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import Part
 from replitree.protocol.program import table_drop
 from replitree.protocol.program.stages import Then
 from replitree.protocol.state.registration import registered_by
@@ -35,6 +34,7 @@ from replitree.replica.parts.commands import Commands
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
+from replitree.replica.parts.moving import Moves
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.availability import Availability, State
@@ -97,15 +97,13 @@ class TableReplica:
         log: Log,
     ) -> None:
         self.definitions = Definitions(replica.table, definition, coordination)
-        self.config = config
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log = log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
         self.definitions.keep_in(root)
         self.uploads = Uploads(root / "uploads")
-        self.replica, self.progress = replica, Progress(replica)
-        self.progress.listen(self._follow_log)
+        self.progress = Progress(replica)
         exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
@@ -118,12 +116,11 @@ class TableReplica:
         )
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         availability = self.availability = Availability(context, self.store)
-        self.active_epoch, self.trouble = availability.active_epoch, availability.trouble
-        self.lacks, self.lacking = parts.lacks, parts.lacking
+        self.lacking = parts.lacking
         storage = self.followed_storage = FollowedStorage(context, self.store, exchange, self._new_sharing)
         self.recovery = Recovery(context, availability)
         self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
-        self.merges = Merges(context, self.store, self.reserved)
+        self.merges = Merges(context, parts)
         self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage, availability)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
         sources = self.sources = PartSources(context, parts, storage)
@@ -156,7 +153,9 @@ class TableReplica:
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
     def _new_sharing(self, definition: TableDefinition) -> Sharing:
-        return Sharing(self, definition)
+        context, parts = self.context, self.local_parts
+        moves = Moves(context, parts, self.exchange, self.suspect)
+        return Sharing(context, parts, self.availability, self.uploads, moves, definition)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform
@@ -174,6 +173,11 @@ class TableReplica:
     # --- what others ask ---
 
     @property
+    def replica(self) -> Replica:
+        """The replica's place in coordination, below the parent that the log has reached: entries are appended there."""
+        return self.progress.replica
+
+    @property
     def sharing(self) -> Sharing | None:
         """The table's shares; None for a table that has no store."""
         return self.followed_storage.sharing
@@ -182,14 +186,6 @@ class TableReplica:
     def definition(self) -> TableDefinition:
         """The table's definition, as new as this replica knows it."""
         return self.definitions.current
-
-    def pull_now(self) -> None:
-        """Look at the log at once: a request waits."""
-        self.context.pull_signal.hurry()
-
-    def reserved(self) -> frozenset[Part]:
-        """Return the parts that another process merges."""
-        return self.prepared.reserved()
 
     def pause_merges(self, *, paused: bool) -> None:
         """Merge no more on this replica, and do not lead; or go on."""
@@ -200,10 +196,6 @@ class TableReplica:
     def status(self) -> dict[str, object]:
         """Return what an operator wants to know."""
         return status_of(self)
-
-    def _follow_log(self) -> None:
-        """Append below the parent that the log has reached."""
-        self.replica = self.progress.replica
 
     def _check_refused(self, check: fx.Check) -> None:
         if check.path == layout.host(self.replica):
