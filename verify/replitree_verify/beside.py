@@ -51,8 +51,7 @@ from replitree_verify.sharing.mutants import MUTANTS as SHARING_MUTANTS
 from replitree_verify.sharing.search import search
 from replitree_verify.tablets.explore import explore as explore_tablet
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
-from replitree_verify.tablets.mutants.catalog import MUTANTS as TABLET_MUTANTS
-from replitree_verify.tablets.mutants.catalog import mutated
+from replitree_verify.tablets.mutants import MUTANTS as TABLET_MUTANTS
 from replitree_verify.tablets.simulate import simulate as simulate_histories
 
 LEASE = "lease"
@@ -147,7 +146,7 @@ def _of_tablets(name: str, mutant: str | None) -> Result:
     if mutant is None:
         found = explore_tablet(TABLETS[name])
     else:
-        with mutated(TABLET_MUTANTS[mutant]):
+        with TABLET_MUTANTS[mutant].mutated():
             found = explore_tablet(TABLETS[name])
     violation = found.violation or ""
     return _result(name, mutant, found.states, found.transitions, violation, found.trace, began, cpu)

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
-from replitree_verify.tablets.mutants.catalog import MUTANTS
-from replitree_verify.tablets.mutants.equivalent import EQUIVALENTS
+from replitree_verify.tablets.mutants import EQUIVALENTS, MUTANTS
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"": set(MUTANTS), "L ": {f"L {name}" for name in LEASE_MUTANTS}}

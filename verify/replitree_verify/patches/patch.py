@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from replitree.errors import ReplitreeError
 
 _HEAD = re.compile(
-    r"(?P<description>.+?)\n\nmodel: (?P<model>\S+)\ninvariant: (?P<invariant>\S+)\n\n(?=--- )", re.DOTALL
+    r"(?P<description>.+?)\n\nmodel: (?P<model>.+)\ninvariant: (?P<invariant>\S+)\n\n(?=--- )", re.DOTALL
 )
 _FILE = re.compile(r"--- a/(?:src|verify)/(?P<path>\S+)\.py\n\+\+\+ b/\S+\n")
 
@@ -66,7 +66,8 @@ class Patch:
     description
         What it breaks, for people.
     model, invariant
-        The model that catches it, and the invariant that notices.
+        The model that catches it, and the invariant that notices; "none" when the change has no effect, and then there may be
+        several models, with commas between them.
     hunks
         The changes.
     """

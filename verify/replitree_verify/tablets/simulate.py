@@ -16,8 +16,7 @@ from random import Random
 from replitree_verify.engine.fingerprints import summand_of
 from replitree_verify.tablets.drawing import draw_model
 from replitree_verify.tablets.invariants.catalog import Checker
-from replitree_verify.tablets.mutants.catalog import MUTANTS
-from replitree_verify.tablets.mutants.mutant import mutated
+from replitree_verify.tablets.mutants import MUTANTS
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import Move
 
@@ -89,7 +88,7 @@ def _add_all(result: Simulated, found: Iterable[Simulated]) -> None:
 def _simulate_block(mutant: str | None, seeds: list[int]) -> Simulated:
     if mutant is None:
         return _histories(seeds)
-    with mutated(MUTANTS[mutant]):
+    with MUTANTS[mutant].mutated():
         return _histories(seeds)
 
 
