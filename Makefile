@@ -44,8 +44,7 @@ setup:  ## make .venv with everything in it (quick when it is there)
 # --- the gate -----------------------------------------------------------------------------------------------------------------
 
 check: $(READY)  ## the fast gate: format, lint, types, layers, unit and doc tests, small models
-	$(MAKE) -j 2 lint types layers collected
-	$(MAKE) unit
+	$(MAKE) -j 2 lint types layers unit
 
 test: check system  ## everything: the gate, then the tests with real processes
 
@@ -64,7 +63,7 @@ collected: $(READY)
 	@$(PYTEST) --collect-only --quiet tests > /dev/null || true
 
 # More workers than cores: a test of replicas waits for half of its time.
-unit: $(READY)
+unit: collected
 	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
