@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from replitree_verify.tablets.members import Members
 from replitree_verify.tablets.state import ASKING, LEADING, Position, World, questions
 
@@ -19,16 +22,18 @@ class Numbering:
 
         A procedure that asks a second time knows who answered what the first time: that is reordered with the rest.
         """
-        columns = [world.held, world.absent]
+        columns: list[Sequence[Any]] = [world.held, world.absent]
         for position in world.seats:
             for carry, asked in questions(position):
                 columns.append(asked)
                 if carry not in self._members.fresh:
                     columns += self._members.past_of(carry)
-        late = [list[int]() for _ in world.held]
-        for number, request in world.late:
-            late[number].append(request)
-        signatures = list(zip(*columns, late, strict=True))
+        if world.late:
+            late = [list[int]() for _ in world.held]
+            for number, request in world.late:
+                late[number].append(request)
+            columns.append(late)
+        signatures = list(zip(*columns, strict=True))
         order = sorted(self._in_order[: self._first], key=signatures.__getitem__)
         order += sorted(self._in_order[self._first :], key=signatures.__getitem__)
         return world if order == self._in_order else self._reordered(world, tuple(order))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from replitree.tablet.core.election import NotElected, Won
@@ -89,8 +88,7 @@ class Loss(NamedTuple):
     asked: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """What happened, for people and for the invariants.
 
     `told`: the parts of the text, which few moves are asked for.  `is_asked`: whether it is a client's wish; `committed`: the

@@ -33,26 +33,28 @@ class Checker:
 
     def broken(self, world: World, move: Move) -> str | None:
         """Return what is wrong with a state that a move led to, or None."""
-        held = tuple(self._space.holdings[number] for number in world.held)
         window = self._space.model.steps_max
         if any(_on_its_way(self._space, position) > window for position in world.seats):
             return f"I20: more than {window} entries are on their way"
         if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
             return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
+        if move.election is None and not move.committed:
+            return self._broken_log(world)
+        held = self._held(world)
         if isinstance(move.election, Won):
             return (
                 self._broken_loss(world, held, move)
                 or self._broken_election(world, held, move.election)
-                or self._broken_log(world, held)
+                or self._broken_log(world)
             )
         if isinstance(move.election, NotElected):
             return self._broken_refusal(held, move.election)
-        if move.committed:
-            return self._broken_commit(world, held, move.committed)
-        return self._broken_log(world, held)
+        return self._broken_commit(world, held, move.committed)
 
     def broken_between(self, before: World, after: World) -> str | None:
         """Return what is wrong with how a move changed what members hold, or None."""
+        if before.held is after.held:
+            return None
         for pair in zip(before.held, after.held, strict=True):
             if pair[0] != pair[1] and pair not in self._changes:
                 self._changes[pair] = broken_change(*(self._space.holdings[number] for number in pair))
@@ -129,7 +131,7 @@ class Checker:
             broken = self._broken_step(held, generation, step)
             if broken is not None:
                 return broken
-        return self._broken_log(world, held)
+        return self._broken_log(world)
 
     def _broken_step(self, held: tuple[Holdings, ...], generation: int, step: int) -> str | None:
         entries = entries_of(held)
@@ -146,11 +148,15 @@ class Checker:
                 return f"I5: {place} was acknowledged before step {each}, which it depends on"
         return None
 
-    def _broken_log(self, world: World, held: tuple[Holdings, ...]) -> str | None:
+    def _held(self, world: World) -> tuple[Holdings, ...]:
+        return tuple(self._space.holdings[number] for number in world.held)
+
+    def _broken_log(self, world: World) -> str | None:
         """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
         model = self._space.model
         known = (world.held, world.acked, world.elected) if model.has_operators and model.aftermath else world.held
         if known not in self._stored:
+            held = self._held(world)
             self._stored[known] = broken_log(held, model.write) or self._broken_after(world, held)
         return self._stored[known]
 
