@@ -70,7 +70,7 @@ def test_a_part_that_no_replica_sends_is_named_at_every_check(
     (part,) = insert_parts(cluster, 1)
     with monkeypatch.context() as cut:
         cut.setattr(
-            "replitree.protocol.program.mender.refetch", lambda _, parts: _nothing(tuple(name for name, _ in parts))
+            "replitree.protocol.state.fetch.refetch", lambda _, parts: _nothing(tuple(name for name, _ in parts))
         )
         rot(second, part)
         assert [each["part"] for each in check(second)["broken"]] == [part]

@@ -8,7 +8,7 @@ from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.simulate import simulate, simulate_seed, trace_of_seed
 
-SEEDS = range(16, 46)
+SEEDS = (*range(16, 46), 64)
 MUTANT_SEEDS = range(200)
 MANY_SEEDS = range(200, 320)
 NIGHTLY_SEEDS = range(3_000)

@@ -17,7 +17,7 @@ def that_move(seed_from: int, seed_to: int) -> list[int]:
     return [seed for seed in on_a_store(seed_from, seed_to) if draw_moving(seed, SECOND) is not None]
 
 
-FEW_SEEDS = (1050,)
+FEW_SEEDS = (205, 302)
 SOME_SEEDS = that_move(0, 400)
 MANY_SEEDS = that_move(400, 6_000)
 
@@ -68,9 +68,9 @@ CAUGHT: tuple[Any, ...] = (
     ("moved-without-note", 205, "HELD"),
     ("moved-unnoted", 102, "KNOWN"),
     ("moved-attempt-kept", 102, "ONCE"),
-    ("moved-unclaimed", 343, "SINGLE"),
+    ("moved-unclaimed", 120, "SINGLE"),
     ("claim-kept", 102, "CONVERGES"),
-    ("doubt-worked-off", 1483, "HELD"),
+    ("doubt-worked-off", 471, "HELD"),
     ("let-go-before-home", 63, "MARKED"),
     ("home-without-note", 63, "HELD"),
     ("moved-mark-deleted-alone", 126, "OWNED"),
@@ -78,7 +78,7 @@ CAUGHT: tuple[Any, ...] = (
     ("notes-forgotten", 285, "CONVERGES"),
     ("claim-given-back-unproved", 147, "I9"),
     pytest.param("moved-never-let-go", 126, "CONVERGES", marks=pytest.mark.slow),
-    ("own-claim-kept", 4715, "CONVERGES"),
+    ("own-claim-kept", 1050, "CONVERGES"),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 
@@ -92,9 +92,9 @@ def test_every_mutant_is_tried() -> None:
     assert names_of(CAUGHT) == set(MOVING_MUTANTS)
 
 
-@pytest.mark.parametrize("seed", [147, 4715])
+@pytest.mark.parametrize("seed", [147, 1050])
 def test_a_claim_is_given_back_only_by_the_replica_that_made_it(seed: int) -> None:
-    # Seed 147 found a replica that gave back another one's claim under a later epoch; 4715, a claim that stayed for ever.
+    # In seed 147 a replica gave back another one's claim under a later epoch; in seed 1050 a claim stayed for ever.
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table whose parts move"]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from replitree_verify import registry
+from replitree_verify.engine.small_search import patched
 from replitree_verify.simulate import simulate_seed
-from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
+from replitree_verify.simulation.store.shared_mutants import FEW_ATTEMPTS, SHARED_MUTANTS
 from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
-FEW_SEEDS = (6, 19, 126, 167)
+FEW_SEEDS = (6, 19, 126, 167, 181)
 SOME_SEEDS = on_a_store(0, 150)
 MANY_SEEDS = on_a_store(150, 3_000)
 
@@ -70,12 +71,12 @@ CAUGHT: tuple[Any, ...] = (
     ("mark-deleted-alone", 13, "OWNED"),
     ("objects-deleted-first", 13, "WHOLE"),
     ("attempts-not-given-up", 14, "CONVERGES"),
-    ("share-resurrected", 490, "WHOLE"),
-    ("fetched-again-unmarked", 63, "MARKED"),
-    ("dropped-with-marks", 590, "HELD"),
-    ("detached-deleted-with-its-replica", 302, "SETTLES"),
-    pytest.param("given-before-owned", 1328, "CONVERGES", marks=pytest.mark.nightly),
-    pytest.param("looked-at-one-by-one", 7349, "CONVERGES", marks=pytest.mark.slow),
+    ("share-resurrected", 1157, "WHOLE"),
+    ("fetched-again-unmarked", 14, "MARKED"),
+    ("dropped-with-marks", 612, "HELD"),
+    ("detached-deleted-with-its-replica", 245, "SETTLES"),
+    pytest.param("given-before-owned", 852, "CONVERGES", marks=pytest.mark.nightly),
+    pytest.param("looked-at-one-by-one", 581, "CONVERGES", marks=pytest.mark.slow),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 
@@ -90,6 +91,9 @@ def test_every_mutant_is_tried() -> None:
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:
-    run = simulate_seed(7349)  # it found that each try looked at one more of them, and that there are only eight tries
+    with patched(
+        FEW_ATTEMPTS
+    ):  # the replica has six such parts; a try that looked at one more of them each would not do
+        run = simulate_seed(581)
     assert run.violation is None
     assert run.store is not None

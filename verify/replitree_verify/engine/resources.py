@@ -59,7 +59,7 @@ from replitree.protocol.program.stages import (
 )
 from replitree_verify.process.losing import STAGED, Break, Heal
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
-from replitree_verify.process.threads import Appear, AwaitLack, Mended
+from replitree_verify.process.threads import Appear
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 
@@ -84,7 +84,6 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AskAgain: ((), ()),
     AwaitLacking: ((*_SERVING, *_QUEUE, "held", "lacking"), ("lacking",)),
     AwaitIdle: (("running",), ()),
-    AwaitLack: (("state", "lacking"), ()),
     AwaitLoss: ((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), ()),
     AwaitReplica: ((), ()),
     AwaitCleaning: (_SERVING, ()),
@@ -96,7 +95,6 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     TakeOut: ((), ()),
     Telling: ((*_SERVING, "lacking"), ()),
     WholeAgain: (("lacking",), ("lacking",)),
-    Mended: (("lacking",), ("lacking",)),
     Missed: (("state",), ("state", "trouble", "missed")),
     fx.ProbeOwner: ((), ()),
     Stop: ((), ("state",)),

@@ -49,7 +49,7 @@ from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute, has_source
 from replitree_verify.process import longlife, losing, mending, quorums, standing, upkeep
-from replitree_verify.process.threads import Appear, AwaitLack, Mended
+from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.scoping import PartsSeen
@@ -315,19 +315,8 @@ def _view(item: Queued, here: Here) -> View:
     return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
 
 
-def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
-    del effect
-    memory = here.memory
-    return _remember(here, memory, memory.lacking) if memory.state is State.ACTIVE and memory.lacking else None
-
-
 def _lack(effect: Lack, here: Here) -> Done:
     return _remember(here, here.memory.lacks(effect.parts))
-
-
-def _mended(effect: Mended, here: Here) -> Done:
-    lacking = tuple((name, content) for name, content in here.memory.lacking if name not in effect.parts)
-    return _remember(here, replace(here.memory, lacking=lacking))
 
 
 def _quieten(effect: Quieten, here: Here) -> Done:
@@ -464,9 +453,7 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitReplica: _await_replica,
     AwaitPull: _await_pull,
     AwaitWork: _await_work,
-    AwaitLack: _await_lack,
     Lack: _lack,
-    Mended: _mended,
     Quieten: _quieten,
     Serve: _serve,
     Stop: _stop,

@@ -27,6 +27,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.state.registration import is_broken
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.reading import Shown, ShowRows, Told
 from replitree_verify.rules.invariants import (
@@ -222,7 +223,11 @@ class Observer:
         self._registered[who] = frozenset(names)
         self._refuse(log_and_queue_give_the_table, parts_have_their_rows)
         for name in names:
-            if name not in known and self.disks[who].content(name) is None:
+            if name in known or self.disks[who].content(name) is not None:
+                continue
+            node = tree.get(layout.part(replica, name))
+            assert node is not None
+            if not is_broken(node.value):  # a recovery registers as broken what is broken at its source, too
                 raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
 
     # --- clients, disks, memory -----------------------------------------------------------------------------------------

@@ -16,14 +16,14 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import commands, executor, inserter, leader, life, puller, quorum_waiter
+from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.closing import after_close
-from replitree_verify.outcomes.local import Here, cancelled, perform_local
+from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.probes.catalog import Seen, probes_of
-from replitree_verify.process import longlife, quorums, threads
+from replitree_verify.process import longlife, quorums
 from replitree_verify.process.reading import ShowRows
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
@@ -127,7 +127,7 @@ class Process:
         self._spawn("puller", puller.pull_next, self.replica, self.cluster.options.pull_count)
         self._spawn("executor", executor.execute_next, self.replica)
         self._spawn("maker", executor.make_next, self.replica)
-        self._spawn("mender", threads.mend_next, self.replica)
+        self._spawn("mender", mender.mend, self.replica)
         self._poll()
         self._beat()
 
@@ -321,17 +321,20 @@ class Process:
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, waits.EFFECTS):
             return self._waited_for(thread, effect)
-        done = perform_local(effect, self._here())
+        done = self._performed(effect)
         thread.waits = done is None
         if done is None:
             return None
         self._told(thread, effect, done.outcome)
-        if isinstance(effect, fx.Reveal) and done.disk is not self.cluster.disks[self.name]:
+        if done.disk is not self.cluster.disks[self.name]:
             self.cluster.disks[self.name] = done.disk
             self.observer.removed()
         self._remember(done.memory)
         self.observer.revealed(self.name, self.memory)
         return (done.outcome,)
+
+    def _performed(self, effect: Any) -> Done | None:
+        return perform_local(effect, self._here())
 
     def _here(self) -> Here:
         disks = self.cluster.disks
@@ -377,7 +380,7 @@ class Process:
 
     def _stage_after_close(self, thread: Thread) -> StageFunction | None:
         """Return the stage with which a thread begins anew that has nothing to give back; None for all others."""
-        return threads.mend_next if thread.kind == "mender" else None
+        return mender.mend if thread.kind == "mender" else None
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
         for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):

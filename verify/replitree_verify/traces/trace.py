@@ -91,15 +91,15 @@ from replitree_verify.process.losing import AwaitBroken, Break, Heal, KeepCopy
 from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree_verify.process.restoring import Found as FoundParts
 from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
-from replitree_verify.process.threads import Appear, AwaitLack, Mended
+from replitree_verify.process.threads import Appear
 from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
 
 HIDDEN = (
-    fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitCleaning, AwaitWork,
-    BeginLoad, fx.CurrentEpoch, Forget, GiveBack, Lack, Losing, Mended, Quieten, Release, SeekFiles, SeekShares,
+    fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitPlace, AwaitPull, AwaitTrouble, AwaitCleaning, AwaitWork,
+    BeginLoad, fx.CurrentEpoch, Forget, GiveBack, Lack, Losing, Quieten, Release, SeekFiles, SeekShares,
     TakeIn, TakeOver, Telling,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
@@ -241,12 +241,10 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitParts: lambda e, _r: ("leads", f"{', '.join(e.names)} can be merged"),
     AwaitMutation: lambda e, _r: ("wakes", f"{e.id} is in the queue"),
     BeginLoad: lambda _e, _r: ("load", "the state"),
-    AwaitLack: lambda _e, _r: ("wakes", "something to fetch again"),
     AwaitStrays: lambda _e, _r: ("wakes", "a registered part is covered"),
     AwaitElection: lambda _e, _r: ("wakes", "the election"),
     Elected: lambda e, _r: ("remember", f"{'leads' if e.leads else 'does not lead'}"),
     Lack: lambda e, _r: ("lacks", _names(e.parts) or "nothing"),
-    Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
     Quieten: lambda _e, _r: ("forget", "the trouble"),
     Release: lambda e, _r: ("release", e.staging),
     TakeIn: lambda e, _r: ("remember", f"pointer {e.place.pointer.index}, more in the queue: {_indexes(e.entries)}"),

@@ -40,18 +40,11 @@ from replitree.protocol.program.mender_effects import (
     WriteAnew,
 )
 from replitree.protocol.program.stages import ReportTrouble, Stage, Then
-from replitree.protocol.shares.own_marks import marked_shares
-from replitree.protocol.shares.owning import own_again
+from replitree.protocol.shares import own_marks, owning
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.state.fetch import others_of, refetch, sources_of
-from replitree.protocol.upkeep.lost import (
-    NoteOutcome,
-    declare_lost,
-    note_broken,
-    note_whole,
-    noted_broken,
-    registered_contents,
-)
+from replitree.protocol.state import fetch
+from replitree.protocol.upkeep import lost
+from replitree.protocol.upkeep.lost import NoteOutcome
 
 
 def mend(replica: Replica, notes: BrokenNotes = BrokenNotes()) -> Stage:  # noqa: B008 - it is immutable
@@ -82,12 +75,12 @@ def tell(replica: Replica, notes: BrokenNotes, missing: tuple[str, ...]) -> Stag
     turn: TellTurn | None = yield Telling(missing)
     if turn is None:
         return Then(mend, (replica, notes))
-    noted = set(notes.parts if notes.epoch == turn.epoch else (yield from noted_broken(replica)))
+    noted = set(notes.parts if notes.epoch == turn.epoch else (yield from lost.noted_broken(replica)))
     for name in sorted(noted.difference(turn.lacking)):
-        if (yield from _is_noted(note_whole(replica, turn.epoch, parse_part(name)))):
+        if (yield from _is_noted(lost.note_whole(replica, turn.epoch, parse_part(name)))):
             noted.discard(name)
     for name in turn.given_up:
-        if (yield from _is_noted(note_broken(replica, turn.epoch, parse_part(name)))):
+        if (yield from _is_noted(lost.note_broken(replica, turn.epoch, parse_part(name)))):
             noted.add(name)
     return Then(mend, (replica, BrokenNotes(turn.epoch, tuple(sorted(noted)))))
 
@@ -103,7 +96,7 @@ def declare(replica: Replica, part: str, is_again: bool = False) -> Stage:
         This process has tried before.
     """
     loss: Loss = yield AwaitLoss(part, is_again)
-    outcome = yield from declare_lost(replica, loss.epoch, parse_part(part), loss.empty, loss.schema_version)
+    outcome = yield from lost.declare_lost(replica, loss.epoch, parse_part(part), loss.empty, loss.schema_version)
     return Then(declare, (replica, part, True), outcome)
 
 
@@ -112,7 +105,7 @@ def _mend(replica: Replica, turn: MendTurn) -> Generator[Any, Any, tuple[PartCon
     wanted = yield from _as_registered(replica, turn.parts)
     left = _without(wanted, (yield PutBack(wanted)))
     if left:
-        still = yield from refetch(replica, left)
+        still = yield from fetch.refetch(replica, left)
         left = tuple(each for each in left if each[0] in still)
     sought: tuple[PartContent, ...] = yield SeekShares(left)
     if sought:
@@ -122,7 +115,7 @@ def _mend(replica: Replica, turn: MendTurn) -> Generator[Any, Any, tuple[PartCon
         left = _without(left, (yield WriteAnew(sought, (yield from _marked(turn.sharer, sought)))))
     whole = _names((yield from _not_overtaken(replica, _without(wanted, _names(left)))))
     if whole and turn.sharer is not None:
-        gone = yield from own_again(turn.sharer, whole)
+        gone = yield from owning.own_again(turn.sharer, whole)
         whole = tuple(name for name in whole if name not in gone)
     if whole:
         yield WholeAgain(whole)
@@ -135,13 +128,13 @@ def _as_registered(replica: Replica, parts: tuple[PartContent, ...]) -> Generato
 
     A lost part, and what was made of it, gets other content under its name; the answer to that commit may have been lost.
     """
-    contents = yield from registered_contents(replica, _names(parts))
+    contents = yield from lost.registered_contents(replica, _names(parts))
     return tuple((name, contents.get(name, content)) for name, content in parts)
 
 
 def _marked(sharer: Sharer | None, parts: tuple[PartContent, ...]) -> Generator[Any, Any, MarkedShares]:
     """Return the shares with marks of parts.  One request for each share of the table: only for what no replica sends."""
-    return () if sharer is None else tuple(sorted((yield from marked_shares(sharer, _names(parts))).items()))
+    return () if sharer is None else tuple(sorted((yield from own_marks.marked_shares(sharer, _names(parts))).items()))
 
 
 def _not_overtaken(replica: Replica, whole: tuple[PartContent, ...]) -> Generator[Any, Any, tuple[PartContent, ...]]:
@@ -166,8 +159,8 @@ def _have_checked(replica: Replica, left: tuple[PartContent, ...]) -> Generator[
     """Let the replicas verify their own that have registered a part and did not send it: they may have copies."""
     due: tuple[PartContent, ...] = yield AskAgain(left)
     if due:
-        others = yield from others_of(replica)
-        sources = yield from sources_of(replica, tuple(FetchPart(name, content, ()) for name, content in due))
+        others = yield from fetch.others_of(replica)
+        sources = yield from fetch.sources_of(replica, tuple(FetchPart(name, content, ()) for name, content in due))
         yield HaveChecked(due, tuple(other.name for other in others), tuple(sources.values()))
 
 

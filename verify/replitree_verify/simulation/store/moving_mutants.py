@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core.effects import ANY_VERSION, Commit, Delete, Get
 from replitree.protocol.shares import moving
 from replitree_verify.engine.small_search import Mutant
 from replitree_verify.moving import mutants as of_models
-from replitree_verify.simulation.store import moves
+from replitree_verify.simulation.options import SECOND
+from replitree_verify.simulation.store import moves, moving_process
 from replitree_verify.simulation.store.moves import Moves
 from replitree_verify.simulation.store.shared_disk import Left, SharedDisk
 
@@ -20,7 +22,6 @@ _OF_MODELS = (
     "moved-attempt-kept",
     "moved-unclaimed",
     "claim-kept",
-    "doubt-worked-off",
     "let-go-before-home",
     "home-without-note",
     "moved-mark-deleted-alone",
@@ -43,7 +44,10 @@ def _forgets_notes(disk: SharedDisk, known: Moves) -> tuple[Left, ...]:
     return tuple(left for left in may_go if left.share in known.begun or disk.content(left.part) is None)
 
 
+_DOUBT = of_models.find_mutant("doubt-worked-off")
 _OWN = (
+    # The mover rests as long as in the product: a try that follows at once notes the share again, before the late commit.
+    replace(_DOUBT, patches={**_DOUBT.patches, (moving_process, "MOVE_AGAIN"): 5 * SECOND}),
     Mutant(
         "notes-forgotten",
         "a process lets go of what it has noted itself; after a crash nobody undoes a move that was cut off",

@@ -45,6 +45,9 @@ _ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
 _ELSEWHERE = (FindShare, BringRows)
 """Effects that ask other replicas, or read in the store."""
 
+MOVE_AGAIN = 0
+"""How long a mover rests at least after a move in vain, in microseconds."""
+
 
 class MovingProcess(SharedProcess):
     """One process of a replica whose parts move.
@@ -111,7 +114,7 @@ class MovingProcess(SharedProcess):
             return None
         if isinstance(effect, MoveEnded) and not isinstance(effect.outcome, Moved):
             self._told(thread, effect, self._tell_of_moves(effect))
-            self.cluster.after(self._pause(), partial(self._resume, thread, None))
+            self.cluster.after(max(self._pause(), MOVE_AGAIN), partial(self._resume, thread, None))
             return None
         if isinstance(effect, MoveEnded | NameMove | PutPart):
             outcome = self._tell_of_moves(effect)

@@ -17,6 +17,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program import upkeep
 from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.program.mender_effects import AwaitLacking
 from replitree.protocol.program.stages import (
     AwaitMove,
     AwaitUpkeep,
@@ -44,17 +45,12 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
-from replitree_verify.outcomes.local import MAKING, is_made
+from replitree_verify.outcomes.local import MAKING, Done, is_made
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
-from replitree_verify.simulation.store import moves, shared_disk, shared_life
+from replitree_verify.simulation.store import moves, shared_disk
 from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
 from replitree_verify.simulation.store.shared_disk import SharedDisk
-from replitree_verify.simulation.store.shared_life import (
-    AsHeld,
-    ListDetached,
-    Rest,
-)
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
@@ -65,8 +61,14 @@ TRIES = 2
 PATIENCE = 30 * SECOND
 """How long a replica waits for what another one should make before it makes that itself."""
 
+
+@dataclass(frozen=True, slots=True)
+class ListDetached:
+    """Outcome: the shares in which rows of detached parts lie."""
+
+
 _TOLD = (
-    *shared_life.ON_PROCESS, HasPart, NameShares, fx.ResultsInWork, SharesHere, SharesInDoubt, SharesOf,
+    Opened, CurrentSharer, ListDetached, HasPart, NameShares, fx.ResultsInWork, SharesHere, SharesInDoubt, SharesOf,
     SharesSettled, fx.Untouched,
 )  # fmt: skip
 """Effects whose outcome a process knows at once."""
@@ -116,9 +118,9 @@ class SharedProcess(Process):
 
     @override
     def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> fx.Procedure[Any]:
-        in_store = shared_life.STAGES | dict(stages_in_store(shared_life.STORE_ID, self.me.decode()))
-        shared = in_store.get(stage.__name__, stage)
-        generator: fx.Procedure[Any] = self._stages.get(stage.__name__, shared)(*arguments)
+        in_store = stages_in_store("the store", self.me.decode())
+        shared: StageFunction = in_store.get(stage.__name__, stage)
+        generator = self._stages.get(stage.__name__, shared)(*arguments)
         return generator if self.sharer is None else with_shares(self.sharer, generator)
 
     @override
@@ -165,15 +167,19 @@ class SharedProcess(Process):
         return done
 
     @override
+    def _performed(self, effect: Any) -> Done | None:
+        done = super()._performed(effect)
+        if done is None or not isinstance(effect, AwaitLacking):
+            return done
+        return done._replace(outcome=replace(done.outcome, sharer=self.sharer))
+
+    @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, _TOLD):
             outcome = self._tell(effect)
             self._told(thread, effect, outcome)
             return (outcome,)
         match effect:
-            case Rest():
-                self.cluster.after(self._pause(), partial(self._resume, thread, None))
-                return None
             case GiveBack(done=()):  # a thread that waits for a result is told by a watch, which is not simulated
                 self._locally(thread, effect)
                 self.cluster.after(self._pause(), partial(self._resume, thread, None))
@@ -228,17 +234,12 @@ class SharedProcess(Process):
                 return tuple(share for _, share in disk.detached)
         return self._tell_of_process(effect)
 
-    def _tell_of_process(self, effect: Any) -> Any:
-        match effect:
-            case Opened(incarnation):
-                return self._open(incarnation)
-            case CurrentSharer():
-                assert self.sharer is not None
-                return self.sharer
-        assert isinstance(effect, AsHeld)
-        held = {part.name for part in self.memory.held}
-        self._remember(replace(self.memory, lacking=tuple(each for each in self.memory.lacking if each[0] in held)))
-        return tuple(each for each in effect.parts if each[0] in held)
+    def _tell_of_process(self, effect: Opened | CurrentSharer) -> Sharer | None:
+        if isinstance(effect, Opened):
+            self._open(effect.incarnation)
+            return None
+        assert self.sharer is not None
+        return self.sharer
 
     def _turn_of(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
         """Return what a thread works with that rests between its rounds; None while it rests, or the replica is not active."""
