@@ -386,7 +386,9 @@ class SharedProcess(Process):
                 self._kept_back.add(left.name)
                 return None, disk, self.memory
             case LetGoEnded(left):
-                self._settled(left.shares)
+                if not left.part:  # a part may be on the move with the share again: that move goes on
+                    self._settled(left.shares)
+                self._new.difference_update(left.shares)
                 return None, disk.without_left(int(left.name)), self.memory
             case fx.Merge() | fx.Mutate() if self.store.is_away:
                 return fx.StoreFailed("the store gives no answer"), disk, self.memory
