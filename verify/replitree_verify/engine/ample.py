@@ -19,12 +19,12 @@ move depends on a step that was taken before it at once, and take the shortest w
 move.  The moves before it are a shorter way, so the search has one with the same moves in another order, in which each
 thread goes through the same places.  So the place where the last move begins was met, and was reckoned with.
 
-*A thread that waits* counts only if somebody may write what it waits for; a read that wants an entry executed waits for
-whoever runs it.  *A process that dies* loses all that these steps change, so its death before the step is as its death after
-it (but for what lasts on a disk); of the deaths of others count the processes that come after.  *A session that ends* writes
-state, trouble and session of its process, and deletes `is_active`.  *A view that begins to lag* before a read sees the same as
-after it, because nobody writes what is read; a `Sync` that comes after that could as well have met no lag, which leaves one
-fault more for later.  *A request in flight* may write its nodes at any moment.
+*A thread that waits* counts only if another thread may write what it waits for; a read that wants an entry executed waits for
+the thread that runs it.  *A process that dies* loses all that these steps change, so its death before the step is as its death
+after it (but for what lasts on a disk); of the deaths of others count the processes that come after.  *A session that ends*
+writes state, trouble and session of its process, and deletes `is_active`.  *A view that begins to lag* before a read sees the
+same as after it, because no thread writes what is read; a `Sync` that comes after that could as well have met no lag, which
+leaves one fault more for later.  *A request in flight* may write its nodes at any moment.
 
 *Nothing is put off for ever*: after `JOINED_MAX` steps a state is explored in full.
 
@@ -246,7 +246,7 @@ class Ample:
         )
 
     def _wakes(self, world: World, meeting: list[Thread], others: list[tuple[Thread, int]], around: int) -> bool:
-        """Whether somebody may let one of those who wait go on."""
+        """Whether a thread may let one of the waiting ones go on."""
         asleep = []
         for other, written in others:
             if self._space.moves(other, world):

@@ -8,7 +8,7 @@ good:
 * an entry that is executed, and has left the queue, is not worked on again, and what was pulled is not pulled again;
 * what is decided about an insert stays decided.
 
-All of that only grows as long as nobody marks, adds and drops replicas and nobody cleans the log (`Model.is_still`); in
+All of that only grows as long as no replica is marked, added or dropped and the log is not cleaned (`Model.is_still`); in
 other models, and for a process that is yet to begin, every way counts.
 """
 

@@ -3,10 +3,10 @@
 *Staging rows* under an id that no entry of the log names, of requests that no entry has: no invariant looks at them before
 their own commit.
 
-*Publishing an insert of one's own*: its rows are on the disk before and after it, so whoever asks for rows (I2, QUORUM, KEPT)
-sees no difference.  Only FILES and SIGHT ask for the published part: whether it is registered and shown by this replica.  So
-what they look at is said to be read; a state in which they do not hold is found before the step is taken, since the states in
-between are checked too.
+*Publishing an insert of one's own*: its rows are on the disk before and after it, so an invariant that asks for rows (I2,
+QUORUM, KEPT) sees no difference.  Only FILES and SIGHT ask for the published part: whether this replica registers and shows it.
+So what they look at is said to be read; a state in which they do not hold is found before the step is taken, since the states
+in between are checked too.
 
 Neither is hidden where files break, and a death before the step is not as one after it: what is on a disk lasts.
 """

@@ -102,7 +102,7 @@ def _written(space: Space, world: World, *operations: fx.Operation) -> World:
 
 
 def _forgive(space: Space, world: World, replica: str) -> World:
-    """Let somebody write that a replica is good, by hand."""
+    """Let an operator write that a replica is good, by hand."""
     return _written(space, world, fx.Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, fx.ANY_VERSION))
 
 

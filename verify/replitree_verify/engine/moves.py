@@ -147,7 +147,7 @@ def faults_of(model: Model, seat: str) -> frozenset[Fault]:
 
 
 def is_local(ending: Ending, *, moves_tree: bool) -> bool:
-    """Whether a step takes no fault, and all that happens in it is told to nobody who decides."""
+    """Whether a step takes no fault, and no procedure decides by what happens in it."""
     branch = ending.branch
     if ending.cost or branch.dies or branch.sent is not None or branch.breach is not None or moves_tree:
         return False

@@ -42,7 +42,7 @@ ARGUMENTS: dict[str, tuple[int, ...]] = {
 """The arguments of stages that have numbers of requests."""
 
 LAST_ADDED = b"last added: "
-"""Begins the value that tells people which replica has joined last.  It stays as it is: nobody decides by it."""
+"""Begins the value that tells people which replica has joined last.  It stays as it is: no procedure decides by it."""
 
 _CONTENT = re.compile(r"(?<=\w):(\d+[\w~+]*)")
 _BLOCK = re.compile(r"(?<=/blocks/)[^/\"]+")

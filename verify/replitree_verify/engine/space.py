@@ -78,9 +78,9 @@ class Space:
     ----------
     ways, joined, grown
         The ways from place to place that were met, each with its outcome; what was joined to the step at a place; the places of
-        which more is known since somebody has looked.
+        which more is known since the search has looked.
     met
-        The footprints that were met since somebody has looked; None: nobody looks.
+        The footprints that were met since the search has looked; None: it does not look.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Space:
         step.more.clear()
 
     def after(self, world: World, move: Move) -> World:
-        """Return the state after a step that nobody misses."""
+        """Return the state after a step that every session sees."""
         found: list[Found] = []
         self._apply(world, move, found)
         return found[0][0]

@@ -90,7 +90,7 @@ class History:
 
     @property
     def held_by(self) -> Ints:
-        """How many replicas had each insert when it was acknowledged; `NOTHING` when nobody knows."""
+        """How many replicas had each insert when it was acknowledged; `NOTHING` when that is not known."""
         counts = [len(set(names)) for names in self.names.holders]
         return np.array([*counts, NOTHING], np.int64)[self.holders]
 

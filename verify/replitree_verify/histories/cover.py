@@ -218,7 +218,7 @@ class Sight:
     Attributes
     ----------
     garbage, torn, repeated
-        How many of its ranges have rows that nobody inserted; whether it has half an insert, or a row twice.
+        How many of its ranges have rows that no client inserted; whether it has half an insert, or a row twice.
     aborted, dirty
         How many inserts it shows that failed before they were in the log, and that may have failed after.
     size, sum

@@ -2,7 +2,7 @@
 
 Each function takes one suspect and looks at everything that it needs, exactly.  It returns the operations of the
 anomaly, two to four of them, or None where the suspect turns out to be innocent (a misfit may be comparable with all others:
-then somebody else is to blame).
+then another one is to blame).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _garbage(read: Seen) -> Witness:
         return None
     first, last = int(read.spans.first[bad[0]]), int(read.spans.last[bad[0]])
     rows = f"row {first}" if first == last else f"all rows from {first} to {last}"
-    return f"nobody inserted {rows}", (read.operation,)
+    return f"no client inserted {rows}", (read.operation,)
 
 
 def _failed(read: Seen, *, dirty: bool) -> Witness:
@@ -341,4 +341,4 @@ def explain_operation(case: Case, rule: str, operation: int) -> Witness:
     closing = np.flatnonzero(case.history.closing & (case.history.outcome == OK))
     if rule == "P1":
         return "this replica did not answer, and that one did", (int(closing[0]), operation)
-    return "nobody answered", (operation,)
+    return "no replica answered", (operation,)

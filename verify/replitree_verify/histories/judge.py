@@ -284,7 +284,7 @@ def cut_down(operations: Sequence[Operation], *, keep_rest: bool = False) -> tup
     operations
         Of one table.
     keep_rest
-        Keep what nobody inserted, because that is what is wrong.
+        Keep what no client inserted, because that is what is wrong.
     """
     rows = sorted(pair for operation in operations if operation.kind == "insert" for pair in operation.rows)
     return tuple(

@@ -1,9 +1,9 @@
-"""The order of reads: whether what they show grows along one line, and who goes back on it.
+"""The order of reads: whether what they show grows along one line, and which go back on it.
 
 Reads *grow* when of any two one shows all that the other shows.  To see that, count for each element by how many reads it is
 shown.  If they grow, every read shows exactly the elements that are shown by more reads than some number; and if every read
 does, they grow: of two such numbers one is not below the other.  A read that does not is a *misfit*.  The others are ordered by
-their sizes, and a single pass finds who shows less than somebody before.
+their sizes, and a single pass finds those that show less than an earlier one.
 """
 
 from __future__ import annotations

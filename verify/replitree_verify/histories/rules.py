@@ -2,7 +2,7 @@
 
 *L6* holds for every read that promises an order, and for the log itself: inserts are ordered by one log, whatever is read.
 *S7* is asked of reads that promise an order: an eventual one may show an insert that waits for its quorum, and then fails.
-*L4* asks of a linearizable read to show what any earlier read of the log showed, whoever asked.
+*L4* asks of a linearizable read to show what any earlier read of the log showed, of any client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rule:
 RULES = {
     rule.number: rule
     for rule in (
-        Rule("S1", "garbage_read", "eventual", "a read shows a row that nobody inserted"),
+        Rule("S1", "garbage_read", "eventual", "a read shows a row that no client inserted"),
         Rule("S2", "aborted_read", "eventual", "a read shows an insert that failed"),
         Rule("S3", "duplicate_rows", "eventual", "a row is there twice"),
         Rule("S4", "torn_insert", "eventual", "a read shows some rows of an insert and not the others"),
@@ -46,7 +46,7 @@ RULES = {
         Rule("S7", "dirty_read", "sequential", "a read shows an insert before it counts, or one whose quorum failed"),
         Rule("S8", "ack_without_quorum", "eventual", "an insert was acknowledged that too few replicas had"),
         Rule("P1", "wedged_replica", "eventual", "after the faults one replica answers nothing, and others do"),
-        Rule("P2", "unavailable", "eventual", "after the faults nobody answers anything"),
+        Rule("P2", "unavailable", "eventual", "after the faults no replica answers"),
         Rule("L1", "stale_read", "linearizable", "a read lacks an insert that was acknowledged before it began"),
         Rule("L2", "future_read", "eventual", "a read shows an insert that came after it"),
         Rule("L3", "hole", "sequential", "a read lacks an insert that is in the log below what it shows"),

@@ -32,8 +32,8 @@ STYLE = (
 
 KEY = (
     '<p>A row is a client, and time goes to the right, not to scale: <span class="insert">an insert</span> or '
-    '<span class="read">a read</span>, from its call to its answer; <span class="pale">pale</span> when it failed or nobody '
-    'knows what became of it, up to the right edge when no answer came; <span class="accused">framed</span> is what the others '
+    '<span class="read">a read</span>, from its call to its answer; <span class="pale">pale</span> when it failed or its '
+    'outcome is unknown, up to the right edge when no answer came; <span class="accused">framed</span> is what the others '
     "contradict. A, B, … are the rows of one insert each, @ is a position of the log; times count from the first call.</p>"
 )
 

@@ -1,4 +1,4 @@
-"""A leader with a lease and its successor, with clocks that differ: whoever reads sees what was acknowledged before.
+"""A leader with a lease and its successor, with clocks that differ: a read sees what was acknowledged before.
 
 `model` has the moves, on the functions of `replitree.tablet.core.lease`; `mutants` what must be caught.
 

@@ -1,7 +1,7 @@
 """What is explored of a lone place: two processes that open it, what they ask, and what happens meanwhile.
 
 One of them goes request by request; the other one does each of its steps at any moment between two requests of the first.  At
-the beginning somebody has the place open, and has stored a blob, which the copy lacks.
+the beginning a process has the place open, and has stored a blob, which the copy lacks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ INCARNATION = "s0"
 FIRST = log_entry(TABLET, Generation(0), Step(0))
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "O1": "whoever has fenced and read has all blobs of earlier generations that are acknowledged, or ever will be",
-    "O2": "a place that has forgotten what it had told somebody does nothing for it as if it were the one that was opened",
+    "O1": "a process that has fenced and read has all blobs of earlier generations that are acknowledged, or ever will be",
+    "O2": "a place that has forgotten what it told a process does nothing for it as if it were the one that was opened",
 }
 
 
@@ -67,12 +67,12 @@ class Model:
         (generation, what is asked, in this order) of the process that goes request by request, and of the other one; the other
         one opens the place and asks the first in one step, and each of the rest in one.
     openings
-        How often the place was opened since it was copied, beside that of who has stored the blob.
+        How often the place was opened since it was copied, beside the opening of the process that has stored the blob.
     swaps, lost
         How often the copy takes the place's place; how many answers get lost.
     is_limit
-        Whether the copy may do that while somebody opens the place and somebody else was told something; and whether the other
-        one may open the copy.
+        Whether the copy may do that while one process opens the place and the other one was told something; and whether the
+        other one may open the copy.
     """
 
     name: str
@@ -109,7 +109,7 @@ MODELS = (
     ),
     Model(
         "lone_swapped",
-        "somebody opens the place and reads without a fence; a copy that knows the same session takes its place at any moment",
+        "a process opens the place and reads without a fence; a copy that knows the same session takes its place at any moment",
         (2, ("look", "look", "store", "look")),
         swaps=1,
         lost=1,
@@ -133,7 +133,7 @@ MODELS = (
 
 LIMIT = Model(
     "limit_lone_long_opening",
-    "a copy takes the place's place, and somebody else opens it there, or was just opening it",
+    "a copy takes the place's place, and another process opens it there, or was just opening it",
     (2, ("fence", "read", "store", "look")),
     (3, ("fence", "read", "store")),
     swaps=1,

@@ -85,11 +85,11 @@ class _Process:
 
     def _asked(self, admitted: Any) -> AskedMember:
         self._admitted.append(admitted)
-        return _Unasked()  # type: ignore[return-value]  # nobody asks it
+        return _Unasked()  # type: ignore[return-value]  # the search asks the members itself
 
 
 class _Unasked:
-    """Stands where a group has what sends requests to a member: here whoever asks does so by itself."""
+    """Stands where a group has what sends requests to a member: here a process asks its member itself."""
 
 
 def _place(shelf: Shelf) -> BlobStore:
@@ -115,7 +115,7 @@ class _Run:
         self._copy = self._prepared()
 
     def _prepared(self) -> Objects:
-        """Let somebody open the place, fence, and store a blob; return what was there before, or before the last opening."""
+        """Let a process open the place, fence, and store a blob; return what was there before, or before the last opening."""
         self.shelf.objects[STATE_KEY] = "0", encode_state(DirectoryState("g", 0, INCARNATION, 0, (0,)))
         states = list[Objects]()
         for _ in range(self._model.openings):
@@ -157,11 +157,11 @@ class _Run:
         return [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
 
     def _may_let_other(self) -> bool:
-        """Whether the other one goes on; whoever opens a copy makes it one that was opened as often: that is a limit."""
+        """Whether the other one goes on.  A copy that a process opens was opened as often as the place: that is a limit."""
         return self._has_more and (self._model.is_limit or self._has_begun or not self.is_swapped)
 
     def _is_long_opening(self) -> bool:
-        """Whether somebody opens the place while somebody else was told something: that is a limit."""
+        """Whether one process opens the place while the other one was told something: that is a limit."""
         both = (self._processes, self._processes[::-1])
         return any(one.is_opening and another.was_told for one, another in both)
 

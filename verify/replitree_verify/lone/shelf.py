@@ -76,7 +76,7 @@ class Shelf(ObjectStore):
 
     @override
     def delete(self, keys: Sequence[str]) -> None:
-        raise AssertionError("nobody collects here")
+        raise AssertionError("no process collects here")
 
     def _answered(self, answer: T) -> T:
         if self._loses():
@@ -85,7 +85,7 @@ class Shelf(ObjectStore):
 
 
 class AtOnce(Executor):
-    """Does what it is given in the thread of whoever gives it."""
+    """Does what it is given in the caller's thread."""
 
     @override
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -10,7 +10,7 @@ from replitree_verify.openings.model import INCARNATIONS, QUORUM, TABLET, Model
 from replitree_verify.openings.world import World
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "O1": "whoever has fenced and read has all blobs of earlier generations that are acknowledged, or ever will be",
+    "O1": "a process that has fenced and read has all blobs of earlier generations that are acknowledged, or ever will be",
     "O2": "a member that has forgotten what it had said to have does not answer as if it took part",
     "O3": "what is acknowledged is on as many members of the group as ever, but for one that has forgotten it",
     "O4": "a fence that held holds on as many members of the group as ever, but for one that has forgotten it",

@@ -73,7 +73,7 @@ def opening_it(seat: Seat, incarnations: tuple[str, ...]) -> Life:
 
 
 def recovering(seat: Seat) -> Life:
-    """Read everything: whoever answers raises the fence first."""
+    """Read everything: a member that answers raises the fence first."""
     found = yield from carry_out(QUORUM, Range(GROUP, FIRST, LAST, fence_of(seat), restore=True))
     if not isinstance(found, Blobs):
         yield GivesUp(str(found))

@@ -99,7 +99,7 @@ class Members:
         world = world._replace(places=(*world.places[:number], place, *world.places[number + 1 :]))
         return self.left_late(world, ())
 
-    # --- what nobody waits for ------------------------------------------------------------------------------------------
+    # --- late messages --------------------------------------------------------------------------------------------------
 
     def left_late(self, world: World, more: tuple[tuple[int, int], ...]) -> World:
         """Return the state in which these messages may arrive at any time, too."""
@@ -126,7 +126,7 @@ class Members:
         return isinstance(question, AskStreams | AskRules | AskStanding) or is_dead(place.held, question)
 
     def arrive(self, world: World) -> Iterator[Step]:
-        """Let messages arrive that nobody waits for."""
+        """Let messages arrive late: no process waits for the answer."""
         for each in world.late:
             number, message = each
             if number != world.away:
@@ -137,7 +137,7 @@ class Members:
     # --- faults ---------------------------------------------------------------------------------------------------------
 
     def faults(self, world: World, awaited: frozenset[int]) -> Iterator[Step]:
-        """Let member 0 be copied, and exchanged by the copy; a member that somebody waits for go away, and come back."""
+        """Let member 0 be copied, and exchanged by the copy; a member that a process waits for go away, and come back."""
         yield from self._exchanged(world)
         if world.away >= 0:
             yield f"member {world.away} is back", world._replace(away=-1)
@@ -180,7 +180,7 @@ class Members:
         return column[0] == SENT and isinstance(self.messages[column[1]][1], AskStanding)
 
     def _is_being_admitted(self, world: World, session: int) -> bool:
-        """Whether member 0, as it stood at this session or before, is being admitted by somebody who may not know better.
+        """Whether member 0, as it stood at this session or before, is being admitted by a process that may know less.
 
         An opening that takes so long that another one begins and ends meanwhile can't tell a copy from the member that stood.
         """
@@ -198,7 +198,7 @@ class Members:
         )
 
     def is_witnessed(self, world: World, *silent: int) -> bool:
-        """Whether somebody can say that member 0 has forgotten an opening, if it has; not who is silent just now.
+        """Whether a member that is not silent just now can say that member 0 has forgotten an opening, if it has.
 
         Two failures at once are more than the group promises to survive.
         """

@@ -63,7 +63,7 @@ class Model:
     name, description
         For people.
     seats
-        Who opens it.
+        The processes that open it.
     swaps
         How often an old copy takes the place of member 0: one from the very beginning.
     copies
@@ -75,11 +75,11 @@ class Model:
     away, lost
         How often a member goes away, to return at any moment or never; how many answers are lost.
     replaces
-        Which member an operator makes anew; None: nobody does.
+        Which member an operator makes anew; None: none.
     restarts
         How often the operator dies and begins again.
     slow_looks
-        Whether other things may happen while somebody looks again, between one member and the next; else that takes no time.
+        Whether other things may happen while a process looks again, between one member and the next; else that takes no time.
     is_limit
         Whether more may go wrong than the group promises to survive (`members`): what it does then is known, and said.
     nightly

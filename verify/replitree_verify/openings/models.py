@@ -9,7 +9,7 @@ _READER = Seat(2, stores=False)
 MODELS = (
     Model(
         "opening",
-        "somebody has the group open, and stores, while another one opens it and reads",
+        "a process has the group open, and stores, while another one opens it and reads",
         (Seat(1, ahead=READ), _READER),
     ),
     Model(
@@ -43,7 +43,7 @@ MODELS = (
     ),
     Model(
         "opening_copied",
-        "a copy is made while the group is open, and put back when somebody else has opened it since",
+        "a copy is made while the group is open, and put back when another process has opened it since",
         (Seat(1, ahead=READ), _READER),
         swaps=1,
         copies=1,
@@ -74,7 +74,7 @@ MODELS = (
     ),
     Model(
         "replacing",
-        "an operator makes a member anew that is still there, while somebody has the group open, and stores",
+        "an operator makes a member anew that is still there, while a process has the group open, and stores",
         (Seat(1, ahead=READ),),
         replaces=2,
     ),
@@ -88,7 +88,7 @@ MODELS = (
     ),
     Model(
         "replacing_fenced",
-        "a member is made anew that has a fence which the one that was away lacks, while somebody has the group open",
+        "a member is made anew that has a fence which the one that was away lacks, while a process has the group open",
         (Seat(2, ahead=READ),),
         absent=0,
         replaces=2,
@@ -103,7 +103,7 @@ MODELS = (
     ),
     Model(
         "replacing_readmitted",
-        "somebody has the group open without the member that is made anew, lets the new one in, or the old one, and stores",
+        "a process has the group open without the member that is made anew, lets the new one in, or the old one, and stores",
         (Seat(2, ahead=READ, readmits=True),),
         absent=2,
         replaces=2,
@@ -126,7 +126,7 @@ MODELS = (
     ),
     Model(
         "replacing_away",
-        "a member that is away is made anew, and whoever opens the group meanwhile lets the new one in, or the old one",
+        "a member that is away is made anew, and a process that opens the group meanwhile lets the new one in, or the old one",
         (Seat(2, readmits=True),),
         absent=2,
         replaces=2,
@@ -176,7 +176,7 @@ LIMITS = (
     ),
     Model(
         "limit_copied_away",
-        "a copy that knows the session of who stores is put back, and another member misses what was done since",
+        "a copy that knows the session of the process that stores is put back, and another member misses what was done since",
         (Seat(1, ahead=READ), _READER),
         swaps=1,
         copies=1,

@@ -1,10 +1,10 @@
 """The states of a model of openings, and the moves between them.
 
-Moves: somebody begins, hears an answer, gives up waiting, looks again, dies; a message that nobody waits for arrives; a member
+Moves: a process begins, hears an answer, gives up waiting, looks again, dies; a late message arrives; a member
 goes away or comes back, is copied, or is exchanged by the copy.
 
 Whatever members are asked goes to all at once, and is answered in any order.  A request to a group is sent as what the member
-is admitted just then, and sent again as `ask_admitted` says while somebody waits; what is on its way when a question is over
+is admitted just then, and sent again as `ask_admitted` says while the process waits; what is on its way when a question is over
 arrives late, once, or never.
 """
 
@@ -52,7 +52,7 @@ from replitree_verify.world.kernel import END, Interner, Kernel
 LOST_ANSWER = Failed("its answer was lost")
 SILENT = Failed("it is silent")
 REFUSED = Failed("it does not take part, or did not answer")
-"""Why a member of an open group did not do what it was asked makes no difference to whoever asks."""
+"""Why a member of an open group did not do what it was asked makes no difference to the process that asks."""
 BATCH_BYTES = 1
 
 ENDURED = QUORUM.members - QUORUM.write
@@ -95,7 +95,7 @@ class Scene:
         return world
 
     def _ahead(self, world: World, number: int, until: str) -> World:
-        """Let somebody open the group, and go on, without anything going wrong."""
+        """Let a process open the group, and go on, without a fault."""
         _, world = self._begin(world, number)
         while world.found[number] is None or (until != READ and not world.seats[number].is_over):
             world = next(after for _, after in (*self._hear(world, number), *self._give_up(world, number)))
@@ -138,11 +138,11 @@ class Scene:
         return tuple(NEW if number == replaced else each for number, each in enumerate(INCARNATIONS))
 
     def _member(self, position: Position, column: int) -> int:
-        """Return which member a column of somebody's question is about."""
+        """Return which member a column of a process's question is about."""
         return len(INCARNATIONS) if position.is_new and column == self.model.replaces else column
 
     def _awaited(self, world: World) -> frozenset[int]:
-        """Return the members that somebody waits for."""
+        """Return the members that a process waits for."""
         found = set[int]()
         for position in world.seats:
             looked = () if position.looking is None else position.looking.columns
@@ -150,10 +150,10 @@ class Scene:
                 found.update(self._member(position, each) for each, _ in self._on_their_way(columns))
         return frozenset(found)
 
-    # --- somebody hears ---------------------------------------------------------------------------------------------------
+    # --- answers are heard ------------------------------------------------------------------------------------------------
 
     def _hear(self, world: World, number: int) -> Iterator[Step]:
-        """Let the members answer what somebody asked."""
+        """Let the members answer what a process asked."""
         position = world.seats[number]
         for each, column in self._on_their_way(position.columns):
             for text, after, reply in self._delivered(world, number, each, column):
@@ -197,7 +197,7 @@ class Scene:
             place = self._lives.step(place, Failed(terms))
 
     def _answered(self, world: World, number: int, position: Position, text: str) -> Step:
-        """Go on with an answer: in somebody's life if that was the last one."""
+        """Go on with an answer: in the process's life if that was the last one."""
         effect = self._lives.effect(position.place)
         if not self._is_over(effect, position):
             return text, _seated(world, number, position)
@@ -211,7 +211,7 @@ class Scene:
         return isinstance(effect, Ask) and self._is_decided(effect, position.columns)
 
     def _is_decided(self, ask: Ask, columns: tuple[Column, ...]) -> bool:
-        """Whether enough have done what they were asked, or so many have not that it is over for whoever asks."""
+        """Whether enough have done what they were asked, or so many have not that it is over for the process that asks."""
         heard = [self.members.replies[each[1]] for each in columns if each[0] == HEARD]
         refused = sum(not isinstance(each, VOTES) for each in heard)
         return sum(isinstance(each, Done) for each in heard) >= ask.wanted or refused > ENDURED
@@ -228,10 +228,10 @@ class Scene:
         on_its_way = [(self._member(position, each), column[1]) for each, column in self._on_their_way(columns)]
         return self.members.left_late(world, tuple(on_its_way)) if on_its_way else world
 
-    # --- somebody goes on -------------------------------------------------------------------------------------------------
+    # --- a process goes on ------------------------------------------------------------------------------------------------
 
     def _going_on(self, world: World, number: int, position: Position, place: int, text: str) -> Step:
-        """Go on at a place of somebody's life until members are asked, or it is over."""
+        """Go on at a place of a process's life until members are asked, or it is over."""
         position = position._replace(columns=(), looking=None)
         while place != END:
             effect = self._lives.effect(place)
@@ -265,7 +265,7 @@ class Scene:
         return self.members.messages.number((None, request))
 
     def _is_new_alone(self, effect: AskEach | Ask) -> bool:
-        """Whether the new member alone is asked: nobody else does, so it is done at once."""
+        """Whether the new member alone is asked: no other process does, so it is done at once."""
         return (
             isinstance(effect, AskEach) and len(effect.questions) > len(INCARNATIONS) and not any(effect.questions[:-1])
         )
@@ -278,7 +278,7 @@ class Scene:
         return world, (*others, self.members.replies[reply])
 
     def _told(self, world: World, number: int, position: Position, effect: Any) -> tuple[World, Position, Any, str]:
-        """Take what somebody says: the state, where it stands, the outcome, and more words."""
+        """Take what a process says: the state, where it stands, the outcome, and more words."""
         match effect:
             case Opened(opening):
                 if (
@@ -312,7 +312,7 @@ class Scene:
             case GivesUp(reason):
                 self.probes.add("gives up")
                 return world, position, None, f"; it gives up: {reason}"
-        raise AssertionError(f"nobody says {effect}")
+        raise AssertionError(f"no process says {effect}")
 
     def _opened(self, position: Position, opening: Opening) -> Position:
         position = position._replace(opening=self.openings.number(told_shortly(opening)))
@@ -322,7 +322,7 @@ class Scene:
             self.probes.add("opened without one")
         return position
 
-    # --- somebody looks again ---------------------------------------------------------------------------------------------
+    # --- a process looks again --------------------------------------------------------------------------------------------
 
     def _look(self, world: World, number: int) -> Iterator[Step]:
         """Let who was told that the group was opened again look how all members stand, one column at a time."""
@@ -369,10 +369,10 @@ class Scene:
         members = [self._member(position, each) for each in range(len(effect.questions))]
         return tuple(SILENT if each == world.away else self.members.standing(world, each) for each in members)
 
-    # --- somebody waits no longer, or dies --------------------------------------------------------------------------------
+    # --- a process waits no longer, or dies -------------------------------------------------------------------------------
 
     def _give_up(self, world: World, number: int) -> Iterator[Step]:
-        """Let somebody wait no longer for the member that is away, when all others have answered."""
+        """Let a process wait no longer for the member that is away, when all others have answered."""
         position, text = world.seats[number], f"{self._name(number)} waits no longer"
         looking = position.looking
         columns = position.columns if looking is None else looking.columns

@@ -16,7 +16,7 @@ from replitree_verify.patches.patch import Patch
 def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`.
 
-    Whoever is overtaken gives up: that it begins again is the same as somebody else who begins later.
+    A process that is overtaken gives up: beginning again would be the same as another process that begins later.
     """
     scene = Scene(model)
     with patched({(openings, "ATTEMPTS"): 1}):

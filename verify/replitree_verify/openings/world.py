@@ -7,7 +7,7 @@ from typing import NamedTuple
 from replitree_verify.world.kernel import END
 
 IDLE = -1
-"""The place of who has not begun."""
+"""The place of a process that has not begun."""
 
 NOT_OPEN = -1
 
@@ -19,7 +19,7 @@ UNASKED, SENT, HEARD, TOLD = 0, 1, 2, 3
 
 
 class Looking(NamedTuple):
-    """Somebody looks how all members stand: for which column, where in `look_again`, and the columns of that."""
+    """A process looks how all members stand: for which column, where in `look_again`, and the columns of that."""
 
     column: int
     place: int
@@ -27,7 +27,7 @@ class Looking(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where somebody stands.
+    """Where a process stands.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Position(NamedTuple):
     columns
         What became of what it asked.
     looking
-        Whoever looks again; at most one.
+        The process that looks again; at most one.
     """
 
     place: int = IDLE
@@ -69,9 +69,9 @@ class World(NamedTuple):
     is_named
         Whether the group's file names the new member.
     seats
-        Where everybody stands; the operator is the last.
+        Where each process stands; the operator is the last.
     late
-        (member, message) that nobody waits for.
+        (member, message) that arrive late: no process waits for the answer.
     acked, fenced, found
         The seats whose blobs were acknowledged; those whose fence held; for each seat that has read everything, whose blobs it
         found, else None.

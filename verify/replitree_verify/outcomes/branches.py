@@ -13,7 +13,7 @@ Faults, each paid from the model's budget:
 * A disk may refuse `Stage`, `Publish`, `Merge`, `Mutate` and `Detach`; a fetch may fail.
 * A merge or a mutation may give other bytes than elsewhere; one whose result is not needed any more may be cancelled.
 
-Invariant I9 is checked here, where a commit takes place: whoever has an epoch commits under the present one or not at all.
+Invariant I9 is checked here, where a commit takes place: a process with an epoch commits under the present one or not at all.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Scene(NamedTuple):
     answers
         What clients were told so far, by request.
     still, alone
-        Whether nobody ever marks a replica, cleans the log or adds and drops replicas; whether nobody writes below another
-        one's replica.
+        Whether no replica is ever marked, added or dropped and the log is never cleaned; whether no process writes below
+        another one's replica.
     """
 
     here: Here
@@ -220,7 +220,7 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
     """Check I9 for a commit that took place."""
     path, garbage = layout.host(request.replica), f"{layout.all_garbage(request.replica.table)}/"
     if all(isinstance(each, fx.Delete) and each.path.startswith(garbage) for each in request.operations):
-        return None  # what is garbage is so for good: whoever has deleted it says so
+        return None  # what is garbage is so for good: the process that has deleted it says so
     host = before.get(path)
     if (host is None or host.value == DROPPED_HOST) and request.epoch is None:
         return None  # an operator, or a process that joins its replica to the table

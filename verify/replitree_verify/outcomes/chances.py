@@ -1,10 +1,10 @@
 """Whether trying an entry again that was postponed has a chance: what a process waits for before it does so.
 
 The running replica tries again after a while, whatever has happened.  Here it waits until a try can lead further: so a state
-in which nobody ever gets further is one in which nobody goes on, and `CONVERGES` is asked of it.
+in which no replica ever gets further is one in which none goes on, and `CONVERGES` is asked of it.
 
-In a model in which parts are declared lost (`Here.loses`) it is looked at closely, in coordination too: whoever makes of
-what is left something else than `results` say throws it away, and would for ever.
+In a model in which parts are declared lost (`Here.loses`) it is looked at closely, in coordination too: a replica that
+makes of what is left something else than `results` say throws it away, and would for ever.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _can_renew(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool
 
 
 def _can_fetch(part: Part, here: Here) -> bool:
-    """Whether somebody could send a part now."""
+    """Whether a replica could send a part now."""
     fetch = _fetch_of(here.replica, part, here.tree)
     return fetch is not None and has_source(fetch, here.disks)
 

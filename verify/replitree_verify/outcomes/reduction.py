@@ -3,7 +3,7 @@
 A step may be joined to the one before when taking it *early* loses nothing, that is: for everything that could have happened
 first there is an execution in the reduced space that breaks the same invariants.  Three kinds of steps:
 
-* **Told to nobody who decides** (`Answer`, `Release`, `ShowRows`).  Nothing that a procedure reads is changed by `Answer`; it
+* **No procedure decides by it** (`Answer`, `Release`, `ShowRows`).  Nothing that a procedure reads is changed by `Answer`; it
   can only add to what the invariants demand or forbid (what was acknowledged must be there), and no invariant is mended by an
   answer.  So a broken state stays broken when it came earlier, and every state of the full space is there with more demands.
   A crash before an `Answer` is covered by the crash after it: the client knows more, the replica does not.  `Release` lets a
@@ -12,13 +12,13 @@ first there is an execution in the reduced space that breaks the same invariants
   follows the look at what it shows: the running replica keeps these files.  (A read of a model waits for answers, and what was
   answered when it begins is what it must show: an earlier answer lets it begin earlier, and demands more.)
 * **Own business while alone**.  As long as a process is `STARTING` its life thread is the only thread that runs: the
-  others wait for it to be active.  If the replica has one seat and no request is in flight, then nobody else reads or
+  others wait for it to be active.  If the replica has one seat and no request is in flight, then no other process reads or
   writes the process's memory, its disk, and the nodes `queue`, `parts`, `log_pointer` of its replica (others read `parts`
   only, and only the steps taken here are reads).  Reads of them, and reads and writes of the memory, commute with every
   step of others, and a crash before such a step leads to the same state as the crash after it, since they leave nothing
   durable behind.
 * **Sync with a view that does not lag** changes nothing but the place of the procedure.
-* **Reads of what stays as it is**: `is_lost` and the log's parent, in a model in which nobody cleans the log.
+* **Reads of what stays as it is**: `is_lost` and the log's parent, in a model in which the log is not cleaned.
 
 `Accept` is joined with the `Stage` that follows: between them nothing durable has happened, an epoch that changes
 meanwhile can as well change between `Stage` and the commit, and a crash meanwhile is the crash before.

@@ -74,7 +74,7 @@ class Steps:
         place, scene
             Where the procedure stands, and the process around it.
         alone
-            Whether nobody else reads or writes what is the process's own (`reduction`).
+            Whether no other process reads or writes what is the process's own (`reduction`).
         """
         return self._endings(kind, place, scene, alone, ())
 

@@ -32,7 +32,7 @@ from replitree_verify.rules.lost import (
 )
 from replitree_verify.rules.quorum import (
     acknowledged_inserts_are_settled,
-    everybody_counts,
+    all_are_counted,
     failed_at,
     failed_between,
     failed_inserts_free_their_ids,
@@ -186,7 +186,7 @@ def inserted_rows_are_there(look: Look) -> str | None:
     """I2, second half: of every part of the table some disk has the rows: in it, in its sources, or staged at its writer."""
     for part in look.log.parts:
         if not _can_be_had(part, look):
-            return f"I2: nobody has the rows of {part.name}, which the log has"
+            return f"I2: no replica has the rows of {part.name}, which the log has"
     return None
 
 
@@ -220,7 +220,7 @@ def detached_rows_are_kept(look: Look) -> str | None:
             rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
             gone = sorted(str(row) for row in rows if row not in there and not _was_lost(_writer(row, look), look))
             if gone:
-                return f"KEPT: nobody has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
+                return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
     return None
 
 
@@ -298,7 +298,7 @@ def parts_have_their_rows(look: Look) -> str | None:
 
 
 def failed_inserts_are_not_there(look: Look) -> str | None:
-    """Failed means not inserted: nobody is told "failed" of rows, or of a command, that his replica put into the log."""
+    """Failed means not inserted: no client hears "failed" of rows, or of a command, that its replica put into the log."""
     asked = {ask.request: ask.command.replica for ask in look.model.commands}
     given_up = failed_at(look.log) if look.model.has_quorums else {}
     for request, answer in sorted(look.answers.items()):
@@ -384,7 +384,7 @@ def nobody_gives_up(look: Look) -> str | None:
             return f"GAP: {seat} believes that entry {memory.missed} is gone"
         may_stop = look.model.has_rivals or look.model.is_dropping or look.model.is_restoring
         if memory.state is State.STOPPED and not may_stop:
-            return f"STOP: {seat} stopped although nobody replaced it"
+            return f"STOP: {seat} stopped although no process replaced it"
     return None
 
 
@@ -420,16 +420,16 @@ def quiet_states_agree(look: Look) -> str | None:
         garbage = _garbage(look, seat, name, memory)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
-    return everybody_counts(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
+    return all_are_counted(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
 
 
 def _left_to_do(look: Look) -> str | None:
-    """Return what somebody should have done to the table."""
+    """Return what should have been done to the table."""
     first, cleaned_to = look.log.first, look.model.cleaned_to
     if first < cleaned_to:
         return f"the log still begins at {first}, it should begin at {cleaned_to}"
     if look.model.is_restoring and not good_replicas(look) and not any(m.is_there for m in _servers(look)):
-        return "the table is not restored, and nobody goes on with it"
+        return "the table is not restored, and no process goes on with it"
     return unanswered(look.model, look.answers, look.memories)
 
 
@@ -495,12 +495,12 @@ SEAT_READS = (revealed_parts_are_registered,)
 
 NAMES: dict[str, str] = {
     "I1": "registered parts, queue and rest of the log give the fold of the log",
-    "I2": "an acknowledged insert is in the log, and somebody has its rows",
-    "AHEAD": "who serves has exactly the table at its pointer",
+    "I2": "an acknowledged insert is in the log, and a replica has its rows",
+    "AHEAD": "a replica that serves has exactly the table at its pointer",
     "I4": "of a replica that is not lost the entry at the pointer is there, or is yet to be written",
     "I5": "at least one replica is not lost",
-    "DROPPED": "nobody is dropped while it is active",
-    "I6": "nobody takes over the state of a lost or half-built replica",
+    "DROPPED": "no replica is dropped while it is active",
+    "I6": "no replica takes over the state of a lost or half-built one",
     "DENSE": "the log has every entry from its first one on",
     "I3": "an insert and a command are applied once",
     "I7": "active parts never overlap",
@@ -508,17 +508,17 @@ NAMES: dict[str, str] = {
     "MUTATED": "a mutation changes every earlier row that its condition covers, and no other",
     "WINDOW": "a deduplication id is forgotten only when it is not among the newest, or old",
     "NOTES": "the note of a drop stays as long as it frees an id",
-    "KEPT": "what a detach removes is kept by somebody",
+    "KEPT": "what a detach removes is kept by a replica",
     "I8": "a read shows exactly the log below one position, and everything that it was promised to show",
     "I9": "a replaced process changes nothing",
     "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
-    "LOST": "what is declared lost nobody has, it is empty everywhere, and its token is free",
+    "LOST": "no replica has what is declared lost, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
-    "FAILED": 'nobody is told "failed" of an insert that is in the log',
-    "GAP": "nobody believes that entries are gone which are there",
-    "STOP": "nobody stops unless it was replaced",
+    "FAILED": 'no client hears "failed" of an insert that is in the log',
+    "GAP": "no replica believes that entries are gone which are there",
+    "STOP": "no process stops unless it was replaced",
     "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no garbage",
 }
 """Every invariant by the name with which a violation begins."""

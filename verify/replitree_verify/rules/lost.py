@@ -71,7 +71,7 @@ def nothing_is_made_of_lost_rows(look: Look) -> str | None:
 
 
 def lost_parts_are_empty(look: Look) -> str | None:
-    """LOST, when nothing is left to do: nobody shows lost rows, and all that is registered is equal and whole."""
+    """LOST, when nothing is left to do: no replica shows lost rows, and all that is registered is equal and whole."""
     agreed: dict[str, str] = {}
     for name in _that_know(look):
         for part, content in look.log.registered(look.model.replica(name)).items():

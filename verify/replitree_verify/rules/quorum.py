@@ -65,7 +65,7 @@ def failed_inserts_free_their_ids(look: Look) -> str | None:
 
 
 def acknowledged_inserts_are_settled(look: Look) -> str | None:
-    """QUORUM: nobody hears that an insert with a quorum is in the table before it is settled, or when it was given up."""
+    """QUORUM: no client hears that an insert with a quorum is in the table before it is settled, or when it was given up."""
     quorums = {index for index, _ in _with_quorum(look.log)}
     settled = {entry.index: index for index, entry in look.log.raw if isinstance(entry, SettleEntry)}
     for request, answer in sorted(look.answers.items()):
@@ -124,8 +124,8 @@ def _has_executed(replica: Replica, index: int, insert: GetEntry, log: Log) -> b
     return all(registered.covering(part) is not None for part in wanted)
 
 
-def everybody_counts(look: Look) -> str | None:
-    """QUORUM, when nothing is left to do: whoever works and has executed an insert that is open is among those who have it."""
+def all_are_counted(look: Look) -> str | None:
+    """QUORUM, when nothing is left to do: a replica that works and has executed an open insert is among those that have it."""
     for index, get in _with_quorum(look.log):
         path = layout.quorum_status(look.log.table, get.insert)
         node = look.log.tree.get(path)

@@ -12,7 +12,7 @@ from replitree.protocol.shares.share import ShareId
 
 
 class World(Protocol):
-    """A moment: coordination, what is in the store, and the shares whose objects may come when nobody waits for them."""
+    """A moment: coordination, what is in the store, and the shares whose objects may come late: no process waits for them."""
 
     @property
     def tree(self) -> Tree:
@@ -69,7 +69,7 @@ def not_deleted(world: World, table: Table) -> Iterator[str]:
     """Yield the shares without an owner whose objects are there where nothing more can happen."""
     owned = set(world.tree.children(layout.shares(table)) or ())
     left = {share for share, _ in world.objects} - owned - world.stray
-    yield from (f"SETTLES: nobody deletes {share}" for share in sorted(left))
+    yield from (f"SETTLES: no replica deletes {share}" for share in sorted(left))
 
 
 __all__ = ["World", "marks_of", "not_deleted", "not_ended", "of_shares"]

@@ -107,7 +107,7 @@ def in_the_end(world: World, model: Model) -> Iterator[str]:
         yield f"SETTLES: {left[0]} stays in the garbage"
     shares = set(world.tree.children(layout.shares(TABLE)) or ())
     if orphans := sorted(share for share, _ in world.objects if share in world.owned and share not in shares):
-        yield f"SETTLES: nobody deletes {orphans[0]}"
+        yield f"SETTLES: no replica deletes {orphans[0]}"
 
 
 def _repaired(world: World) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _repaired(world: World) -> Iterator[str]:
     if left := world.tree.children(layout.all_writing(TABLE)):
         yield f"SETTLES: nobody gives up {left[0]}"
     if orphans := {share for share, _ in world.objects} - set(world.tree.children(layout.shares(TABLE)) or ()):
-        yield f"SETTLES: nobody deletes {min(orphans)}"
+        yield f"SETTLES: no replica deletes {min(orphans)}"
 
 
 def _is_dropping(world: World, name: str) -> bool:

@@ -177,7 +177,7 @@ class Observer:
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
         folder = self.disks[entry.replica].folder(entry.insert)
         if folder is None or folder.torn:
-            raise Violated(f"I2: nobody has the rows of entry {index}")
+            raise Violated(f"I2: no replica has the rows of entry {index}")
 
     def _ended(self, entry: Entry) -> None:
         """Check the end of a quorum: it ends once, settled it is on enough disks, failed it keeps no token."""

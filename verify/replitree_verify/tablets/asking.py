@@ -74,7 +74,7 @@ class Asking:
         return world.seats[seat][3] if self._is_operator(seat) else ()
 
     def _groups_for(self, named: tuple[int, ...]) -> Groups:
-        """Return the numbers of the groups for a seat: an operator must hear everybody whom it has not named."""
+        """Return the numbers of the groups for a seat: an operator must hear all members that it has not named."""
         groups = self._model.groups
         return (replace(groups[0], read_min=len(named) - named.count(NAMED)),) if named else groups
 

@@ -18,6 +18,6 @@ def rotting(held: Holdings, *, has_zeros: bool) -> tuple[BlobId, ...]:
 
 
 def with_hidden(held: Holdings, first: BlobId, last: BlobId) -> Holdings:
-    """Return what is held when the frames of some blobs are so damaged that nobody can tell which blobs they were."""
+    """Return what is held when the frames of some blobs are so damaged that the member can't tell which blobs they were."""
     gone = (blob for blob in held.names if first <= blob <= last)
     return replace(without_blobs(held, gone), doubts=tuple(sorted({*held.doubts, (first, last)})))

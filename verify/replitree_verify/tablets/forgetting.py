@@ -1,4 +1,4 @@
-"""Which messages that nobody waits for can be forgotten, for they can't change anything any more."""
+"""Which messages the model can forget: their senders wait for no answer, and they can't change anything any more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
 
 
 def _is_dead_on_store(held: Holdings, request: store.StoreRequest) -> bool:
-    """Whether a request to a store changes nothing that anybody can see: objects below a barrier are gone, come what may."""
+    """Whether a request to a store changes nothing that a reader can see: objects below a barrier are gone in any case."""
     match request:
         case store.CreateBlobs(blobs):
             return all(held.index(blob) is not None or store.is_swept(held, blob) for blob, _ in blobs)

@@ -152,7 +152,7 @@ class Leading:
     def settled(self, world: World, seat: int, leader: Leader, done: int, others: tuple[Work, ...]) -> World:
         """Return the state in which a leader goes on, or is over.
 
-        It is over, too, when it failed and nothing on its way can be acknowledged: then nobody waits for its puts.
+        It is over, too, when it failed and nothing on its way can be acknowledged: then no client waits for its puts.
         """
         ledger = leader.ledger
         is_done = not others and (ledger.failed_at is not None or done == len(self._model.seats[seat].commits))
@@ -164,7 +164,7 @@ class Leading:
         return with_seat(world, seat, OVER if is_done else (LEADING, self.leaders.number(leader), done, others))
 
     def _read_ended(self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: Ending) -> Found:
-        """Show a client what counts, if the probe says that nobody later was active; what was shown must stay.
+        """Show a client what counts, if the probe says that no later leader was active; what was shown must stay.
 
         What lies before the leader's snapshot is in it.
         """
@@ -220,7 +220,7 @@ class Leading:
         """Let a leader take what became of its commands; one that was overtaken does nothing more."""
         _, number, done, _ = world.seats[seat]
         (value, told), leader = ended, self.leaders[number]
-        if leader.collecting is None:  # the log's on a store, after which nobody asks
+        if leader.collecting is None:  # the log's on a store, whose outcome no leader asks for
             return self.settled(world, seat, leader, done, others), Move(told)
         assert isinstance(value, tuple)
         commands, result = value
@@ -231,7 +231,7 @@ class Leading:
         return self.settled(world, seat, Leader(leader.ledger, known), done, others), Move(told, probes=(probe,))
 
     def _collect_log(self, world: World, ledger: Ledger, others: tuple[Work, ...]) -> tuple[World, tuple[Work, ...]]:
-        """Send the collection of the log that a confirmed snapshot allows to every member; nobody waits for it.
+        """Send the collection of the log that a confirmed snapshot allows to every member; the leader does not wait for it.
 
         On a store it takes several requests, and so the leader's time.
         """

@@ -47,7 +47,7 @@ class Kind(Enum):
 class Seat:
     """A candidate: the generation that it stands for, and what it commits when it leads.
 
-    `after`: it commits nothing before this generation has a leader; 0: at once.  `is_operator`: nobody that leads, but an
+    `after`: it commits nothing before this generation has a leader; 0: at once.  `is_operator`: it does not lead; it is an
     operator that looks what can't be read, and may accept the loss; it chooses a generation by itself.
     """
 
@@ -69,7 +69,7 @@ class Model:
     name, description
         For people.
     seats
-        The candidates.  Each may begin at any moment; nobody waits for the one before.
+        The candidates.  Each may begin at any moment, without waiting for the one before.
     crashes, lost, away
         How many processes die, answers are lost, and members go away; these return at any moment, or never.
     rots
@@ -150,7 +150,7 @@ class Model:
 
     @property
     def collects_data(self) -> bool:
-        """Whether leaders collect what entries say nobody needs."""
+        """Whether leaders collect what entries say is not needed."""
         return any(Kind.COLLECT in seat.commits for seat in self.seats)
 
     @property

@@ -5,8 +5,8 @@ leader what it knows and what is on its way (`leading`); what members are asked 
 
 An operator that accepts a loss asks as a candidate does, and names who is away when it begins.
 
-Moves, always in the same order: each seat begins, hears an answer, gives up waiting, agrees, commits, dies; a message that
-nobody waits for any more arrives; a member goes away or comes back.  A message that can't change anything is forgotten.
+Moves, always in the same order: each seat begins, hears an answer, gives up waiting, agrees, commits, dies; a late
+message arrives; a member goes away or comes back.  A message that can't change anything is forgotten.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Space:
         return world._replace(held=replaced(world.held, number, self.holdings.number(held)))
 
     def _go_and_come(self, world: World) -> Iterator[Found]:
-        """Let members go away when somebody waits for nobody else, and come back when there is a message for them.
+        """Let members go away when a seat waits for no other member, and come back when there is a message for them.
 
         At other moments an absence is the same as messages that take their time; but an operator that begins sees who is away.
         """

@@ -46,7 +46,7 @@ class World(NamedTuple):
     seats
         Where each candidate is.
     late
-        (member, request) of messages that nobody waits for.
+        (member, request) of late messages: no seat waits for the answer.
     acked
         (generation, step) that clients have heard to be committed.
     elected

@@ -26,7 +26,7 @@ What can happen::
     forget-ids r1 count=N [until=V]      r1 forgets deduplication ids: the newest N stay
     wipe                                 every process dies, and coordination loses everything
     restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
-    lose r1                              somebody writes that a replica is lost
+    lose r1                              the mark says that a replica is lost
     survive r1                           an operator declares a replica's state the table's
     end-session r1                       coordination gives the session of r1's process up
     late                                 requests in flight are applied, as far as coordination takes them
@@ -104,7 +104,7 @@ class Conversation:
         Raises
         ------
         BadInput
-            Nobody knows what it means.
+            It has no meaning.
         """
         verb, *words = command.split()
         told = dict(word.split("=", 1) for word in words if "=" in word)
@@ -342,7 +342,7 @@ def perform(text: str) -> str:
     Raises
     ------
     BadInput
-        A line says something that nobody understands.
+        A line has no meaning.
     """
     conversation = Conversation()
     blocks = []

@@ -1,7 +1,7 @@
 """What coordination says of a table, for those who check it: the log and everything that follows from it.
 
 *Lineage* is the fold with rows: of every part that the table has had at any index, what it came from and which rows it has to
-hold.  It is derived from the log, and from `results` for the mutations of which it is known that somebody has killed them:
+hold.  It is derived from the log, and from `results` for the mutations of which it is known that they were killed:
 where the kill came first, that node has the content of the source.
 """
 
@@ -66,7 +66,7 @@ class Log:
     tree, table
         What is read.
     killed
-        The ids of the mutations that somebody kills, or may kill.
+        The ids of the mutations that are killed, or may be.
     """
 
     def __init__(self, tree: Tree, table: Table = TABLE, killed: Collection[str] = ()) -> None:

@@ -169,6 +169,6 @@ class Memory:
 
 
 def _is_covered(name: str, held: PartSet) -> bool:
-    """Whether another part that is held covers this one, so that nobody needs it any more."""
+    """Whether another part that is held covers this one, so that it is not needed any more."""
     part = parse_part(name)
     return held.covering(part) not in (None, part)

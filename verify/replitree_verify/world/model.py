@@ -172,7 +172,7 @@ class Model:
     operators
         The seats of operators: their replica never joins, and they have nothing but duties.
     forgiven
-        The replicas that somebody declared good although their entries are gone.
+        The replicas that an operator declared good although their entries are gone.
     cleaned_to
         Where the log has to begin when nothing is left to do.
     window
@@ -255,7 +255,7 @@ class Model:
 
     @property
     def is_still(self) -> bool:
-        """Whether nobody marks replicas, cleans the log, or adds and drops replicas."""
+        """Whether no replica is marked, added or dropped, and the log is not cleaned."""
         return all(duty.name in LOSING for duty in self.duties) and not self.absent
 
     @property

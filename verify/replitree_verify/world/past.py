@@ -1,6 +1,6 @@
 """What the checker remembers of a cleaned log: the entries that are gone, and the state that was declared the table's.
 
-Invariants speak of the whole log.  So whoever delivers a commit keeps what it removes from the log below `PAST`, beside the
+Invariants speak of the whole log.  So the delivery of a commit keeps what it removes from the log below `PAST`, beside the
 table: no procedure reads it, and since it follows from the history of the tree it makes no two states out of one.  The same
 with results that are forgotten.  What is remembered of deduplication ids is in `windows`.
 """
@@ -155,7 +155,7 @@ def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Tab
 
 
 def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
-    """Check I6 for a commit that took place: whoever takes over another one's pointer takes that of a good replica."""
+    """Check I6 for a commit that took place: a replica that takes over another one's pointer takes that of a good replica."""
     for each in operations:
         if isinstance(each, fx.Check) and each.path.endswith("/log_pointer"):
             source = Replica(table, each.path.split("/")[-2])

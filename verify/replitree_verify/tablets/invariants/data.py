@@ -1,9 +1,9 @@
 """What must hold of the blobs of data that entries speak of, and of a group that has the data alone.
 
 * I2: who leads has fenced the groups of all channels: none of them begins to store a blob of an earlier generation
-* I12: nothing goes that the entries that count refer to, or say is needed
-* I19: a successor that nothing disturbs gets rid of what nobody needs: at once of what only declined entries spoke of, and of
-  everything but its own snapshot once that is named
+* I12: no blob is deleted that the entries that count refer to, or say is needed
+* I19: an undisturbed successor deletes what is not needed: at once what only declined entries spoke of, and everything but its
+  own snapshot once an entry names that
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _broken_snapshot(model: Model, members: Undisturbed, leader: Leader) -> str 
     for number, each in enumerate(members.held):
         rest = [blob for blob in _data(each) if blob not in own]
         if rest:
-            return f"I19: nobody needs {rest[0]}, and a leader that made a snapshot leaves it on member {number}"
+            return f"I19: {rest[0]} is not needed, and a leader that made a snapshot leaves it on member {number}"
     return None
 
 

@@ -1,8 +1,8 @@
 """What must stay of a log when an operator accepts a loss, told from what clients and leaders know, not from the log.
 
 * L5: what stays is a state that there has been, and the last one before anything that can't be read.  A zero entry that is lost
-  takes everything since the last snapshot with it, for nobody knows what it follows: that of the first generation nothing, for
-  nothing is before it.  A snapshot that is lost takes everything.
+  takes everything since the last snapshot with it, because it is not known what it follows; that of the first
+  generation takes nothing, because nothing is before it.  A snapshot that is lost takes everything.
 * L6: while so many members can't tell what their damaged data was that they could have stored something, nothing is lost for
   sure
 * L7: what stays can be read, with all that it refers to, on enough members; and so can everything when no loss is found
@@ -102,7 +102,7 @@ def broken_choice(truth: Truth, found: Assessment, asked: Sequence[Holdings]) ->
 
 
 def is_opening(truth: Truth, asked: Sequence[Holdings]) -> bool:
-    """Whether somebody after the last leader was about to store a zero entry: if it is found, it counts."""
+    """Whether a candidate after the last leader was about to store a zero entry: if it is found, it counts."""
     return any(blob.channel == LOG and blob.generation > truth.last for each in asked for blob in each.names)
 
 

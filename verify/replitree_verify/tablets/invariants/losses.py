@@ -1,13 +1,13 @@
 """What must hold when an operator accepts a loss.
 
 * L1: nothing is given up but what the operator was shown and has agreed on, and what stays is what it was shown
-* L2: whoever does not find what was acknowledged finds a record that says so, stored for good
+* L2: a candidate that does not find what was acknowledged finds a record that says so, stored for good
 * L3: nothing is given up that can be read on members that the operator has not named as away
 * L4: an operator that nothing disturbs can accept what is lost; every later candidate, whichever members it hears, finds what
   was agreed on, and so does the one after it
 * L5 to L7: what stays (`kept`)
 
-What was given up counts as declined: I2 and I4 say that nobody acknowledges it any more, and that it never comes back.
+What was given up counts as declined: I2 and I4 say that no leader acknowledges it any more, and that it never comes back.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _has(held: Holdings, blob: BlobId) -> bool:
 def is_wrongly_missed(held: Sequence[Holdings], places: Iterable[Place], generation: int, write: int) -> bool:
     """Whether a candidate misses an entry that so many members can read that one of them must have told it.
 
-    Somebody later may have restored it since: then it is not known what the candidate has seen.
+    A later candidate may have restored it since: then it is not known what the candidate has seen.
     """
     fences = (fence.generation for each in held if (fence := each.fence(TABLET)) is not None)
     if max(fences, default=0) >= generation:

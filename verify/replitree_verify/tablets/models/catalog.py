@@ -85,7 +85,7 @@ _MODELS = (
     ),
     Model(
         "generations_left_out",
-        "a generation that nobody ever led",
+        "a generation that no candidate ever led",
         (Seat(1, (P,)), Seat(3), Seat(4)),
         in_turn=True,
         probes=("accepted",),

@@ -110,7 +110,7 @@ DATA_MODELS = (
     ),
     Model(
         "two_groups_both_collect",
-        "as data_state_taken_over, and the data has a group of its own: who leads and who is deposed collect there",
+        "as data_state_taken_over, and the data has a group of its own: the leader and a deposed one collect there",
         (Seat(1, (X, X, C)), Seat(2, (C,))),
         prelude=2,
         data_members=2,

@@ -40,7 +40,7 @@ _hidden = partial(_lost, prelude=3)
 _ZEROS = (
     _zero(
         "loss_zero",
-        "the zero entry of the second generation is lost: nobody knows what it follows, and nothing stays",
+        "the zero entry of the second generation is lost: it is not known what it follows, and nothing stays",
         (FIRST, SECOND, OPERATOR, Seat(LATER, (P,))),
         relay=1,
         probes=("loss seen", "loss accepted", "not elected", "refused"),
@@ -97,7 +97,7 @@ _SNAPSHOTS = (
     ),
     _state(
         "loss_state_rot",
-        "the blob that a snapshot refers to is lost, and more is damaged: nobody may know any more that the snapshot counted",
+        "the blob that a snapshot refers to is lost, and more is damaged: maybe no member knows that the snapshot counted",
         (SNAPSHOT, OPERATOR),
         rots=1,
         probes=("loss seen", "loss accepted", "refused", "rot", "late arrival"),
@@ -153,7 +153,7 @@ _REFERENCES = (
 _HIDDEN = (
     _hidden(
         "loss_hidden",
-        "two members can't tell any more that they had an entry: nothing can be given up, and nobody leads",
+        "two members can't tell any more that they had an entry: nothing can be given up, and no candidate leads",
         (PLAIN, OPERATOR, Seat(LATER)),
         hidden=tuple((number, entry(1, 2), entry(1, 2)) for number in (0, 1)),
         probes=("not elected", "refused"),
@@ -190,7 +190,7 @@ _HIDDEN = (
 _NOBODY_ASKS = (
     Model(
         "damaged_hidden",
-        "a member can't tell any more that it had an entry that counts, and others may be away: it is found, or nobody leads",
+        "a member can't tell any more that it had an entry that counts, others may be away: it is found, or no candidate leads",
         (Seat(1, (P, P)), Seat(2), Seat(3)),
         prelude=2,
         hidden=((0, entry(1, 2), entry(1, 2)),),
