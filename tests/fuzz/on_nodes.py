@@ -29,10 +29,8 @@ from replitree.protocol.state.counted import decode_quorum, encode_quorum
 from replitree.protocol.state.registration import content_of, is_broken
 from replitree.storage.disk.kept_definition import KeptDefinition
 from replitree.storage.schema.definition import decode_definition
-from replitree.storage.sql.evolve import apply_alter, decode_alter
 from replitree.storage.sql.mutation import as_statement, decode_mutation
 from replitree.wire.identity import decode_identity
-from tests.formats.samples import DEFINITION
 from tests.fuzz.mutate import Shape
 from tests.fuzz.target import Target, reads
 
@@ -96,12 +94,6 @@ def _definition(data: bytes) -> None:
     assert decode_definition(definition.encode_metadata(), definition.encode_columns()) == definition
 
 
-def _alter(data: bytes) -> None:
-    alter = decode_alter(data)
-    assert decode_alter(alter.encode()) == alter
-    apply_alter(DEFINITION, alter)
-
-
 def _mutation(data: bytes) -> None:
     mutation = decode_mutation(data)
     assert decode_mutation(mutation.encode()) == mutation
@@ -112,6 +104,5 @@ TARGETS = (
     Target("entry", reads(_entry), (UnsupportedFormat, InvalidName, BadInput), Shape.JSON, share=1500),
     Target("node", reads(_node), (UnsupportedFormat,), Shape.JSON, share=1500),
     Target("definition", reads(_definition), (UnsupportedFormat,), Shape.JSON, share=400),
-    Target("alter", reads(_alter), (UnsupportedFormat, BadInput), Shape.JSON, share=600),
     Target("mutation", reads(_mutation), (UnsupportedFormat,), Shape.JSON, share=800),
 )

@@ -67,13 +67,6 @@ def _coordination() -> Iterator[tuple[str, str, bytes]]:
     for columns in ("columns-1", "columns-1-altered", "columns-2-altered"):
         yield "definition", columns, _kept(storage / "metadata-1.json", storage / f"{columns}.json")
     yield "kept-definition", "definition", _kept(storage / "metadata-1.json", storage / "columns-1.json")
-    for path in sorted(storage.glob("alter-*.json")):
-        yield "alter", path.stem, path.read_bytes()
-    yield (
-        "alter",
-        "add",
-        b'{"changes":[{"do":"add column","name":"z","type":"int64","default":7,"after":"s"}],"format":1}',
-    )
     for path in sorted(storage.glob("mutation-*.json")):
         yield "mutation", path.stem, path.read_bytes()
 

@@ -16,6 +16,7 @@ from typing_extensions import override
 from replitree.replica.http import connections, http_server
 from replitree.replica.http.connections import BODY_BYTES_MAX, HEAD_BYTES_MAX, ServedConnection
 from replitree.replica.http.heads import Head, parse_head
+from replitree.replica.insert import inserts
 from replitree.replica.kit.config import IDLE_S_MAX
 from replitree.storage.schema.definition import TableSettings
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, as_stream, rows, wait_for
@@ -176,15 +177,15 @@ def test_the_fast_path_answers_as_the_general_server_does(
 
 
 def test_a_table_with_many_parts_delays_inserts_on_the_fast_path_and_then_refuses_them(
-    cluster: InProcessCluster,
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(inserts, "COUNT_CACHE_S", 0.0)
     cluster.create_table("few", settings=TableSettings(parts_delay=2, parts_max=3))
     node = cluster.nodes[0]
     node.table("few").pause_merges(paused=True)
     with talking(node) as talk:
         statuses: list[int] = []
         for number in range(4):
-            node.table("few").inserts.forget_count()
             index = len(statuses)
             statuses.append(talk.ask(request("POST /v1/tables/few/insert", as_stream(rows(10 * number))))[0])
             wait_for(lambda index=index: len(node.keys("few")) >= 10 * min(3, index + 1), "executed")  # type: ignore[misc]

@@ -10,6 +10,7 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import ReplicaUnavailable, TableNotFound
+from replitree.replica.insert import inserts
 from replitree.replica.kit.config import Address
 from replitree.replica.server import Server
 from replitree.storage.schema.definition import TableSettings
@@ -121,7 +122,8 @@ def test_unknown_table_and_strange_names_are_refused(cluster: InProcessCluster) 
     assert node.request("GET", "/v1/tables/t/parts/all_0_0_0/files/data-0.parquet")[0] == 410
 
 
-def test_too_many_parts_slow_inserts_down_and_then_refuse_them(tmp_path: Path) -> None:
+def test_too_many_parts_slow_inserts_down_and_then_refuse_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inserts, "COUNT_CACHE_S", 0.0)
     cluster = InProcessCluster(tmp_path, replicas=1)
     try:
         cluster.create_table(settings=TableSettings(parts_delay=4, parts_max=5))
@@ -129,7 +131,6 @@ def test_too_many_parts_slow_inserts_down_and_then_refuse_them(tmp_path: Path) -
         outcomes = []
         for i in range(6):
             wait_for(lambda i=i: node.table().progress.visible_count() == min(i, 5), "executed")  # type: ignore[misc]
-            node.table().inserts.forget_count()
             outcomes.append(node.insert(rows(i * 10))[0])
         assert outcomes == [200] * 5 + [429]
         assert "parts_max" in node.insert(rows(100))[1]["message"]

@@ -27,11 +27,10 @@ from replitree.storage.rewrite.read import read_parts
 from replitree.storage.schema.definition import define_table
 from replitree.storage.schema.types import format_type
 from replitree.storage.sql.alter_parser import parse_alter
-from replitree.storage.sql.defaults import python_default
 from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
 from tests.examples import examples
 from tests.formats.samples import FULL
-from tests.storage.evolving import EXAMPLES, Story, stories, table
+from tests.storage.evolving import EXAMPLES, Story, plain_default, stories, table
 from tests.storage.nesting import NestedStory, nested_stories
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def test_literals_are_the_values_whatever_the_zone(spark: SparkSession, zone: st
     plain = [c for c in DEFINITION.columns if c.name not in {"l", "r", "p"}]
     scalars = {}
     for column in plain:
-        default = python_default(FULL[column.name], column.type)
+        default = plain_default(FULL[column.name], column.type)
         scalars[column.name] = (
             apply_alter(define_table("t", "x int"), Alter((AddColumn("c", column.type, default=default),)))
             .column("c")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from replitree.storage.parts.conform import conform
 from replitree.storage.parts.encode import stage_table
-from replitree.storage.schema.columns import Column
+from replitree.storage.schema.columns import Column, Plain
 from replitree.storage.schema.definition import TableDefinition, define_table
 from replitree.storage.schema.types import format_type
 from replitree.storage.schema.widen import can_widen, keeps_partitions
-from replitree.storage.sql.defaults import python_default
+from replitree.storage.sql.defaults import plain_of_scalar
 from replitree.storage.sql.evolve import (
     AddColumn,
     Alter,
@@ -99,9 +99,15 @@ def _added(draw: st.DrawFn, name: str, definition: TableDefinition) -> AddColumn
     return AddColumn(name, format_type(arrow), nullable, default, after, first)
 
 
+def plain_default(value: object, type_text: str) -> Plain | None:
+    """A value as it stands in JSON as the default of a column."""
+    (scalar,) = conform({"value": [value]}, define_table("t", f"value {type_text}")).column(0)
+    return plain_of_scalar(scalar)
+
+
 def _defaults(arrow: pa.DataType) -> st.SearchStrategy[Any]:
     given = values(arrow).filter(lambda v: not isinstance(v, float) or abs(v) < 1e30)
-    return given.map(lambda value: python_default(value, format_type(arrow)))
+    return given.map(lambda value: plain_default(value, format_type(arrow)))
 
 
 @dataclass

@@ -26,7 +26,7 @@ from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members.asking import open_members
 from replitree.tablet.members.group import BlobGroups, MemberPool
 from replitree.tablet.members.member import BlobMember
-from replitree.tablet.members.store import BlobStore, blob_of, key_of, make_blob_store, open_blob_store
+from replitree.tablet.members.store import BlobStore, blob_of, key_of, make_blob_store
 from replitree.tablet.members.store_state import STATE_KEY
 from replitree.tablet.runtime.fresh import FreshReads
 from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
@@ -299,9 +299,9 @@ def test_store_that_ignores_conditions_is_refused(lie: str) -> None:
     with S3Server() as server:
         store = open_store(server.url(), environment=KEYS)
         setattr(server.state, lie, False)
-        for use in (lambda: make_blob_store(store, GROUP, 0, "s0"), lambda: open_blob_store(store)):
-            with pytest.raises(StoreError, match="ignores the condition"):
-                use()
+        with pytest.raises(StoreError, match="ignores the condition"):
+            make_blob_store(store, GROUP, 0, "s0")
+        assert "ignores the condition" in str(BlobStore(store, probes=True).standing())
         assert server.state.objects == {}
 
 
@@ -309,7 +309,7 @@ def test_blob_costs_one_request_to_store_and_one_to_check() -> None:
     with S3Server() as server:
         store = open_store(server.url(), environment=KEYS)
         make_blob_store(store, GROUP, 0, "s0")
-        member = open_blob_store(store)
+        member = BlobStore(store)
         before = len(server.state.requests)
         assert write(member, 1) == Done()
         assert [each.split()[0] for each in server.state.requests[before:]] == ["PUT", "GET"]
@@ -365,7 +365,7 @@ def test_leaders_follow_each_other_on_a_bucket(fault: Fault | None) -> None:
     with S3Server() as server:
         store = open_store(server.url(), environment=KEYS, wait=lambda _: None)
         make_blob_store(store, GROUP, 0, "s0")
-        members = [open_blob_store(store), open_blob_store(store)]
+        members = [BlobStore(store), BlobStore(store)]
         groups = [group_on(member) for member in members]
         bodies = [b"a", b"b"]
         server.state.faults += [(method, fault) for method in ("PUT", "GET") * 4 if fault is not None]
@@ -442,7 +442,7 @@ def test_read_that_fails_fails_for_its_caller_only() -> None:
 def test_folder_of_a_store_is_used_by_two_processes_alike(tmp_path: Path) -> None:
     one, other = (open_store(f"file://{tmp_path}/objects") for _ in range(2))
     make_blob_store(one, GROUP, 0, "s0")
-    members = [open_blob_store(one), open_blob_store(other)]
+    members = [BlobStore(one), BlobStore(other)]
     assert write(members[0], 1) == Done()
     assert members[1].answer(Raise(TABLET, fence(1))) == Done()
     assert write(members[0], 2) == Overtaken(Generation(1))

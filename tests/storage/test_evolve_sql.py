@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from replitree.errors import BadInput
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.types import format_type
 from replitree.storage.sql.alter_parser import parse_alter
-from replitree.storage.sql.defaults import python_default, sql_default
+from replitree.storage.sql.defaults import sql_default
 from replitree.storage.sql.evolve import (
     AddColumn,
     Change,
@@ -26,7 +24,7 @@ from replitree.storage.sql.evolve import (
     SetDefault,
     WidenColumn,
 )
-from tests.storage.evolving import table
+from tests.storage.evolving import plain_default, table
 from tests.storage.support import PLAIN_TYPES, values
 
 READ: list[tuple[str, list[Change]]] = [
@@ -102,7 +100,7 @@ def test_statement_that_is_not_understood_is_refused(text: str, problem: str) ->
 def test_default_is_the_value_that_was_given(data: st.DataObject) -> None:
     arrow = data.draw(st.sampled_from(PLAIN_TYPES))
     value = data.draw(values(arrow).filter(lambda v: not isinstance(v, float) or math.isfinite(v)))
-    default = python_default(value, format_type(arrow))
+    default = plain_default(value, format_type(arrow))
     if value is None:
         assert default is None
         return
@@ -130,24 +128,6 @@ def test_default_is_the_value_that_was_given(data: st.DataObject) -> None:
 def test_default_in_sql_gets_the_columns_type(text: str, type_text: str, default: Any) -> None:
     found = sql_default(text, type_text)
     assert (found, type(found)) == (default, type(default))
-
-
-@pytest.mark.parametrize(
-    ("value", "type_text"),
-    [
-        (1.5, "bigint"),
-        (128, "tinyint"),
-        ("a", "int"),
-        (Decimal("1.234"), "decimal(4,2)"),
-        (math.nan, "double"),
-        (dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "timestamp_ntz"),
-        ([1], "array<int>"),
-        (object(), "string"),
-    ],
-)
-def test_default_that_the_type_can_not_hold_is_refused(value: object, type_text: str) -> None:
-    with pytest.raises(BadInput, match="default"):
-        python_default(value, type_text)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import MANIFEST_FILE, data_file, read_manifest
 from replitree.storage.parts.order import sort_rows
-from replitree.storage.rewrite.merge import MergeCancelled, final_batches, final_rows, merge_parts
+from replitree.storage.rewrite.merge import MergeCancelled, final_batches, merge_parts
 from replitree.storage.rewrite.read import read_parts
 from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
 from tests.examples import examples
-from tests.storage.merging import stage_all
+from tests.storage.merging import final_rows, stage_all
 from tests.storage.support import PLAIN_TYPES, types, values
 
 MEMORY = 1 << 20

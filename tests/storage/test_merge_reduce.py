@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.storage.parts.order import sort_rows
-from replitree.storage.rewrite.merge import final_rows
 from replitree.storage.rewrite.merge_reduce import reducer_of
 from replitree.storage.schema.definition import TableDefinition, define_table
+from tests.storage.merging import final_rows
 
 INT64 = 2**63
 

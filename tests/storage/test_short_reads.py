@@ -21,7 +21,7 @@ from replitree.tablet.members.directory import BlobDirectory, make_blob_director
 from replitree.tablet.members.frames import frame_of
 from replitree.tablet.members.remote import RemoteMember
 from replitree.tablet.members.segments import Segments
-from replitree.tablet.members.store import make_blob_store, open_blob_store, payload_of
+from replitree.tablet.members.store import BlobStore, make_blob_store, payload_of
 from tests.storage.blob_providers import GROUP, blob_id
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.storage.objects.conftest import KEYS
@@ -218,7 +218,7 @@ def test_answers_of_a_store_that_end_early_are_asked_for_again(question: Scan | 
     with S3Server() as server:
         store = open_store(server.url(), environment=KEYS, wait=lambda _: None)
         make_blob_store(store, GROUP, 0, "s0")
-        member = open_blob_store(store)
+        member = BlobStore(store)
         assert member.answer(Write(BLOBS)) == Done()
         whole = member.answer(question)
         for cut in (1, 2, 5):

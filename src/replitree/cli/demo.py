@@ -18,7 +18,6 @@ from replitree.errors import BadInput
 if TYPE_CHECKING:
     from replitree.demo.picture import ReplicaPosition
 
-ANSWER_COLUMNS_MAX = 8
 _CELL_MAX = 60
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ANSWER_ROWS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Question:

@@ -611,7 +611,6 @@ StoreEffect: TypeAlias = (
     | Discard
     | RemovePart
 )
-ProcessEffect: TypeAlias = CurrentEpoch | CurrentSession | AdoptEpoch | ProbeOwner | Answer
 
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Effect, Any, T]

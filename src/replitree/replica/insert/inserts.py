@@ -126,10 +126,6 @@ class Inserts:
             return 0.0
         return DELAY_S_MAX * (count - settings.parts_delay + 1) / (settings.parts_max - settings.parts_delay)
 
-    def forget_count(self) -> None:
-        """Count the parts anew at the next insert."""
-        self._parts_counted_at = 0.0
-
     def rows(
         self,
         data: pa.Table,

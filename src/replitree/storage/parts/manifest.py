@@ -267,11 +267,6 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = json_decoder(PartManifest)
 
 
-def encode_manifest(manifest: PartManifest) -> bytes:
-    """Bytes of the manifest file."""
-    return manifest.encode()
-
-
 def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
     """Read a manifest's bytes.
 

@@ -14,8 +14,7 @@ Guarantees: the rows of the result are a function of the sources and of the tabl
 or library version changes its content hash.  Rows with equal keys keep the order of the sources.  Memory is bounded by
 `memory_bytes`, whatever the number and size of the sources.  What fails or is cancelled leaves nothing in `folder`.
 
-A *final* read gives the rows that a merge of all parts of a partition would have: `final_rows` from memory, `final_batches`
-from files.
+A *final* read, `final_batches`, gives the rows that a merge of all parts of a partition would have.
 
 Absent on purpose: which parts to merge (`replitree.protocol.propose.select_merges`), the result's name, free space on the disk.
 """
@@ -39,7 +38,6 @@ from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.parts.verified import CheckedPart
 from replitree.storage.rewrite.key_range import KeyRange
-from replitree.storage.rewrite.merge_order import sort_runs
 from replitree.storage.rewrite.merge_reduce import Reducer, reducer_of, summed_columns
 from replitree.storage.rewrite.merge_runs import Merging, RunFile, merge_runs, window_bytes
 from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
@@ -175,22 +173,6 @@ def _merge(
                 return writer.finish(partition, values, sync=job.sync)
         finally:
             pa.default_memory_pool().release_unused()
-
-
-def final_rows(tables: Sequence[pa.Table], definition: TableDefinition) -> pa.Table:
-    """Give the rows that a merge of all parts of a partition would have.
-
-    Parameters
-    ----------
-    tables
-        Rows of the parts of *one* partition in the table's schema, in the order of their blocks.
-    definition
-        The table.
-    """
-    schema = definition.arrow_schema
-    rows = sort_runs(pa.concat_tables([schema.empty_table(), *tables]), definition.order_by)
-    reducer = reducer_of(definition)
-    return rows if reducer is None else pa.concat_tables([reducer.reduce(rows), reducer.finish()])
 
 
 def final_batches(

@@ -34,7 +34,7 @@ import xxhash
 
 from replitree import private
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
-from replitree.storage.files.durable import file_bytes, store_errors
+from replitree.storage.files.durable import store_errors
 from replitree.storage.files.sums import Sums, SumsHasher, is_summed, read_sums
 from replitree.storage.objects.probe import STORE_ID_KEY
 from replitree.storage.objects.store import ObjectChanged, ObjectExists, ObjectStore
@@ -437,9 +437,4 @@ def _all_say_yes(looks: Sequence[Callable[[], bool]]) -> bool:
         return all(pool.map(lambda look: look(), looks))
 
 
-def stored_bytes(folder: Path, manifest: PartManifest) -> int:
-    """Bytes of the data files that a part's folder has."""
-    return sum(file_bytes(folder / file.name) or 0 for file in manifest.files)
-
-
-__all__ = ["ShareObjects", "stored_bytes"]
+__all__ = ["ShareObjects"]

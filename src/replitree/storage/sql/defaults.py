@@ -15,7 +15,6 @@ from decimal import Decimal
 import pyarrow as pa
 
 from replitree.errors import BadInput
-from replitree.storage.parts.conform import conform
 from replitree.storage.schema.bounds import Bound
 from replitree.storage.schema.columns import Plain
 from replitree.storage.schema.definition import TableDefinition, define_table
@@ -62,27 +61,6 @@ def sql_default(text: str, type_text: str) -> Plain | None:
         case Compare(_, _, value):
             return plain_of(value)
     raise _not_a_default(text, type_text)
-
-
-def python_default(value: object, type_text: str) -> Plain | None:
-    """Turn a Python object into a default.
-
-    Raises
-    ------
-    BadInput
-        The type can't hold it.
-
-    Examples
-    --------
-    >>> python_default(Decimal("1.5"), "decimal(4,2)")
-    '1.50'
-    """
-    column = _check_type(type_text)
-    try:
-        [found] = conform({_VALUE: [value]}, column).column(0)
-    except BadInput as error:
-        raise _not_a_default(value, type_text) from error
-    return plain_of_scalar(found)
 
 
 def plain_of_scalar(scalar: pa.Scalar) -> Plain | None:

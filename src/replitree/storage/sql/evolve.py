@@ -17,7 +17,7 @@ drop default     inserts that leave the column out get null again
 drop not null    never the opposite, see `replitree.storage.sql.alter_parser`
 ===============  ===========================================================================================================
 
-Guarantees: `decode_alter(a.encode()) == a`; an alter that fails, fails as a whole; after one that does not, every part of every
+Guarantees: an alter that fails, fails as a whole; after one that does not, every part of every
 older version can still be read (`replitree.storage.schema.layout`).
 
 With a path, `inside`, the first four are about a field inside the column; see `replitree.storage.sql.evolve_nested`.
@@ -36,9 +36,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
-from replitree.decoding import json_decoder
 from replitree.errors import BadInput
-from replitree.storage.files.formats import decode_known
 from replitree.storage.schema.columns import Column, ColumnStep, Plain, columns_ever
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.nested import children
@@ -46,9 +44,6 @@ from replitree.storage.schema.types import format_type, is_nested, parse_type
 from replitree.storage.schema.widen import can_widen, keeps_partitions
 from replitree.storage.sql.defaults import plain_of_scalar
 from replitree.storage.sql.evolve_nested import add_inside, drop_inside, free_name, rename_inside, widen_inside
-
-FORMATS = (1, 2)
-"""Known formats of an alter; 2 has changes inside columns."""
 
 COLUMNS_BYTES_MAX = 512 << 10
 """Bytes of the node `columns` with its history: half of what ZooKeeper takes."""
@@ -140,18 +135,6 @@ class Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = json_decoder(Alter)
-
-
-def decode_alter(data: bytes) -> Alter:
-    """Read an alter from its bytes.
-
-    Raises
-    ------
-    UnsupportedFormat
-        A newer replitree wrote it, or none did.
-    """
-    return decode_known(_decoder, data, "an alter", FORMATS)
 
 
 def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:

@@ -87,19 +87,6 @@ def state_on(objects: ObjectStore) -> DirectoryState | None:
     return None if found is None else decode_state(found.data, f"{objects.name}, {STATE_KEY}")
 
 
-def open_blob_store(objects: ObjectStore) -> BlobStore:
-    """Open a member's place, if the store can be used.
-
-    Raises
-    ------
-    StoreError, NotAuthorized
-        As of `make_blob_store`.
-    """
-    probe(objects)
-    probe_replacing(objects)
-    return BlobStore(objects)
-
-
 def _probe_once(objects: ObjectStore) -> bool:
     """Find out whether a store can be used, unless this process knows it: once for each URL, but for those of one process."""
     if objects.name not in _PROBED:
