@@ -18,11 +18,12 @@ import pyarrow as pa
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, CoordinationEffect, Procedure
+from replitree.protocol.core.effects import Children, CoordinationEffect, LogIndex, Procedure
 from replitree.protocol.core.layout import Table
 from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.protocol.state.read import end_of_log
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
 from replitree.replica.perform.availability import State
@@ -125,6 +126,11 @@ class Node:
     def table(self, name: str = "t") -> TableReplica:
         assert self.server is not None
         return self.server.table(name)
+
+    def end_of_log(self) -> LogIndex | None:
+        """The index that the next entry will have."""
+        table = self.table()
+        return table.performer.look_up(end_of_log(table.replica.table))
 
     def request(
         self,

@@ -16,7 +16,6 @@ import pytest
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, CoordinationEffect, Sync
 from replitree.protocol.propose import propose
-from replitree.replica.parts import commands
 from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 
@@ -202,7 +201,7 @@ def test_a_command_given_to_two_replicas_at_once_is_done_once(cluster: InProcess
     assert answers[0]["index"] == answers[1]["index"] == 1
     wait_for(lambda: all(column(node, "v")[0] == 1 for node in cluster.nodes), "the update everywhere")
     assert [column(node, "v") for node in cluster.nodes] == [[key / 3 + 1 for key in range(10)]] * 2
-    assert cluster.nodes[0].table().commands.tail() == 2
+    assert cluster.nodes[0].end_of_log() == 2
 
 
 def test_a_command_whose_entry_is_gone_is_not_done_again(
@@ -474,22 +473,3 @@ def test_a_wrong_alter_is_refused_and_a_repeated_one_is_known(cluster: InProcess
     assert first.post("alter", body)["index"] == 0
     assert second.post("alter", body)["index"] == 0
     assert second.table().definition.schema_version == 2
-
-
-def test_the_end_of_the_log_is_found_however_far(cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "TAIL_WINDOW", 2)
-    first, second = cluster.nodes
-    second.coordination.suspend()
-    for number in range(5):
-        first.insert(rows(10 * number))
-    second.coordination.resume()
-    assert second.table().commands.tail() == 5
-    log = cluster.admin.perform(layout_children(first))
-    assert log is not None
-    assert len(log) == 5
-
-
-def layout_children(node: Node) -> Any:
-    from replitree.protocol.core.effects import Children
-
-    return Children(layout.log(node.table().replica.table))

@@ -202,7 +202,7 @@ def test_commit_whose_answer_was_lost_is_answered_the_same_again(
     unknown_to_this_process = "0" * 32
     again = commit(node, unknown_to_this_process, manifests, token)
     assert again == (200, {"outcome": "duplicate", "index": 0, "rows": 10})
-    assert node.table().commands.tail() == 1
+    assert node.end_of_log() == 1
 
 
 def test_commit_that_is_repeated_while_it_runs_waits_for_its_answer(
@@ -393,7 +393,7 @@ def test_an_upload_that_can_not_be_read_is_refused_before_the_commit(
     status, answer = commit(node, upload, (msgspec.structs.replace(manifest, bytes=len(data), files=(file,)),))
     assert (status, answer["error"]) in ((400, "BadInput"), (400, "SchemaMismatch")), answer
     assert re.search(message, answer["message"]), answer
-    assert node.table().commands.tail() == 0
+    assert node.end_of_log() == 0
     node.insert(rows(0))
     cluster.wait_equal(list(range(10)))
 

@@ -36,7 +36,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, inserted_parts
 from replitree.protocol.core.fold import Change, settled
-from replitree.protocol.core.layout import PARENT_ENTRIES, Table
+from replitree.protocol.core.layout import Table
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.pull import Queued
@@ -96,7 +96,7 @@ def end_of_log(table: Table) -> fx.Procedure[fx.LogIndex | None]:
         number = yield fx.NextNumber(layout.log_parent(table, parent))
     if number is None or (yield fx.CurrentSession()) != session:
         return None
-    return fx.LogIndex(parent * PARENT_ENTRIES + number)
+    return fx.LogIndex(parent * layout.PARENT_ENTRIES + number)
 
 
 def shown_now(held: PartSet, queue: Iterable[Queued]) -> tuple[Part, ...]:

@@ -118,11 +118,11 @@ class CommandHandlers(Handlers):
         body = await read_body(request, DropBody)
         wish = DropWish(body.partition, body.blocks, body.all, body.detach)
         if body.detach:  # what is to be kept must be here: a drop keeps what the replica has
-            tail = await asyncio.to_thread(table.commands.tail)
-            if not await wait_until(table, lambda: table.progress.index >= tail, wait_s):
+            end = await table.end_of_log.ask(table.context.config.session_timeout_s)
+            if not await wait_until(table, lambda: table.progress.index >= end, wait_s):
                 raise ReplicaUnavailable(
                     f"nothing was dropped: replica {table.replica.name} has executed the log up to {table.progress.index}, not "
-                    f"yet to {tail}, and it keeps aside only what it has; wait longer or ask another replica"
+                    f"yet to {end}, and it keeps aside only what it has; wait longer or ask another replica"
                 )
         command, index = await asyncio.to_thread(table.commands.drop, wish, body.id)
         return json_response({"id": command, **await _outcome(table, index, wait_s)})
@@ -168,9 +168,9 @@ class CommandHandlers(Handlers):
         body = await read_body(request, OptimizeBody)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        tail = await asyncio.to_thread(table.commands.tail)
-        await wait_until(table, lambda: table.progress.index >= tail, wait_s)
-        wish = OptimizeWish(body.partition, body.final, tail)
+        end = await table.end_of_log.ask(table.context.config.session_timeout_s)
+        await wait_until(table, lambda: table.progress.index >= end, wait_s)
+        wish = OptimizeWish(body.partition, body.final, end)
         indexes: tuple[LogIndex, ...] = ()
         while True:
             indexes += await asyncio.to_thread(table.commands.optimize, wish)

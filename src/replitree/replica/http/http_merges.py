@@ -52,9 +52,9 @@ class MergeHandlers(Handlers):
         body = await read_body(request, PlanBody)
         if not 0.0 < body.lease_s <= LEASE_S_MAX:
             raise BadInput(f"lease_s={body.lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
-        tail = await asyncio.to_thread(table.commands.tail)
-        await wait_until(table, lambda: table.progress.index >= tail, wait_s)
-        wish = OptimizeWish(body.partition, body.final, tail)
+        end = await table.end_of_log.ask(table.context.config.session_timeout_s)
+        await wait_until(table, lambda: table.progress.index >= end, wait_s)
+        wish = OptimizeWish(body.partition, body.final, end)
         planned = await asyncio.to_thread(table.prepared.plan, wish, body.lease_s)
         found = await asyncio.to_thread(_plan_body, table, planned, body.lease_s, wish)
         return web.Response(body=found, content_type="application/json")

@@ -63,8 +63,6 @@ ALTERS_MAX = 10
 """Tries of an alter while others change the columns at the same time."""
 
 ID_CHARACTERS_MAX = 100
-TAIL_WINDOW = 16
-"""Log entries read at once in the search for the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,21 +328,6 @@ class Commands:
         if len(detached.manifest.partition_values) != len(written.partition_by):
             raise BadInput(f"{name} is partitioned in another way than the table")
         return Detached(name, detached.part, detached.manifest)
-
-    def tail(self) -> fx.LogIndex:
-        """Return the index that the log's next entry will have, not older than now."""
-        context = self._context
-        table, place = context.replica.table, context.progress.place
-        context.performer.perform(fx.Sync(layout.log(table)))
-        index = place.pointer.index if place is not None else 0
-        while True:
-            many = context.performer.perform(
-                fx.GetMany(tuple(layout.log_entry(table, index + i) for i in range(TAIL_WINDOW)))
-            )
-            found = next((i for i, node in enumerate(many.nodes) if node is None), TAIL_WINDOW)
-            index += found
-            if found < TAIL_WINDOW:
-                return fx.LogIndex(index)
 
     def optimize(self, wish: OptimizeWish) -> tuple[fx.LogIndex, ...]:
         """Append merges of as much as can be merged; return their indexes."""
