@@ -10,23 +10,20 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.run import translate
-from replitree.protocol.program import upkeep, uploader
+from replitree.protocol.program import uploader
 from replitree.protocol.program.stages import (
-    AwaitUpkeep,
     End,
     ForgetUpload,
     LeftDisk,
-    LetGoEnded,
     NoteUpload,
     Stage,
     Then,
-    UpkeepTurn,
 )
 from replitree.protocol.shares import letting_go
 from replitree.protocol.shares.share import ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree_verify.sharing.checking import Discard, HandOver, Keep, NamesHeard, OnDisk, TellNames
-from replitree_verify.sharing.disk_tasks import tidy
+from replitree_verify.sharing.disks import let_go, tidy
 from replitree_verify.sharing.process import Process, Running, new_epoch, new_share
 from replitree_verify.sharing.world import INCARNATION, replica_of
 from replitree_verify.world.objects import PutObjects
@@ -83,13 +80,13 @@ def put(name: str) -> Running[None]:
 def _let_go(name: str, share: ShareId, epoch: fx.Epoch) -> Running[None]:
     """Let go of the share of an upload that is gone; what is in doubt is tried again."""
     for _ in range(2):
-        yield from _run(name, upkeep.let_go_next(replica_of(name)), share, epoch)
+        yield from let_go(Process(replica_of(name), epoch), LeftDisk(share, "", (share,)))
         if not (yield OnDisk(replica_of(name))):
             return
 
 
-def _run(name: str, stage: Stage, share: ShareId | None = None, epoch: fx.Epoch | None = None) -> Running[Any]:
-    """Run a stage of a replica; what it asks of memory and disk is answered for one share."""
+def _run(name: str, stage: Stage) -> Running[Any]:
+    """Run a stage of a replica, and do to its disk what the stage asks for."""
     replica = replica_of(name)
 
     def each(effect: Any) -> Running[Any]:
@@ -97,14 +94,8 @@ def _run(name: str, stage: Stage, share: ShareId | None = None, epoch: fx.Epoch 
             case NoteUpload(shares):
                 for each_share in shares:
                     yield Keep(replica, "", each_share)
-            case ForgetUpload() | LetGoEnded(is_gone=True):
+            case ForgetUpload():
                 yield Discard(replica, "")
-            case LetGoEnded():
-                return None
-            case AwaitUpkeep():
-                assert share is not None
-                assert epoch is not None
-                return UpkeepTurn(Sharer(replica, INCARNATION), epoch, LeftDisk(share, "", (share,)))
             case _:
                 return (yield effect)
         return None

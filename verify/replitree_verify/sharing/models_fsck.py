@@ -6,7 +6,8 @@ from typing import Any
 
 from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.sharing.disk_tasks import check, check_afterwards, retire, take, tidy, write
+from replitree_verify.sharing.disks import retire, take, tidy, write
+from replitree_verify.sharing.operators import check, check_afterwards
 from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
 
 

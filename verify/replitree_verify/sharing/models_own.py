@@ -6,15 +6,16 @@ from typing import Any
 
 from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.sharing.disk_tasks import check, retire, tidy
-from replitree_verify.sharing.own_tasks import find_again, leave_found
+from replitree_verify.sharing.disks import leave_found, retire, tidy
+from replitree_verify.sharing.mender import mend
+from replitree_verify.sharing.operators import check
 from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
 
 PART = "all_0_0_0"
 LOST, OTHER, SECOND = "r2", "r1", "r2, second process"
 
 _CHECK: tuple[Task, ...] = ((check, ()),)
-_FIND: Task = (find_again, (LOST, PART))
+_FIND: Task = (mend, (LOST, PART))
 _LEAVE_FOUND: Task = (leave_found, (LOST, PART))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Epoch
 from replitree_verify.sharing.clients import commit, put, upload
-from replitree_verify.sharing.disk_tasks import check, check_afterwards
+from replitree_verify.sharing.operators import check, check_afterwards
 from replitree_verify.sharing.process import new_share
 from replitree_verify.sharing.world import FSCK, TABLE, Fault, Model, Task
 

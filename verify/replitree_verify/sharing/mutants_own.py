@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Procedure
+from replitree.protocol.program import mender as program
 from replitree.protocol.rescue import fsck, fsck_repair
 from replitree.protocol.rescue.fsck_look import SeenReplica
-from replitree.protocol.shares import own_marks
 from replitree.protocol.shares.share import ObjectsInDoubt, ShareId
 from replitree.protocol.shares.share_effects import Sharer
 from replitree_verify.engine.small_search import mutant_of
-from replitree_verify.sharing import own_tasks
+from replitree_verify.sharing import mender
 
 
 def _absent_is_unused(
@@ -63,21 +63,21 @@ OWN_MUTANTS = (
         "own_store",
         "FOUND",
         "a store that gives no answer has lost the part",
-        (own_tasks, "_is_undecided", _silence_is_no),
+        (mender, "_is_undecided", _silence_is_no),
     ),
     mutant_of(
         "own-first-owner-only",
         "own_store",
         "FOUND",
         "a share is looked for by the first of its marks",
-        (own_marks, "marked_shares", _asks_first_owners),
+        (program, "marked_shares", _asks_first_owners),
     ),
     mutant_of(
         "own-of-any-incarnation",
         "own_old",
         "SETTLES",
         "the mark of an earlier replica of this name counts as one's own",
-        (own_marks, "marked_shares", _of_any_incarnation),
+        (program, "marked_shares", _of_any_incarnation),
     ),
 )
 

@@ -22,7 +22,8 @@ from replitree.protocol.shares.share import (
     ShareId,
 )
 from replitree_verify.sharing.checking import grown_older, harm_of, new_names, perform
-from replitree_verify.sharing.disk_tasks import check, tidy
+from replitree_verify.sharing.disks import tidy
+from replitree_verify.sharing.operators import check
 from replitree_verify.sharing.process import clean
 from replitree_verify.sharing.world import (
     CLEANER,

@@ -1,20 +1,25 @@
-"""What the processes of the models with disks do: the procedures of `shares.sharing`, `rescue.fsck_repair`, and a disk.
+"""Replicas with disks: they write a part, take one over, take its registration back and keep it, and let go of it.
 
-What is on a disk survives a crash.  So the next process first tidies up: whatever is there and not registered it lets go of.
+What is on a disk survives a crash.  So the next process first lets go of what is there and not registered, as
+`replitree.protocol.program.upkeep` does.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.rescue import fsck_repair
+from replitree.protocol.core.run import translate
+from replitree.protocol.program import upkeep
+from replitree.protocol.program.stages import AwaitUpkeep, LeftDisk, LetGoEnded, UpkeepTurn
 from replitree.protocol.shares import letting_go
 from replitree.protocol.shares.share import LookAtObjects, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import SharedPart
-from replitree_verify.sharing.checking import GRACE_MS, Discard, Keep, OnDisk, OthersDone, Told
+from replitree_verify.sharing.checking import Discard, Keep, OnDisk
 from replitree_verify.sharing.process import Process, Running, new_epoch, new_share, told_parts
-from replitree_verify.sharing.world import TABLE, replica_of, shares_in
+from replitree_verify.sharing.world import replica_of, shares_in
 
 
 def write(name: str, part: str, attempt: int) -> Running[None]:
@@ -70,6 +75,30 @@ def tidy(name: str) -> Running[None]:
         yield from _tidied(replica, epoch)
 
 
+def leave_found(name: str, part: str) -> Running[None]:
+    """Let go of a part that was found again."""
+    if any(here == part for here, _ in (yield OnDisk(replica_of(name)))):
+        yield from retire(name, part)
+        yield from tidy(name)
+
+
+def let_go(process: Process, left: LeftDisk) -> Running[Any]:
+    """Let go of something that is to leave the disk: a turn of the upkeep."""
+
+    def each(effect: Any) -> Running[Any]:
+        match effect:
+            case AwaitUpkeep():
+                return UpkeepTurn(process.sharer, process.epoch, left)
+            case LetGoEnded(is_gone=True):
+                yield Discard(process.replica, left.part)
+                return None
+            case LetGoEnded():
+                return None
+        return (yield effect)
+
+    return process.run(translate(upkeep.let_go_next(process.replica), each))
+
+
 def _tidied(replica: Replica, epoch: fx.Epoch) -> Running[None]:
     process = Process(replica, epoch)
     found: tuple[tuple[str, ShareId], ...] = yield OnDisk(replica)
@@ -77,24 +106,10 @@ def _tidied(replica: Replica, epoch: fx.Epoch) -> Running[None]:
         if (yield fx.Get(layout.part(replica, part))) is not None:
             continue
         shares = tuple(share for each, share in found if each == part)
-        if (yield from process.run(letting_go.let_go_of_all(process.sharer, epoch, part, shares))):
-            yield Discard(replica, part)
+        yield from let_go(process, LeftDisk(part, part, shares))
     here = tuple(own for _, own in (yield OnDisk(replica)))
     process = Process(replica, epoch, here=here)
     yield from process.run(letting_go.give_up_attempts(process.sharer, epoch))
 
 
-def check_afterwards() -> Running[None]:
-    """Run fsck when the others have done their tasks; what they asked for may still be on its way."""
-    yield OthersDone()
-    yield from check()
-
-
-def check() -> Running[None]:
-    """Run fsck with repair."""
-    report = yield from fsck_repair.fsck(TABLE, GRACE_MS, with_repair=True)
-    if isinstance(report, fsck_repair.Report):
-        yield Told(tuple(finding for finding, _ in report.findings))
-
-
-__all__ = ["check", "check_afterwards", "retire", "take", "tidy", "write"]
+__all__ = ["leave_found", "let_go", "retire", "take", "tidy", "write"]
