@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from replitree.protocol.core import layout
 from replitree.protocol.state.counted import decode_quorum
-from replitree_verify.rejoining.tasks import LATER, ONE, OPEN, PART, TABLE, is_remade, replica_of
-from replitree_verify.rejoining.world import World
+from replitree_verify.rejoining.world import LATER, ONE, OPEN, PART, TABLE, World, is_remade, replica_of
 from replitree_verify.rules.stored_shares import marks_of
 
 DESCRIPTIONS = {

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from replitree_verify.rejoining.tasks import (
-    LATER,
-    activate_again,
-    append,
-    come,
-    count,
-    drop,
-    join,
-    join_and_register,
-    leave,
-    register,
-    register_local,
-    remake,
-    remove,
-    restore,
-    write_log,
-)
-from replitree_verify.rejoining.world import HELPER, OPERATOR, Model, Task
+from replitree.protocol.core import effects as fx
+from replitree.protocol.program import inserter, life, upkeep
+from replitree_verify.rejoining.operators import drop, remake, remove, restore, write_log
+from replitree_verify.rejoining.processes import count, register, register_local
+from replitree_verify.rejoining.world import HELPER, LATER, OPERATOR, Model, Task, me_of, replica_of
 
 OLD, NEW = "old", "new"
-_DROP: tuple[Task, ...] = ((drop, (1,)),)
+_DROP: tuple[Task, ...] = ((drop, ()),)
 
 
-def _come(name: str, *more: Task) -> tuple[Task, ...]:
-    return (come, (name,)), *more
+def _activate(name: str) -> Task:
+    return life.become_active, (replica_of(name), me_of(name))
+
+
+def _append(name: str) -> Task:
+    return inserter.accept_insert, (replica_of(name), ((fx.RequestId(1), fx.BlockId("b")),))
+
+
+def _let_go(name: str) -> Task:
+    return upkeep.let_go_next, (replica_of(name),)
 
 
 def _remade(name: str, does: str, *tasks: Task, **also: bool) -> Model:
     """Return a model of a table that is dropped, and made anew under its name, while a process still does something."""
-    seats: dict[str, tuple[Task, ...]] = {OLD: tasks, LATER: ((come, (LATER,)),), OPERATOR: ((remake, ()),)}
+    seats: dict[str, tuple[Task, ...]] = {OLD: tasks, LATER: (_activate(LATER),), OPERATOR: ((remake, ()),)}
     return Model(
         name, f"{does}; its table is dropped, and another one of its name is created", seats, is_joined=True, **also
     )
@@ -41,58 +36,58 @@ MODELS = (
     Model(
         "rejoin_register",
         "a process registers a part that it has taken over; its replica is dropped, and another process joins",
-        {OLD: ((register, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        {OLD: ((register, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
         is_held=True,
     ),
     Model(
         "rejoin_leave",
         "a process lets go of a share",
-        {OLD: ((leave, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        {OLD: (_let_go(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
         is_marked=True,
     ),
     Model(
         "rejoin_append",
         "a process inserts rows; the other one is activated twice",
-        {OLD: ((append, (OLD,)),), NEW: _come(NEW, (activate_again, (NEW,))), OPERATOR: _DROP},
+        {OLD: (_append(OLD),), NEW: (_activate(NEW), _activate(NEW)), OPERATOR: _DROP},
         is_joined=True,
     ),
     Model(
         "rejoin_count",
         "a process counts its replica for an open insert",
-        {OLD: ((count, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        {OLD: ((count, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
         is_held=True,
     ),
     Model(
         "rejoin_first",
         "two processes add a replica that nobody was before, one after the other; the first one registers a part",
-        {OLD: ((join_and_register, (OLD,)),), NEW: ((join, (NEW,)),), OPERATOR: _DROP},
+        {OLD: (_activate(OLD), (register, (OLD,))), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_held=True,
     ),
     Model(
         "rejoin_again",
         "the same, and the name was dropped before, after two epochs",
-        {OLD: ((join_and_register, (OLD,)),), NEW: ((join, (NEW,)),), OPERATOR: _DROP},
+        {OLD: (_activate(OLD), (register, (OLD,))), NEW: (_activate(NEW),), OPERATOR: _DROP},
         had=2,
         is_held=True,
     ),
     Model(
         "rejoin_doubt",
         "a process registers a part, while the answer to a commit is lost, which takes place, or comes late",
-        {OLD: ((register, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        {OLD: ((register, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
         is_held=True,
         unknown=1,
     ),
     _remade("remade_register", "a process registers a part", (register, (OLD,)), is_held=True),
-    _remade("remade_leave", "a process lets go of a share", (leave, (OLD,)), is_marked=True),
-    _remade("remade_append", "a process inserts rows", (append, (OLD,))),
+    _remade("remade_leave", "a process lets go of a share", _let_go(OLD), is_marked=True),
+    _remade("remade_append", "a process inserts rows", _append(OLD)),
     _remade(
         "remade_activate",
         "a process takes another epoch, and registers a part",
-        (activate_again, (OLD,)),
+        _activate(OLD),
         (register, (OLD,)),
         is_held=True,
     ),
@@ -113,7 +108,7 @@ MODELS = (
     Model(
         "remade_restored",
         "a process registers a part on a local disk, while the table, which coordination has lost, is restored from another's",
-        {OLD: ((register_local, (OLD,)),), LATER: ((come, (LATER,)),), OPERATOR: ((restore, ()),)},
+        {OLD: ((register_local, (OLD,)),), LATER: (_activate(LATER),), OPERATOR: ((restore, ()),)},
         is_joined=True,
         is_lost=True,
         is_held=True,

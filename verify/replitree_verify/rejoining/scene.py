@@ -16,6 +16,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.run import run
 from replitree.protocol.membership import table
+from replitree.protocol.program import life
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
     HasPart,
@@ -25,9 +26,24 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.state.counted import QuorumValue, encode_quorum
-from replitree_verify.rejoining import tasks
-from replitree_verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, SHARE, TABLE
-from replitree_verify.rejoining.world import HELPER, Model, Seat, World
+from replitree_verify.rejoining.processes import ENOUGH, STAGES, remembered
+from replitree_verify.rejoining.world import (
+    CONTENT,
+    HELPER,
+    ONE,
+    OPEN,
+    OTHER,
+    PART,
+    SHARE,
+    STORE_ID,
+    TABLE,
+    Model,
+    Seat,
+    World,
+    is_remade,
+    me_of,
+    replica_of,
+)
 from replitree_verify.shared_tables.scene import short
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 
@@ -45,7 +61,7 @@ class Scene:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.names = tuple(model.tasks)
-        self._kernel = Kernel()
+        self._kernel = Kernel(STAGES)
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
@@ -65,6 +81,7 @@ class Scene:
         if self.model.is_marked:
             mark = f"{layout.share(TABLE, SHARE)}/{ONE.name}~{self.names[0]}~{PART}"
             world = replace(world, tree=_with(world.tree, {mark: b""}))
+            world = world.with_seat(0, replace(world.seats[0], leaving=((PART, SHARE),)))
         for number, seat in enumerate(world.seats):
             world = self._begun(world, number, seat)
         return world
@@ -77,7 +94,7 @@ class Scene:
                 for text, after, outcome in self._perform(world, number, effect):
                     yield f"{name}: {short(effect)} → {text}", self._go_on(after, number, outcome)
             ended = world.spend(0)
-            if ended is not None and world.tree.owner(layout.is_active(tasks.replica_of(name))) == self._session(
+            if ended is not None and world.tree.owner(layout.is_active(replica_of(name))) == self._session(
                 world, number
             ):
                 yield f"{name}: its session ends", self._ended(ended, number)
@@ -115,17 +132,18 @@ class Scene:
     def _settled(self, world: World, number: int, seat: Seat) -> World:
         """Answer what is answered at once."""
         while seat.place != END:
-            told, seat = _told_at_once(seat, world.life, self._kernel.effect(seat.place))
+            told, seat = _told_at_once(seat, self.names[number], world.life, self._kernel.effect(seat.place))
             if told is _SILENT:
                 break
-            seat = replace(seat, place=self._kernel.step(seat.place, told))
+            place = END if told is ENOUGH else self._kernel.step(seat.place, told)
+            seat = replace(seat, place=place)
         return world.with_seat(number, seat)
 
     def _activated(self, world: World, number: int) -> World:
         """Return the world in which a process has become the replica once more, before anything else happens."""
         name = self.names[number]
-        stage = tasks.come if world.seats[number].epoch is None else tasks.activate_again
-        world = self._settled(world, number, replace(world.seats[number], place=self._kernel.begin(stage, name)))
+        place = self._kernel.begin(life.become_active, replica_of(name), me_of(name))
+        world = self._settled(world, number, replace(world.seats[number], place=place))
         while (effect := self._kernel.effect(world.seats[number].place)) is not None:
             _, after, outcome = next(iter(self._perform(world, number, effect)))
             seat = after.seats[number]
@@ -169,11 +187,11 @@ class Scene:
         tree, outcome = world.tree.commit(effect.operations, self._session(world, number))
         if not isinstance(outcome, fx.Applied):
             return world
-        seat, replica = world.seats[number], tasks.replica_of(self.names[number])
+        seat, replica = world.seats[number], replica_of(self.names[number])
         has_joined = tree.exists(layout.replica_path(replica)) and not world.tree.exists(layout.replica_path(replica))
         is_guarded = any(isinstance(each, fx.Check) and each.path == layout.host(replica) for each in effect.operations)
         is_over = is_guarded and seat.epoch is not None and seat.life != world.life
-        is_help = self.names[number] == HELPER and tasks.is_remade(world.tree)
+        is_help = self.names[number] == HELPER and is_remade(world.tree)
         changed = (*world.changed, short(effect)) if is_over or is_help else world.changed
         return replace(world, tree=tree, life=world.life + has_joined, changed=changed)
 
@@ -189,7 +207,7 @@ def _table(model: Model) -> Tree:
     return _with(
         tree,
         {
-            layout.sharing(TABLE): b"store",
+            layout.sharing(TABLE): STORE_ID.encode(),
             **more,
             layout.share(TABLE, SHARE): b"",
             mark: b"",
@@ -219,28 +237,28 @@ def _run(tree: Tree, procedure: fx.Procedure[Any]) -> Tree:
     return tree
 
 
-def _told_at_once(seat: Seat, life: int, effect: Any) -> tuple[Any, Seat]:
+def _told_at_once(seat: Seat, name: str, life_now: int, effect: Any) -> tuple[Any, Seat]:
     """Return the outcome of an effect that only this process notices, and its memory after that."""
     match effect:
         case fx.CurrentEpoch():
             return seat.epoch, seat
         case fx.AdoptEpoch(epoch):
-            return None, replace(seat, epoch=epoch, life=life)
-        case fx.ProbeOwner():
-            return fx.Owner.UNCLEAR, seat
+            return None, replace(seat, epoch=epoch, life=life_now)
         case fx.Stage():
             return fx.Staged((fx.StagedPart("all", 1, 1, CONTENT),)), seat
-        case fx.Publish():
-            return fx.Published(), seat
-        case NameShares():
-            return (), seat
         case SharesOf(parts):
             return tuple(SharedPart(part, share, is_new=False) for part, share in seat.disk if part in parts), seat
         case HasPart(part):
             return any(here == part for here, _ in seat.disk), seat
-        case fx.Reveal() | SharesSettled() | ForgetParts() | fx.RemoveStaging() | fx.Answer():
-            return None, seat
-    return _SILENT, seat
+    if type(effect) in _ALWAYS:
+        return _ALWAYS[type(effect)], seat
+    return remembered(seat, name, effect) or (_SILENT, seat)
 
 
+_ALWAYS: dict[type, Any] = {
+    fx.ProbeOwner: fx.Owner.UNCLEAR,
+    fx.Publish: fx.Published(),
+    **dict.fromkeys((fx.ListStaging, NameShares), ()),
+    **dict.fromkeys((fx.Reveal, SharesSettled, ForgetParts, fx.RemoveStaging, fx.Answer)),
+}
 __all__ = ["Scene", "Step"]

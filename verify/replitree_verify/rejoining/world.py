@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core.effects import Epoch
+from replitree.protocol.core.entries import GetEntry
+from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END
@@ -20,6 +23,39 @@ OPERATOR = "operator"
 """The seat that drops the replica, or makes the table anew."""
 HELPER = "helper"
 """The seat that helps to drop the table."""
+
+TABLE = Table("/t", incarnation="a")
+ONE, OTHER = Replica(TABLE, "r1"), Replica(TABLE, "r2")
+"""The replica that is dropped and joins again, and another one, which is good."""
+LATER = "later"
+"""The seat of the replica in the table that is made anew: by the process of the first seat, which hosts both of them."""
+REMADE = Table(TABLE.path, incarnation="b")
+"""The table that is made anew."""
+STORE_ID = "store"
+
+PART, CONTENT = "all_0_0_0", "c1"
+SHARE = ShareId("s1")
+OPEN = GetEntry(
+    OTHER.name, fx.StagingId("open"), (fx.StagedPart("all", 1, 1, CONTENT),), (fx.BlockId("o"),), format=3, quorum=3
+)
+"""An insert of the other replica whose quorum is open."""
+
+
+def is_remade(tree: Tree) -> bool:
+    """Whether the table that is there is the one that was made anew."""
+    made = tree.get(TABLE.path)
+    return made is not None and made.value == REMADE.incarnation.encode()
+
+
+def replica_of(name: str) -> Replica:
+    """Return the replica that a seat acts for."""
+    return Replica(REMADE, ONE.name) if name == LATER else ONE
+
+
+def me_of(name: str) -> bytes:
+    """Return what a process writes into `host`."""
+    return b"old" if name == LATER else name.encode()
+
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 Disk = tuple[tuple[str, ShareId], ...]
@@ -78,8 +114,10 @@ class Seat:
         How many sessions it has had.
     epoch, life
         The epoch that it has, and the life of the replica in which it took it.
-    disk
-        What is on its disk.
+    incarnation
+        Which replica of its name it is, as it has found out with its epoch.
+    disk, leaving
+        What is on its disk, and what has left it and is to be let go of.
     """
 
     task: int = 0
@@ -87,7 +125,9 @@ class Seat:
     session: int = 0
     epoch: Epoch | None = None
     life: int = 0
+    incarnation: str = ""
     disk: Disk = ()
+    leaving: Disk = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,4 +172,25 @@ class World:
         return None if left is None else replace(self, budget=(left[0], left[1]))
 
 
-__all__ = ["HELPER", "OPERATOR", "Disk", "Model", "Seat", "Task", "World"]
+__all__ = [
+    "CONTENT",
+    "HELPER",
+    "LATER",
+    "ONE",
+    "OPEN",
+    "OPERATOR",
+    "OTHER",
+    "PART",
+    "REMADE",
+    "SHARE",
+    "STORE_ID",
+    "TABLE",
+    "Disk",
+    "Model",
+    "Seat",
+    "Task",
+    "World",
+    "is_remade",
+    "me_of",
+    "replica_of",
+]
