@@ -44,19 +44,14 @@ LONG = (
     "spark/test_optimize.py",
     "spark/test_random_damage.py",
     "spark/test_store.py",
-    "verify/test_models.py",
-    "verify/test_ample.py",
     "client/test_shared_system.py",
     "bench/test_shared.py",
-    "verify/bridge/test_replication.py",
-    "verify/bridge/test_quorum.py",
     "storage/test_blob_member.py",
     "cli/test_system.py",
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
     "spark/test_s3a.py",
     "faults/test_full_disk.py",
-    "verify/test_mutants.py",
     "verify/histories/test_spark_system.py",
     "storage/test_mutate_spark.py",
     "coordination/test_differential.py",
@@ -67,14 +62,13 @@ LONG = (
     "faults/test_deposed_leader.py",
     "test_java.py",
     "replica/test_recovery.py",
-    "verify/tablets/test_tablets.py",
-    "verify/test_symmetry.py",
     "storage/test_blob_group.py",
+    "verify/packed/test_golden.py",
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`).
 
 Spark comes first: its files run on one worker, one after the other (`SparkTogether`), which takes longer than any other file.
-Those that share a session stand together.
+Those that share a session stand together.  The checker's tests compute and wait for nothing, so they come last.
 """
 
 Golden = Callable[[str, str], None]
@@ -106,13 +100,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Each file on one worker, all of Spark on the same: a Java machine that is warm is several times faster.
 
-    But for a file that begins and ends one of its own.
+    But for a file that begins and ends one of its own.  A search of the checker shares nothing with others: it goes to the next
+    free worker, so that all workers end together.  Packed models are compiled, which takes longer than to search them: once.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         is_together = "spark" in file and not file.endswith("test_s3a.py")
-        return "spark" if is_together or file.endswith("test_read_store.py") else file
+        if is_together or file.endswith("test_read_store.py"):
+            return "spark"
+        if file.startswith("tests/verify/packed/"):
+            return "packed"
+        return nodeid if file.startswith("tests/verify/") and not file.endswith("_system.py") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
