@@ -54,7 +54,7 @@ def main() -> int:
     arguments.add_argument("--refusals", type=int, default=0, help="print so many of the errors that readers got")
     chosen = arguments.parse_args()
     begun = time.monotonic()
-    tally = Tally()
+    tally, told = Tally(), 0
     chance = random.Random(chosen.seed)
     while tally.damages < chosen.damages and time.monotonic() - begun < chosen.seconds:
         with tempfile.TemporaryDirectory(prefix="replitree-damage-") as folder:
@@ -68,6 +68,8 @@ def main() -> int:
             else:
                 live(Path(folder), chance, tally, [kind for kind in kinds if kind in DISK_KINDS], chosen.damages)
         sys.stderr.write(f"{tally.damages} damages, {time.monotonic() - begun:.0f} s\n")
+        sys.stderr.writelines(f"bad: {story}\n" for story in tally.stories[told:])
+        told = len(tally.stories)
     sys.stdout.write("\n".join([tally.table(), *tally.stories[:50], ""]))
     if chosen.refusals:
         sys.stdout.write("\n".join([*tally.refusals[: chosen.refusals], ""]))

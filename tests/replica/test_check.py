@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replitree.errors import CorruptPart
+from replitree.protocol.core.effects import FetchPart
 from replitree.storage.parts.manifest import PartManifest
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
@@ -109,6 +111,34 @@ def test_a_part_that_was_made_whole_since_it_was_found_broken_stays(
     assert was_whole == [False], "the reader found it broken"
     assert table.store.detached() == (f"broken_{part}_0",), "set aside once"
     assert part in table.progress.visible()[1]
+
+
+def test_one_round_of_mending_ends_before_the_next_one_begins(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would receive the part in one folder, and the second one removes what the first one has there."""
+    table = cluster.nodes[1].table()
+    (part,) = insert_parts(cluster, 1)
+    fetch, at_once, most = table.exchange.fetch, list[str](), list[int]()
+
+    def counted(fetches: Sequence[FetchPart]) -> Any:
+        at_once.append(part)
+        most.append(len(at_once))
+        try:
+            return fetch(fetches)
+        finally:
+            at_once.pop()
+
+    monkeypatch.setattr(table.exchange, "fetch", counted)
+    rot(cluster.nodes[1], part)
+    assert check(cluster.nodes[1])["broken"] != []
+    rounds = [threading.Thread(target=table.mending.mend) for _ in range(4)]
+    for each in rounds:
+        each.start()
+    for each in rounds:
+        each.join()
+    assert table.lacking == {}
+    assert set(most) == {1}
 
 
 def test_rot_is_found_without_being_asked_for(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Mending:
         self._mover = mover
         self._notes = BrokenNotes()
         self._from_copies = frozenset[str]()
-        self._setting_aside = threading.Lock()
+        self._rounds, self._setting_aside = threading.Lock(), threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
         self.unsummed: frozenset[str] = frozenset()
@@ -96,9 +96,10 @@ class Mending:
 
     def mend(self) -> None:
         """Do one round: make whole what is registered and not whole on disk, and note in the registrations what is broken."""
-        notes, self._notes = self._notes, BrokenNotes()  # after a round that fails they are read again
-        told = self._run(Then(mender.mend, (self._context.replica, notes)))
-        self._notes = self._run(told).arguments[1]
+        with self._rounds:  # all rounds receive a part in the same folder
+            notes, self._notes = self._notes, BrokenNotes()  # after a round that fails they are read again
+            told = self._run(Then(mender.mend, (self._context.replica, notes)))
+            self._notes = self._run(told).arguments[1]
 
     def _run(self, then: Then) -> Then:
         following = Driver(self._context.performer, self._remember).run(then)
