@@ -24,8 +24,7 @@ from replitree.protocol.upkeep import lost
 from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.mutations.changes import Asked, Change, changed
 from replitree_verify.mutations.stages import leaving_out, with_change, with_others
-from replitree_verify.mutations.table import Patches, patched
-from replitree_verify.mutations.table import _with_patches as with_patches
+from replitree_verify.mutations.table import Patches, patched, with_patches
 from replitree_verify.world.kernel import Stage as StageFunction
 
 

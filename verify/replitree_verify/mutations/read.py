@@ -17,8 +17,7 @@ from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.read import ReadLevel
 from replitree_verify.mutations.changes import Asked, changed
 from replitree_verify.mutations.changes import Change as EffectChange
-from replitree_verify.mutations.table import Patches
-from replitree_verify.mutations.table import _with_patches as with_patches
+from replitree_verify.mutations.table import Patches, with_patches
 from replitree_verify.process import reading
 from replitree_verify.process.reading import AwaitAnswers, AwaitReadable, ReadView, ShowRows
 from replitree_verify.world.kernel import Stage as StageFunction

@@ -7,8 +7,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import Commit, Operation
 from replitree_verify.mutations.changes import Asked, Change, changed, find_stage
-from replitree_verify.mutations.table import Patches
-from replitree_verify.mutations.table import _with_patches as with_patches
+from replitree_verify.mutations.table import Patches, with_patches
 from replitree_verify.world.kernel import Stage as StageFunction
 
 

@@ -39,10 +39,12 @@ Patches: TypeAlias = Mapping[tuple[ModuleType | type, str], Any]
 
 def patched(patches: Patches, *names: str) -> dict[str, StageFunction]:
     """Return the stages with these names, with functions of the protocol exchanged while they run."""
-    return {name: _with_patches(find_stage(name), patches) for name in names}
+    return {name: with_patches(find_stage(name), patches) for name in names}
 
 
-def _with_patches(stage: StageFunction, patches: Patches) -> StageFunction:
+def with_patches(stage: StageFunction, patches: Patches) -> StageFunction:
+    """Return a stage, with functions of the protocol exchanged while it runs."""
+
     def run(*arguments: Any) -> Generator[Any, Any, Any]:
         procedure = stage(*arguments)
         outcome: Any = None
