@@ -60,9 +60,9 @@ def no_sends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     send = http_exchange._bundle_piece  # noqa: SLF001 - there is no such command
     stopped = node.table()
 
-    def not_here(table: TableReplica, part: str) -> bytes:
+    def not_here(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
         header = msgspec.json.encode(BundleHeader(part, 0, inline=False))
-        return FRAME.pack(len(header)) + header if table is stopped else send(table, part)
+        return FRAME.pack(len(header)) + header if table is stopped else send(table, part, shares=shares)
 
     monkeypatch.setattr(http_exchange, "_bundle_piece", not_here)
 

@@ -88,7 +88,7 @@ class Mending:
         self._mover = mover
         self._notes = BrokenNotes()
         self._from_copies = frozenset[str]()
-        self._rounds, self._setting_aside = threading.Lock(), threading.Lock()
+        self._rounds, self._setting_aside = threading.RLock(), threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
         self.unsummed: frozenset[str] = frozenset()
