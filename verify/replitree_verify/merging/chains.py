@@ -20,8 +20,9 @@ from replitree.protocol.execute.making import staged_result
 from replitree.protocol.program.stages import Then
 from replitree.protocol.shares import sharing
 from replitree.protocol.state.registration import deregister, finish, register
-from replitree_verify.shared_tables import tasks as shared
-from replitree_verify.shared_tables.tasks import CONTENT, replica_of, sharer_of
+from replitree_verify.shared_tables.activation import begin
+from replitree_verify.shared_tables.replicas import let_go
+from replitree_verify.shared_tables.world import CONTENT, replica_of, sharer_of
 
 CHAIN = ("all_0_0_0", "all_0_0_0_1", "all_0_0_0_2")
 """A part, and what two mutations made of it."""
@@ -52,7 +53,7 @@ Make: TypeAlias = Callable[[fx.StagingId, str, str], fx.Link | fx.Mutate]
 
 
 def _mutate_each(name: str, chain: tuple[str, ...], make: Make) -> Task:
-    epoch = yield from shared.begin(name)
+    epoch = yield from begin(name)
     if epoch is None:
         return None
     for source, result in pairwise(chain):
@@ -75,7 +76,7 @@ def _mutate(replica: Replica, epoch: fx.Epoch, source: str, result: str, make: M
 
 def leave_all(name: str, chain: tuple[str, ...] = CHAIN) -> Task:
     """Begin a process, and let all parts of the chain leave, in any order."""
-    epoch = yield from shared.begin(name)
+    epoch = yield from begin(name)
     return None if epoch is None else Then(leave_one, (name, epoch, chain))
 
 
@@ -89,7 +90,7 @@ def leave_one(name: str, epoch: fx.Epoch, left: tuple[str, ...]) -> Task:
         yield fx.Commit(fx.Check(layout.host(replica), epoch), fx.Delete(layout.part(replica, part), fx.ANY_VERSION))
     if (yield fx.FindPart(part)) is not None:
         yield fx.RemovePart(part)
-        yield from shared.let_go(name, epoch)
+        yield from let_go(name, epoch)
     return Then(leave_one, (name, epoch, tuple(each for each in left if each != part)))
 
 

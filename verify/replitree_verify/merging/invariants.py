@@ -8,7 +8,7 @@ from replitree.protocol.core import layout
 from replitree_verify.merging.tasks import MARK, RESULT
 from replitree_verify.merging.world import Model, World
 from replitree_verify.shared_tables import invariants as shared
-from replitree_verify.shared_tables.tasks import CONTENT, TABLE, replica_of
+from replitree_verify.shared_tables.world import CONTENT, TABLE, replica_of
 
 DESCRIPTIONS = {
     **shared.DESCRIPTIONS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree_verify.merging.chains import CHAIN, leave_all, mutate, rewrite
 from replitree_verify.merging.tasks import give_up_left, merge, restart, running
 from replitree_verify.merging.world import Model
-from replitree_verify.shared_tables.tasks import leave, settle, take
+from replitree_verify.shared_tables.replicas import leave, settle, take
 from replitree_verify.shared_tables.world import Fault, Task
 
 

@@ -33,8 +33,17 @@ from replitree_verify.merging.tasks import (
 )
 from replitree_verify.merging.world import Late, Model, World
 from replitree_verify.shared_tables.scene import Outcomes, Scene, Step, short
-from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
-from replitree_verify.shared_tables.world import PIECES, Disk, Fault, Seat
+from replitree_verify.shared_tables.world import (
+    CONTENT,
+    INCARNATION,
+    PIECES,
+    TABLE,
+    Disk,
+    Fault,
+    Seat,
+    replica_of,
+    sharer_of,
+)
 
 WAITING = AwaitGone | AwaitThere | AwaitLeft
 

@@ -22,8 +22,9 @@ from replitree.protocol.shares import sharing
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.pull import Fenced, Queued
 from replitree.protocol.state.registration import Executed, View
-from replitree_verify.shared_tables import tasks as shared
-from replitree_verify.shared_tables.tasks import TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables.activation import begin
+from replitree_verify.shared_tables.replicas import let_go
+from replitree_verify.shared_tables.world import TABLE, replica_of, sharer_of
 
 SOURCE = parse_part("all_0_0_0")
 RESULT = merged_part((SOURCE,))
@@ -66,7 +67,7 @@ class AwaitLeft:
 
 def merge(name: str) -> Task:
     """Begin a process, and execute the merge if it is still in the queue."""
-    epoch = yield from shared.begin(name)
+    epoch = yield from begin(name)
     return None if epoch is None else Then(attempt, (name, epoch))
 
 
@@ -109,9 +110,9 @@ def wait_for_mark() -> Generator[Any, Any, None]:
 
 def restart(name: str) -> Task:
     """Begin a process that settles what is left, and let go of that; the last task of a replica."""
-    epoch = yield from shared.begin(name)
+    epoch = yield from begin(name)
     if epoch is not None:
-        yield from shared.let_go(name, epoch)
+        yield from let_go(name, epoch)
     return None
 
 

@@ -29,7 +29,7 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree_verify.moving.threads import AwaitActive, HasRows, LoseRows, Quarantine, Refetch, Show
 from replitree_verify.moving.world import WRITTEN_BY, Disk, Machine, Note, World, files_of, shares_in
-from replitree_verify.shared_tables.tasks import sharer_of
+from replitree_verify.shared_tables.world import sharer_of
 from replitree_verify.world.kernel import ProcedureFailed
 
 

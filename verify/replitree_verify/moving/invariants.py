@@ -8,7 +8,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.moving.world import Fault, Model, World, files_of, shares_in
 from replitree_verify.rules.stored_shares import marks_of, not_deleted, not_ended, of_shares
-from replitree_verify.shared_tables.tasks import INCARNATION, TABLE, replica_of
+from replitree_verify.shared_tables.world import INCARNATION, TABLE, replica_of
 
 DESCRIPTIONS = {
     "MARKED": "a registered part whose manifest names a share, and that is shown, has a mark on it",

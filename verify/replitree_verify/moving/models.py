@@ -6,7 +6,7 @@ from replitree.protocol.program import mover
 from replitree_verify.moving.scene import PART
 from replitree_verify.moving.threads import leave, mend
 from replitree_verify.moving.world import TRIES, Fault, Model, Task
-from replitree_verify.shared_tables.tasks import replica_of
+from replitree_verify.shared_tables.world import replica_of
 
 Threads = dict[tuple[str, str], tuple[Task, ...]]
 

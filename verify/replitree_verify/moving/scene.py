@@ -40,7 +40,7 @@ from replitree_verify.moving.world import (
     shares_in,
 )
 from replitree_verify.shared_tables.scene import short
-from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables.world import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
 from replitree_verify.world.kernel import Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 

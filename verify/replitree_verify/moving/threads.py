@@ -15,7 +15,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.program.life_in_store import settle_shares
 from replitree.protocol.program.stages import AwaitTrouble, Serve
 from replitree.protocol.shares import owning
-from replitree_verify.shared_tables.tasks import new_epoch, replica_of, sharer_of
+from replitree_verify.shared_tables.activation import new_epoch
+from replitree_verify.shared_tables.world import replica_of, sharer_of
 
 Shortened: TypeAlias = Generator[Any, Any, None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree_verify.merging.tasks import give_up_left, running
 from replitree_verify.merging.world import Model
 from replitree_verify.prepared.tasks import forget, prepare, put
-from replitree_verify.shared_tables.tasks import settle
+from replitree_verify.shared_tables.replicas import settle
 from replitree_verify.shared_tables.world import Fault, Task
 
 _ONE: dict[str, tuple[Task, ...]] = {

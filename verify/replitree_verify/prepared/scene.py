@@ -20,8 +20,7 @@ from replitree_verify.merging.tasks import AwaitLeft
 from replitree_verify.prepared.tasks import BeginUpload, ForgetUpload, ListUploads, TakePrepared, attempt
 from replitree_verify.prepared.world import World
 from replitree_verify.shared_tables.scene import Outcomes
-from replitree_verify.shared_tables.tasks import CONTENT, TABLE
-from replitree_verify.shared_tables.world import PIECES
+from replitree_verify.shared_tables.world import CONTENT, PIECES, TABLE
 from replitree_verify.world.objects import PutObjects
 
 

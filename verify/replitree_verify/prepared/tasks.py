@@ -27,8 +27,8 @@ from replitree.protocol.state.pull import Fenced
 from replitree.protocol.state.registration import Executed, View
 from replitree_verify.merging import tasks as merging
 from replitree_verify.merging.tasks import ITEM, RESULT, Task
-from replitree_verify.shared_tables import tasks as shared
-from replitree_verify.shared_tables.tasks import TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables import activation
+from replitree_verify.shared_tables.world import TABLE, replica_of, sharer_of
 from replitree_verify.world.objects import PutObjects
 
 
@@ -79,7 +79,7 @@ def prepare(name: str) -> Task:
 
 def begin(name: str, prepared: ShareId | None) -> Task:
     """Begin a process, or an epoch of one that has something prepared; execute the merge if it is still in the queue."""
-    epoch = yield from shared.begin(name)
+    epoch = yield from activation.begin(name)
     return None if epoch is None else Then(attempt, (name, epoch, prepared))
 
 
@@ -129,7 +129,7 @@ def forget(name: str) -> Task:
     for _ in range(2):
         if not (yield ListUploads()):
             return None
-        epoch = yield from shared.begin(name)
+        epoch = yield from activation.begin(name)
         if epoch is None:
             return None
         for share in (yield ListUploads()):

@@ -8,8 +8,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.rules.stored_shares import marks_of, not_deleted, not_ended, of_shares
-from replitree_verify.shared_tables.tasks import INCARNATION, TABLE, replica_of
-from replitree_verify.shared_tables.world import Shares, World
+from replitree_verify.shared_tables.world import INCARNATION, TABLE, Shares, World, replica_of
 
 DESCRIPTIONS = {
     "MARKED": "a registered part has a mark on every share that it has on the disk; one that came again: when it is shown",

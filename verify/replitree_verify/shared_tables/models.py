@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from replitree.protocol.program import table_drop
 from replitree_verify.shared_tables.recovering import recover
-from replitree_verify.shared_tables.restoring import rejoin, restore_table
-from replitree_verify.shared_tables.tasks import (
+from replitree_verify.shared_tables.replicas import (
     churn,
     leave,
     leave_table,
     lose,
     mend,
     open_store,
-    replica_of,
     settle,
     take,
     write,
 )
-from replitree_verify.shared_tables.world import Fault, Model, Task
+from replitree_verify.shared_tables.restoring import rejoin, restore_table
+from replitree_verify.shared_tables.world import Fault, Model, Task, replica_of
 
 PART = "all_0_0_0"
 
@@ -126,7 +125,7 @@ MODELS = (
         "a replica loses a part's folder, and owns what it takes over in its place; the other one lets go meanwhile",
         {
             "r1": (_leave("r1"),),
-            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART, "r1")), _settle("r2")),
+            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART)), _settle("r2")),
         },
         {},
         written=PART,
@@ -215,7 +214,7 @@ MODELS = (
         "a replica loses a part's folder, and owns what it takes over in its place, which borrows; the other one lets go",
         {
             "r1": (_leave("r1"),),
-            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART, "r1")), _settle("r2")),
+            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART)), _settle("r2")),
         },
         {},
         written=PART,

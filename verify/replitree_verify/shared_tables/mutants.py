@@ -19,9 +19,10 @@ from replitree.protocol.shares.share import DeleteObjects, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import NameShares, PutShares, SharedPart, Sharer, SharesOf
 from replitree.protocol.state import registration
 from replitree_verify.engine.small_search import Mutant
-from replitree_verify.shared_tables import tasks
+from replitree_verify.shared_tables import replicas
 from replitree_verify.shared_tables.mutants_borrowed import BORROWED_MUTANTS
 from replitree_verify.shared_tables.mutants_recovering import RECOVERING_MUTANTS
+from replitree_verify.shared_tables.world import sharer_of
 
 _OWNING, _COMMITTED, _LOOK = owning._owning, sharing._committed, owning._look  # noqa: SLF001 - what is broken here
 _Standing = owning._Standing  # noqa: SLF001
@@ -133,9 +134,9 @@ def _without_proof(_replica: Replica, _part: str) -> Operations:
 
 
 def _forgets_first(name: str, epoch: fx.Epoch) -> Any:
-    for part, shares in (yield tasks.ListLeaving()):
-        yield tasks.HasLeft(part, shares)
-        yield from letting_go.let_go_of_all(tasks.sharer_of(name), epoch, part, shares)
+    for part, shares in (yield replicas.ListLeaving()):
+        yield replicas.HasLeft(part, shares)
+        yield from letting_go.let_go_of_all(sharer_of(name), epoch, part, shares)
 
 
 def _deletes_the_mark_only(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> Any:
@@ -246,7 +247,7 @@ MUTANTS = (
         "the last trace on the disk goes before the mark",
         "shared_table_crash",
         "HELD",
-        {(tasks, "let_go"): _forgets_first},
+        {(replicas, "let_go"): _forgets_first},
     ),
     Mutant(
         "mark-deleted-alone",

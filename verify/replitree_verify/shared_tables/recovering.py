@@ -7,14 +7,17 @@ from replitree.protocol.core import layout
 from replitree.protocol.membership.table import LOST
 from replitree.protocol.rescue import recover as recovering
 from replitree.protocol.shares.sharing import with_shares
-from replitree_verify.shared_tables.tasks import Task, begin, let_go, replica_of, sharer_of
+from replitree_verify.shared_tables.activation import begin
+from replitree_verify.shared_tables.replicas import let_go
+from replitree_verify.shared_tables.world import replica_of, sharer_of
+from replitree_verify.world.kernel import Running
 
 TRIES_MAX = 2
 POINTER = b"1"
 """Where the log has gone meanwhile: past the entry of the first part."""
 
 
-def recover(name: str, source: str) -> Task:
+def recover(name: str, source: str) -> Running:
     """Be lost, and take over the state of the source, as `replica.table.recovery` does; what it has no more leaves the disk."""
     for _ in range(TRIES_MAX):
         epoch = yield from begin(name)

@@ -12,8 +12,19 @@ from replitree.protocol.membership.table import NOT_LOST, TableOutcome, join_tab
 from replitree.protocol.rescue.restore import Restored, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
 from replitree.protocol.shares.share_effects import NameShares, SharedPart, SharesOf, SharesSettled
-from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, STORE_ID, Task, replica_of, take
-from replitree_verify.shared_tables.world import PIECES, Disk, Shares, World
+from replitree_verify.shared_tables.replicas import take
+from replitree_verify.shared_tables.world import (
+    CONTENT,
+    INCARNATION,
+    PIECES,
+    STAGING,
+    STORE_ID,
+    Disk,
+    Shares,
+    World,
+    replica_of,
+)
+from replitree_verify.world.kernel import Running
 
 RUNS_MAX = 3
 JOINED = (TableOutcome.DONE, TableOutcome.EXISTS)
@@ -27,7 +38,7 @@ def wiped(world: World, part: str, shares: Shares, replicas: int) -> World:
     return replace(world, tree=Tree.of({}), objects=objects, seats=seats, stray=frozenset(shares))
 
 
-def restore_table(name: str) -> Task:
+def restore_table(name: str) -> Running:
     """Make the table of what is on this replica's disk, as an operator does whose server does not run."""
     for _ in range(RUNS_MAX):
         (run,) = yield NameShares(STAGING)  # a name that no other run has
@@ -41,7 +52,7 @@ def restore_table(name: str) -> Task:
             return
 
 
-def rejoin(name: str, part: str, source: str) -> Task:
+def rejoin(name: str, part: str, source: str) -> Running:
     """Join the table if it is there, and take over what a good replica has: the part that is on this disk already."""
     if (yield from join_table(replica_of(name), INCARNATION)) not in JOINED:
         return

@@ -21,6 +21,7 @@ from replitree.protocol.shares.share import (
     ObjectsInDoubt,
     ObjectsThere,
     ShareId,
+    work_off,
 )
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
@@ -32,21 +33,26 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
+from replitree_verify.shared_tables.activation import activate
+from replitree_verify.shared_tables.replicas import HasLeft, ListLeaving, LosePart
 from replitree_verify.shared_tables.restoring import wiped
-from replitree_verify.shared_tables.tasks import (
+from replitree_verify.shared_tables.world import (
+    CLEANER,
     CONTENT,
     INCARNATION,
+    PIECES,
+    SESSION,
     STAGING,
     TABLE,
-    HasLeft,
-    ListLeaving,
-    LosePart,
-    activate,
-    clean,
+    Disk,
+    Fault,
+    Model,
+    Seat,
+    Shares,
+    World,
     replica_of,
     sharer_of,
 )
-from replitree_verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
@@ -119,7 +125,7 @@ class Scene:
     def _begun(self, world: World, number: int, seat: Seat) -> World:
         """Begin a seat's task; one whose tasks are all done stays where it ended."""
         name = self.names[number]
-        tasks = ((clean, ()),) if name == CLEANER else self.model.tasks[name]
+        tasks = ((work_off, (TABLE,)),) if name == CLEANER else self.model.tasks[name]
         while seat.task < len(tasks):
             stage, arguments = tasks[seat.task]
             place = self._kernel.begin(stage, *arguments)

@@ -11,8 +11,10 @@ from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
-from replitree.protocol.core.effects import Epoch
+from replitree.protocol.core.effects import Epoch, StagingId
+from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import Sharer
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END
 
@@ -35,6 +37,23 @@ class Fault(Enum):
     STALE = "stale"
     STORE = "store"
     EXPIRY = "expiry"
+
+
+TABLE = Table("/t")
+INCARNATION = "i1"
+STORE_ID = "s1"
+STAGING = StagingId("staged")
+CONTENT = "c1"
+
+
+def replica_of(name: str) -> Replica:
+    """Return a replica of the models' table."""
+    return Replica(TABLE, name)
+
+
+def sharer_of(name: str) -> Sharer:
+    """Return who a replica is to coordination."""
+    return Sharer(replica_of(name), INCARNATION)
 
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -209,4 +228,22 @@ class World:
         return all((share, piece) in self.objects for piece in range(PIECES))
 
 
-__all__ = ["CLEANER", "PIECES", "SESSION", "Disk", "Fault", "Model", "Seat", "Shares", "Task", "World"]
+__all__ = [
+    "CLEANER",
+    "CONTENT",
+    "INCARNATION",
+    "PIECES",
+    "SESSION",
+    "STAGING",
+    "STORE_ID",
+    "TABLE",
+    "Disk",
+    "Fault",
+    "Model",
+    "Seat",
+    "Shares",
+    "Task",
+    "World",
+    "replica_of",
+    "sharer_of",
+]

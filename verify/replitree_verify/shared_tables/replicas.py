@@ -1,4 +1,7 @@
-"""What the processes of a model do, as a replica does it: procedures that register, run through `with_shares`, and its duties.
+"""What a replica does with one part: it writes it or takes it over, takes its registration back, and lets go of what has left.
+
+Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`.  The stages of
+the upkeep, of the mender, of a store that is opened and of a dropped table are those that ship.
 
 A process is replaced after a crash: the next one takes a new epoch, gives up what is half done, and does the task that was not
 done.  It knows what is done from coordination and from its disk.
@@ -6,29 +9,33 @@ done.  It knows what is done from coordination and from its disk.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.run import translate
 from replitree.protocol.membership import table
-from replitree.protocol.program import life_in_store, table_drop
-from replitree.protocol.program.stages import Stage, Then
-from replitree.protocol.shares import letting_go, owning, share, sharing
+from replitree.protocol.program import life_in_store, mender, table_drop, upkeep
+from replitree.protocol.program.mender_effects import (
+    AskAgain,
+    AwaitLacking,
+    Losing,
+    MendTurn,
+    PutBack,
+    SeekFiles,
+    SeekShares,
+    WholeAgain,
+)
+from replitree.protocol.program.stages import AwaitUpkeep, LeftDisk, LetGoEnded, Stage, Then, UpkeepTurn
+from replitree.protocol.shares import sharing
 from replitree.protocol.shares.share import ShareId
-from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state import registration
-
-TABLE = Table("/t")
-INCARNATION = "i1"
-STORE_ID = "s1"
-STAGING = fx.StagingId("staged")
-CONTENT = "c1"
-
-Task: TypeAlias = Generator[Any, Any, None]
+from replitree_verify.shared_tables.activation import begin, new_epoch
+from replitree_verify.shared_tables.world import CONTENT, INCARNATION, STAGING, STORE_ID, TABLE, replica_of, sharer_of
+from replitree_verify.world.kernel import Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,70 +58,11 @@ class LosePart:
     part: str
 
 
-def replica_of(name: str) -> Replica:
-    """Return a replica of the models' table."""
-    return Replica(TABLE, name)
-
-
-def sharer_of(name: str) -> Sharer:
-    """Return who a replica is to coordination."""
-    return Sharer(replica_of(name), INCARNATION)
-
-
-# --- a process begins ---------------------------------------------------------------------------------------------------------
-
-
-def begin(name: str) -> fx.Procedure[fx.Epoch | None]:
-    """Take a new epoch, and settle what earlier processes have left; None when the replica is being dropped."""
-    epoch = yield from new_epoch(replica_of(name))
-    if epoch is None:
-        return None
-    for staging in (yield fx.ListStaging()):
-        yield fx.RemoveStaging(staging)
-    yield from _settle(name, epoch)
-    return epoch
-
-
-def activate(name: str) -> Task:
-    """Take a new epoch because the session has ended, while something runs: what that has staged is not swept."""
-    epoch = yield from new_epoch(replica_of(name))
-    if epoch is not None:
-        yield from _settle(name, epoch)
-
-
-def _settle(name: str, epoch: fx.Epoch) -> fx.Procedure[None]:
-    yield from letting_go.give_up_attempts(sharer_of(name), epoch)
-    here: tuple[str, ...] = yield fx.ListParts()
-    many: fx.Many = (
-        (yield fx.GetMany(tuple(layout.part(replica_of(name), part) for part in here))) if here else fx.Many(())
-    )
-    registered = tuple(part for part, node in zip(here, many.nodes, strict=True) if node is not None)
-    gone = (yield from owning.own_held(sharer_of(name), registered)) if registered else ()
-    yield fx.Reveal(tuple(part for part in registered if part not in gone))
-
-
-def new_epoch(replica: Replica) -> fx.Procedure[fx.Epoch | None]:
-    """Take a new epoch; None when the replica is being dropped."""
-    while True:
-        yield fx.Sync(layout.host(replica))
-        host = yield fx.Get(layout.host(replica))
-        if host is None or host.value == table.DROPPED_HOST:
-            return None
-        outcome = yield fx.Commit(fx.Set(layout.host(replica), b"here", host.version))
-        if isinstance(outcome, fx.Applied):
-            epoch = fx.Epoch(host.version + 1)
-            yield fx.AdoptEpoch(epoch)
-            return epoch
-
-
 def _is_registered(name: str, part: str) -> fx.Procedure[bool]:
     return (yield fx.Get(layout.part(replica_of(name), part))) is not None
 
 
-# --- tasks --------------------------------------------------------------------------------------------------------------------
-
-
-def write(name: str, part: str) -> Task:
+def write(name: str, part: str) -> Running:
     """Stage a part, publish it, register it."""
     for _ in range(2):
         epoch = yield from begin(name)
@@ -144,7 +92,7 @@ def _register(replica: Replica, epoch: fx.Epoch, part: str, gone: tuple[str, ...
     yield from registration.finish(replica, epoch, (), operations, (named,), tuple(map(parse_part, gone)))
 
 
-def take(name: str, part: str, source: str) -> Task:
+def take(name: str, part: str, source: str) -> Running:
     """Take a part over from another replica, and register it."""
     for _ in range(2):
         epoch = yield from begin(name)
@@ -161,7 +109,7 @@ def _take(replica: Replica, epoch: fx.Epoch, part: str, source: str) -> fx.Proce
         yield from _register(replica, epoch, part)
 
 
-def leave(name: str, part: str) -> Task:
+def leave(name: str, part: str) -> Running:
     """Take a part's registration back, remove it from the disk, and let go of what has left."""
     replica = replica_of(name)
     for _ in range(2):
@@ -178,7 +126,7 @@ def leave(name: str, part: str) -> Task:
             return
 
 
-def churn(name: str, part: str, source: str) -> Task:
+def churn(name: str, part: str, source: str) -> Running:
     """Take a part over, leave it, let go of it, and take it over again: one process, in one epoch."""
     epoch = yield from begin(name)
     if epoch is None:
@@ -198,14 +146,29 @@ def _is_registered_now(name: str, part: str) -> fx.Procedure[bool]:
     return (yield from _is_registered(name, part))
 
 
-def let_go(name: str, epoch: fx.Epoch) -> Task:
-    """Let go of all that has left the disk."""
+def let_go(name: str, epoch: fx.Epoch) -> Running:
+    """Let go of all that has left the disk: a turn of the upkeep for each."""
     for part, shares in (yield ListLeaving()):
-        if (yield from letting_go.let_go_of_all(sharer_of(name), epoch, part, shares)):
-            yield HasLeft(part, shares)
+        yield from _let_go_of(name, epoch, LeftDisk(part, part, shares))
 
 
-def settle(name: str) -> Task:
+def _let_go_of(name: str, epoch: fx.Epoch, left: LeftDisk) -> Running:
+    def each(effect: Any) -> Running:
+        match effect:
+            case AwaitUpkeep():
+                return UpkeepTurn(sharer_of(name), epoch, left)
+            case LetGoEnded(is_gone=True):
+                yield HasLeft(left.part, left.shares)
+            case LetGoEnded():
+                return None
+            case _:
+                return (yield effect)
+        return None
+
+    yield from translate(upkeep.let_go_next(replica_of(name)), each)
+
+
+def settle(name: str) -> Running:
     """Let go of what earlier tasks have left, if they have; the last task of a replica."""
     if not (yield ListLeaving()):
         return
@@ -216,21 +179,29 @@ def settle(name: str) -> Task:
         yield from let_go(name, epoch)
 
 
-def lose(name: str, part: str) -> Task:
+def lose(name: str, part: str) -> Running:
     """Lose the folder of a part."""
     del name
     yield LosePart(part)
 
 
-def mend(name: str, part: str, source: str) -> Task:
-    """Fetch a registered part again that is not on the disk, and own what came."""
+def mend(name: str, part: str) -> Running:
+    """Fetch a registered part again that is not on the disk, and own what came: a round of the mender."""
     epoch = yield from begin(name)
     if epoch is None or not (yield from _is_registered(name, part)):
         return
-    fetched = yield fx.FetchPart(part, CONTENT, (source,))
-    if isinstance(fetched, fx.Fetched):
-        gone = yield from owning.own_again(sharer_of(name), (part,))
-        yield fx.Reveal(() if gone else (part,))
+
+    def each(effect: Any) -> Running:
+        match effect:
+            case AwaitLacking():
+                return MendTurn(((part, CONTENT),), sharer_of(name))
+            case PutBack() | SeekShares() | SeekFiles() | Losing() | AskAgain():
+                return ()
+            case WholeAgain(parts):
+                return (yield fx.Reveal(parts))
+        return (yield effect)
+
+    yield from translate(mender.mend(replica_of(name)), each)
 
 
 def open_store(name: str) -> Stage:
@@ -249,29 +220,17 @@ def leave_table(name: str) -> Stage:
     return Then(table_drop.release_shares, (replica_of(name), epoch))
 
 
-def clean() -> Task:
-    """Work the garbage off."""
-    yield from share.work_off(TABLE)
-
-
 __all__ = [
-    "INCARNATION",
-    "STORE_ID",
-    "TABLE",
     "HasLeft",
     "ListLeaving",
     "LosePart",
-    "activate",
     "churn",
-    "clean",
     "leave",
     "leave_table",
     "lose",
     "mend",
     "open_store",
-    "replica_of",
     "settle",
-    "sharer_of",
     "take",
     "write",
 ]
