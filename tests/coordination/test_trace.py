@@ -45,7 +45,7 @@ def test_a_trace_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
     trace.told("/t", fx.Inserted(fx.LogIndex(4), fx.LogIndex(6)))
     trace.told("/t", fx.Duplicate(fx.LogIndex(4)))
     trace.told("/t", fx.Duplicate(None))
-    trace.told("/t", fx.Failed("full"))
+    trace.told("/t", fx.NotInserted("full"))
     trace.close()
     check = '{"do":"check","path":"/t/replicas/r1/host","version":3}'
     assert lines(trace) == [

@@ -305,7 +305,7 @@ def test_an_insert_that_is_given_up_frees_its_token_and_settles_no_more() -> Non
     assert world.join(R2)
     assert world.last() == FailEntry("r1", INSERT, 0, ("p",))
     told = world.told()
-    assert isinstance(told, fx.Failed)
+    assert isinstance(told, fx.NotInserted)
     assert "nothing of it is in the table; insert it again" in told.reason
 
 
@@ -322,7 +322,7 @@ def test_an_insert_that_settles_while_it_is_given_up_is_settled() -> None:
 def test_an_earlier_insert_is_in_the_table_or_not_or_still_open() -> None:
     world = World()
     assert world.run(find_earlier(TABLE, fx.BlockId("b"))) is None
-    assert world.run(find_earlier(TABLE, TOKEN)) == fx.OutcomeUnknown()
+    assert world.run(find_earlier(TABLE, TOKEN)) == fx.MaybeInserted()
     assert world.join(R2)
     assert world.run(find_earlier(TABLE, TOKEN)) == fx.Duplicate(fx.LogIndex(0), settled=fx.LogIndex(1))
 
@@ -348,7 +348,7 @@ def test_when_the_entry_that_tells_is_gone_the_token_tells() -> None:
     world.commit(fx.Delete(world.status, 0))
     assert world.told() == fx.Inserted(fx.LogIndex(0))
     world.commit(fx.Delete(layout.block(TABLE, TOKEN), 0))
-    assert world.told() == fx.OutcomeUnknown()
+    assert world.told() == fx.MaybeInserted()
 
 
 def test_only_replicas_that_are_active_and_good_can_take_part() -> None:

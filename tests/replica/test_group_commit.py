@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from replitree.protocol.core.effects import BlockId, Failed, Inserted, LogIndex, RequestId
+from replitree.protocol.core.effects import BlockId, Inserted, LogIndex, NotInserted, RequestId
 from replitree.replica.insert import group_commit
 from replitree.replica.insert.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, PendingInsert
 from tests.replica.inprocess import wait_for
@@ -34,7 +34,7 @@ class Recorder:
     def on_error(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
         self.problems.append(problem)
         for pending in left:
-            pending.give(Failed("bad"))
+            pending.give(NotInserted("bad"))
 
     def pending(self, number: int, block: str, rows: int = 1, alone: bool = False, payload: str = "") -> PendingInsert:
         return PendingInsert(RequestId(number), BlockId(block), payload, rows, 1, alone, self.answered.append)
@@ -102,7 +102,7 @@ def test_a_failing_commit_answers_everybody_and_the_committer_lives_on() -> None
     wait_for(lambda: recorder.answered, "answered")
     assert committer.submit(recorder.pending(1, "b"))
     assert committer.close(10)
-    assert [type(pending.answer) for pending in recorder.answered] == [Failed, Inserted]
+    assert [type(pending.answer) for pending in recorder.answered] == [NotInserted, Inserted]
     assert [type(problem) for problem in recorder.problems] == [ValueError]
 
 
@@ -122,7 +122,7 @@ def test_only_the_first_answer_counts() -> None:
     recorder = Recorder()
     pending = recorder.pending(0, "a")
     pending.give(Inserted(LogIndex(1)))
-    pending.give(Failed("no"))
+    pending.give(NotInserted("no"))
     assert pending.answer == Inserted(LogIndex(1))
     assert len(recorder.answered) == 1
 

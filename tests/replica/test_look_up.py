@@ -27,7 +27,7 @@ def test_a_look_up_reads_and_commits_checks() -> None:
         fx.Commit(fx.Check("/t", 0), fx.Set("/t", b"other", 0)),
         fx.RemovePart("all_1_1_0"),
         fx.AdoptEpoch(fx.Epoch(2)),
-        fx.Answer(fx.RequestId(1), fx.OutcomeUnknown()),
+        fx.Answer(fx.RequestId(1), fx.MaybeInserted()),
     ],
 )
 def test_a_look_up_performs_no_effect_that_changes_something(effect: fx.Effect) -> None:

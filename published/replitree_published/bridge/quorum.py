@@ -18,7 +18,7 @@ import msgspec
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Duplicate, Failed, Inserted
+from replitree.protocol.core.effects import Duplicate, Inserted, NotInserted
 from replitree.protocol.core.entries import (
     DropEntry,
     FailEntry,
@@ -172,7 +172,7 @@ def held(log: Log, replica: Replica, gets: list[tuple[int, GetEntry]]) -> int:
 def heard(quorums: Quorums, answers: Answers) -> Quorums:
     """Return an outline with what clients were told."""
     acked = {answer.index for answer in answers.values() if isinstance(answer, Inserted | Duplicate)}
-    failed = {number for number, answer in answers.items() if isinstance(answer, Failed)}
+    failed = {number for number, answer in answers.items() if isinstance(answer, NotInserted)}
     inserts = tuple(
         msgspec.structs.replace(each, is_acked=each.index in acked, is_refused=bool(failed & {*each.requests}))
         for each in quorums.inserts

@@ -13,7 +13,7 @@ from typing import Any
 
 from replitree.coordination.trace import Told as ToldOfInsert
 from replitree.coordination.tree import Tree
-from replitree.protocol.core.effects import Duplicate, Failed, Inserted
+from replitree.protocol.core.effects import Duplicate, Inserted, NotInserted
 from replitree_published.bridge.explored import wrong_step
 from replitree_published.bridge.lives import Lives
 from replitree_published.bridge.mapping import Follower, Mapping
@@ -104,7 +104,7 @@ def _let_hear(observer: Observer, inserts: Inserts) -> None:
         wrong, index = None, observer.index_of(request)
         if isinstance(told, Inserted | Duplicate) and told.index is not None and request in observer.tokens:
             wrong = inserts.hear(ToldOfInsert(TABLE.path, 0, told.index, told.settled))
-        elif isinstance(told, Failed) and request in observer.tokens and index is not None:
+        elif isinstance(told, NotInserted) and request in observer.tokens and index is not None:
             wrong = inserts.refuse(index)
         if wrong is not None:
             raise Violated(wrong)

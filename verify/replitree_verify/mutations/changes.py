@@ -222,7 +222,7 @@ def failing_in_doubt(_inserter: Any, _epoch: Any, _staging: Any, requests: tuple
         outcome = yield effect
         if _appends(effect) and isinstance(outcome, fx.Unknown):
             for request in requests:
-                yield fx.Answer(request.id, fx.Failed("coordination did not answer"))
+                yield fx.Answer(request.id, fx.NotInserted("coordination did not answer"))
         return outcome
 
     return change

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replitree.protocol.core.effects import ClientAnswer, OutcomeUnknown, RequestId
+from replitree.protocol.core.effects import ClientAnswer, MaybeInserted, RequestId
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter
 from replitree.protocol.program.stages import Then, WorkTurn
@@ -58,13 +58,13 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
         case "leader" | "kill" | "duty" | "read":
             return Closed(None, memory)
         case "command":
-            return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))
+            return Closed(None, memory.with_trouble(), ((told.arguments[2], MaybeInserted()),))
     if told.stage is quorum_waiter.await_quorum:
         waiting = (request for each in told.arguments[1] for request in each.requests)
-        return Closed(None, memory, tuple((request, OutcomeUnknown()) for request in waiting))
+        return Closed(None, memory, tuple((request, MaybeInserted()) for request in waiting))
     staging, requests = told.arguments[-2:]
     held = tuple(each for each in memory.staging if each != staging)
-    answers = tuple((request.id, OutcomeUnknown()) for request in requests)
+    answers = tuple((request.id, MaybeInserted()) for request in requests)
     return Closed(None, replace(memory, staging=held).with_trouble(), answers)
 
 

@@ -150,9 +150,9 @@ def _of_answer(seen: Seen) -> Iterator[str]:
             yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"
             if doubted:
                 yield "doubt settled: another had the token"
-        case fx.Failed(reason) if "took over" in reason:
+        case fx.NotInserted(reason) if "took over" in reason:
             yield "insert of a replaced process failed"
-        case fx.OutcomeUnknown():
+        case fx.MaybeInserted():
             yield "insert in doubt"
 
 

@@ -37,5 +37,5 @@ def _of_applied(stage: str, operation: fx.Operation) -> Iterator[str]:
 
 def probes_of_answers(stage: str, effect: fx.Answer) -> Iterator[str]:
     """Return the rare branches that an answer belongs to: those of requests that waited for a quorum."""
-    if stage == "await_quorum" and isinstance(effect.answer, fx.Failed | fx.Duplicate):
-        yield "failed for good" if isinstance(effect.answer, fx.Failed) else "retry waited"
+    if stage == "await_quorum" and isinstance(effect.answer, fx.NotInserted | fx.Duplicate):
+        yield "failed for good" if isinstance(effect.answer, fx.NotInserted) else "retry waited"

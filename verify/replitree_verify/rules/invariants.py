@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Duplicate, Failed, Inserted, LogIndex
+from replitree.protocol.core.effects import Duplicate, Inserted, LogIndex, NotInserted
 from replitree.protocol.core.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
 from replitree.protocol.core.fold import apply, maximal, open_after, restore
 from replitree.protocol.core.log import log_start, next_index
@@ -298,11 +298,11 @@ def parts_have_their_rows(look: Look) -> str | None:
 
 
 def failed_inserts_are_not_there(look: Look) -> str | None:
-    """Failed means not inserted: no client hears "failed" of rows, or of a command, that its replica put into the log."""
+    """NotInserted means not inserted: no client hears "failed" of rows, or of a command, that its replica put into the log."""
     asked = {ask.request: ask.command.replica for ask in look.model.commands}
     given_up = failed_at(look.log) if look.model.has_quorums else {}
     for request, answer in sorted(look.answers.items()):
-        if isinstance(answer, Failed):
+        if isinstance(answer, NotInserted):
             for index, entry in look.log.raw:
                 if index in given_up:
                     continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from replitree.protocol.core.effects import Duplicate, Failed, Inserted, OutcomeUnknown
+from replitree.protocol.core.effects import Duplicate, Inserted, MaybeInserted, NotInserted
 from replitree_verify.process.reading import Told
 from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.observer import Observer
@@ -172,6 +172,6 @@ class Client:
                 self._observer.seen("acknowledged after a retry")
             self.next()
         else:
-            if isinstance(answer, OutcomeUnknown):
+            if isinstance(answer, MaybeInserted):
                 self._observer.seen("client heard unknown")
-            self._again(attempt, FAILURES if isinstance(answer, Failed) else BACKOFFS)
+            self._again(attempt, FAILURES if isinstance(answer, NotInserted) else BACKOFFS)

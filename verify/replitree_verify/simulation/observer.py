@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, NotInserted, RequestId
 from replitree.protocol.core.entries import (
     AlterEntry,
     Command,
@@ -173,7 +173,7 @@ class Observer:
             raise Violated(f"I3: entry {index} does not have the rows of the tokens that it names")
         for request in requests:
             self._at[request] = index
-            if isinstance(self.answers.get(request), Failed):
+            if isinstance(self.answers.get(request), NotInserted):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
         folder = self.disks[entry.replica].folder(entry.insert)
         if folder is None or folder.torn:
@@ -202,7 +202,7 @@ class Observer:
         for request in self._requests_of.get(entry.id, ()):
             self._at[request] = index
             own = self.commands[request].replica == entry.replica
-            if own and isinstance(self.answers.get(request), Failed):
+            if own and isinstance(self.answers.get(request), NotInserted):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
 
     def _was_dropped(self, first: int, index: int) -> bool:
@@ -271,7 +271,7 @@ class Observer:
                 )
             case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
-            case Failed() if request in self._at and self._is_own(request) and not self._has_failed(request):
+            case NotInserted() if request in self._at and self._is_own(request) and not self._has_failed(request):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
         self.on_answer(request, answer)
 

@@ -308,9 +308,9 @@ def answer_text(answer: Told) -> str:
             return f"inserted at {index}{_settled(settled)}"
         case fx.Duplicate(index, settled):
             return f"duplicate of {'an insert that is gone' if index is None else index}{_settled(settled)}"
-        case fx.Failed(reason):
+        case fx.NotInserted(reason):
             return f"failed: {reason}"
-        case fx.OutcomeUnknown():
+        case fx.MaybeInserted():
             return "outcome unknown"
         case Shown(position, requests):
             return f"the rows of {list(requests)}, everything below {position}"

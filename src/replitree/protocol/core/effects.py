@@ -576,7 +576,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NotInserted:
     """Certainly nothing was inserted.  `reason` says what to do, `why` what it proves."""
 
     reason: str
@@ -584,11 +584,11 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeUnknown:
+class MaybeInserted:
     """The rows may be in the table.  The same request with the same token settles it."""
 
 
-ClientAnswer: TypeAlias = Inserted | Duplicate | Failed | OutcomeUnknown
+ClientAnswer: TypeAlias = Inserted | Duplicate | NotInserted | MaybeInserted
 
 CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync | Commit
 StoreEffect: TypeAlias = (

@@ -10,12 +10,12 @@ from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.insert.quorum import find_end
 
 
-def find_earlier(table: Table, block: fx.BlockId) -> fx.Procedure[fx.Duplicate | fx.OutcomeUnknown | None]:
+def find_earlier(table: Table, block: fx.BlockId) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
     """Look whether an insert with this block id is in the table.
 
     Returns
     -------
-    `OutcomeUnknown` while its quorum is open.  None: there was no such insert, or it has failed; that is certain only if no
+    `MaybeInserted` while its quorum is open.  None: there was no such insert, or it has failed; that is certain only if no
     process can still be inserting it.
     """
     path = layout.block(table, block)
@@ -30,7 +30,7 @@ def find_earlier(table: Table, block: fx.BlockId) -> fx.Procedure[fx.Duplicate |
     is_open = (yield fx.Get(layout.quorum_status(table, found.entry.insert))) is not None
     end = yield from find_end(table, found.index)
     if end is None:
-        return fx.OutcomeUnknown() if is_open else fx.Duplicate(found.index)
+        return fx.MaybeInserted() if is_open else fx.Duplicate(found.index)
     return None if isinstance(end.verdict, FailEntry) else fx.Duplicate(found.index, end.index)
 
 

@@ -16,7 +16,7 @@ wrote was dropped since, its block id is free again: the next try takes it over.
 waits for that quorum.
 
 *Failures.*  If a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a failure
-is answered to the request that caused it.  `Failed.why` says what the failure proves; only `Why.EPOCH` concerns the replica.
+is answered to the request that caused it.  `NotInserted.why` says what it proves; only `Why.EPOCH` concerns the replica.
 
 *Unknown.*  A read proves nothing while the lost request may still be on its way.  So the epoch is renewed first: after that
 the commit has taken place or never will, and a read is final.  A missing block id proves nothing either, because ids are
@@ -192,7 +192,7 @@ def _insert(
             yield fx.RemoveStaging(staged_as)
             if len(left.requests) == 1:
                 why = fx.Why.REQUEST if staged.by_request else fx.Why.STORE
-                yield from _answer_all(left.requests, fx.Failed(staged.reason, why))
+                yield from _answer_all(left.requests, fx.NotInserted(staged.reason, why))
             else:  # nothing was sent yet: one request may have rows that can't be written, and the others go on without it
                 for request in left.requests:
                     alone = _Left((request,), left.freed)
@@ -201,7 +201,7 @@ def _insert(
         logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, left.requests, left.freed)
         left = yield from _finish(inserter, staged_as, staged.parts, left.requests, logged)
         awaited += left.awaited
-    yield from _answer_all(left.requests, fx.Failed("its block ids come and go; try again"))
+    yield from _answer_all(left.requests, fx.NotInserted("its block ids come and go; try again"))
     return tuple(awaited)
 
 
@@ -222,9 +222,9 @@ def _finish(
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
         case Gone(reason, why):
             yield fx.RemoveStaging(staging)
-            yield from _answer_all(requests, fx.Failed(reason, why))
+            yield from _answer_all(requests, fx.NotInserted(reason, why))
         case fx.InDoubt():
-            yield from _answer_all(requests, fx.OutcomeUnknown())
+            yield from _answer_all(requests, fx.MaybeInserted())
     return _Left()
 
 
@@ -384,7 +384,7 @@ def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex)
     lost = isinstance(published, fx.Published) and published.missing
     if quorum_of(entry) and not lost:
         return (Awaited(index, entry, tuple(request.id for request in requests)),)
-    yield from _answer_all(requests, fx.OutcomeUnknown() if lost else fx.Inserted(index))
+    yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
     return ()
 
 

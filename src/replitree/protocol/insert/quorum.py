@@ -313,12 +313,12 @@ def answer_awaited(table: Table, awaited: Awaited, known: QuorumEnded | None = N
     end = (yield from find_end(table, awaited.index)) if known is None else known
     answer: fx.ClientAnswer
     if end is not None and isinstance(end.verdict, FailEntry):
-        answer = fx.Failed(
+        answer = fx.NotInserted(
             f"fewer than {quorum_of(awaited.entry)} replicas had it in time, so it was taken back on all of them:"
             " nothing of it is in the table; insert it again"
         )
     elif end is None and not (yield from _keeps_its_id(table, awaited.entry)):
-        answer = fx.OutcomeUnknown()
+        answer = fx.MaybeInserted()
     else:
         settled = None if end is None else end.index
         answer = fx.Duplicate(awaited.index, settled) if awaited.is_duplicate else fx.Inserted(awaited.index, settled)

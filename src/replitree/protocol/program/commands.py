@@ -86,9 +86,9 @@ def give_command(
         case Forgotten():
             answer = fx.Duplicate(None)
         case NotProposed(reason, why):
-            answer = fx.Failed(reason, why)
+            answer = fx.NotInserted(reason, why)
         case fx.InDoubt():
-            answer = fx.OutcomeUnknown()
+            answer = fx.MaybeInserted()
     yield fx.Answer(request, answer)
     return End(answer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.protocol.core.effects import OutcomeUnknown
+from replitree.protocol.core.effects import MaybeInserted
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.quorum import Awaited, answer_all, answer_awaited, find_end, give_up, give_up_overdue
 from replitree.protocol.program.stages import AwaitDecided, AwaitOpen, OpenTurn, QuorumTurn, Stage, Then
@@ -37,7 +37,7 @@ def await_quorum(replica: Replica, awaited: tuple[Awaited, ...], is_given_up: bo
         # Not answered yet: a replica that completed the number at the same moment has settled the insert.  The log decides.
         return Then(await_quorum, (replica, awaited, True))
     else:
-        yield from answer_all(first, OutcomeUnknown())
+        yield from answer_all(first, MaybeInserted())
     return Then(await_quorum, (replica, left)) if left else None
 
 

@@ -254,7 +254,7 @@ class Inserts:
         hashes = tuple(manifest.content_hash for manifest in manifests)
         block = token_block(token) if token is not None else content_block(hashes or ("",))
         found = self._context.performer.look_up(find_earlier(self._context.replica.table, block))
-        if isinstance(found, fx.OutcomeUnknown):
+        if isinstance(found, fx.MaybeInserted):
             raise OutcomeUnknown("its quorum is still open; ask again with the same token", token or block)
         return found
 
@@ -379,16 +379,16 @@ class Inserts:
         for pending in left:
             if pending.waits:  # it went alone, and is in the log
                 continue
-            pending.give(fx.Failed(str(error), why) if pending in unsent else fx.OutcomeUnknown())
+            pending.give(fx.NotInserted(str(error), why) if pending in unsent else fx.MaybeInserted())
 
     def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch, fates: Fates) -> None:
         """Activate again if the answers of a group are evidence that the epoch is over, or that a commit must be fenced."""
         answers = [pending.answer for pending in group]
-        if any(isinstance(answer, fx.Failed) and answer.why is fx.Why.EPOCH for answer in answers):
+        if any(isinstance(answer, fx.NotInserted) and answer.why is fx.Why.EPOCH for answer in answers):
             self._availability.fenced(epoch)
-        elif any(isinstance(each.answer, fx.OutcomeUnknown) and fates.of(each.id) is Fate.SENT for each in group):
+        elif any(isinstance(each.answer, fx.MaybeInserted) and fates.of(each.id) is Fate.SENT for each in group):
             self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
-        elif any(isinstance(answer, fx.Failed) and answer.reason == ROLLED for answer in answers):
+        elif any(isinstance(answer, fx.NotInserted) and answer.reason == ROLLED for answer in answers):
             self._context.pull_signal.hurry()
 
     def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
@@ -405,9 +405,9 @@ class Inserts:
     def _unanswered(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
         """Answer what a commit left open: after a refusal to begin "failed", after a defect beside the procedure "unknown"."""
         if isinstance(problem, ReadOnly):
-            answer: fx.ClientAnswer = fx.Failed(str(problem))
+            answer: fx.ClientAnswer = fx.NotInserted(str(problem))
         else:
-            answer = fx.OutcomeUnknown()
+            answer = fx.MaybeInserted()
             self._context.log.error("insert ended without an answer", problem=repr(problem), requests=len(left))
             self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
         for pending in left:
@@ -443,13 +443,13 @@ def result_of(
         case fx.Duplicate(index, settled):
             told = _told("duplicate", index, settled, rows)
             return {**told, "differs": True} if differs else told
-        case fx.Failed(reason, fx.Why.REQUEST):
+        case fx.NotInserted(reason, fx.Why.REQUEST):
             raise BadInput(reason)
-        case fx.Failed(reason) if waited:
+        case fx.NotInserted(reason) if waited:
             raise QuorumNotReached(f"the insert has failed: {reason}")
-        case fx.Failed(reason):
+        case fx.NotInserted(reason):
             raise ReadOnly(f"nothing was inserted: {reason}")
-        case fx.OutcomeUnknown():
+        case fx.MaybeInserted():
             raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from replitree.errors import BadInput, ReplitreeError, TooFewReplicas
-from replitree.protocol.core.effects import Answer, Epoch, LogIndex, OutcomeUnknown
+from replitree.protocol.core.effects import Answer, Epoch, LogIndex, MaybeInserted
 from replitree.protocol.insert.quorum import Awaited, QuorumEnded, Replicas, count_replicas
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.stages import OpenTurn, QuorumTurn, Then
@@ -247,7 +247,7 @@ class Quorums:
 
     def _answer_unknown(self, waiting: _PendingQuorum) -> bool:
         for request in waiting.awaited.requests:
-            self._context.performer.perform(Answer(request, OutcomeUnknown()))
+            self._context.performer.perform(Answer(request, MaybeInserted()))
         return True
 
     def give_up_abandoned(self, epoch: Epoch) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from replitree.protocol.core.effects import ClientAnswer, Duplicate, Failed, Inserted, OutcomeUnknown
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, MaybeInserted, NotInserted
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -109,7 +109,7 @@ class TableMeter:
     def __init__(self, metrics: Metrics, table: str) -> None:
         self._seconds = metrics.insert_s.labels(table)
         self._rows = metrics.rows.labels(table)
-        kinds = (Inserted, Duplicate, Failed, OutcomeUnknown)
+        kinds = (Inserted, Duplicate, NotInserted, MaybeInserted)
         self._answers = {kind: metrics.inserts.labels(table, kind.__name__.lower()) for kind in kinds}
 
     def answered(self, answer: ClientAnswer, rows: int, seconds: float) -> None:

@@ -372,7 +372,7 @@ class Commands:
                 return index
             case fx.Duplicate():
                 raise _forgotten(entry.id)
-            case fx.Failed(reason, why):
+            case fx.NotInserted(reason, why):
                 if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
                     raise SchemaMismatch(reason)
                 if why is fx.Why.EPOCH:
