@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from replitree_verify import registry
-from replitree_verify.simulate import simulate
+from replitree_verify.simulation.simulate import simulate
 from replitree_verify.simulation.store.store_options import draw_store
 
 

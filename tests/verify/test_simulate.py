@@ -6,7 +6,7 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.simulate import simulate, simulate_seed, trace_of_seed
+from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = (*range(16, 46), 64)
 MUTANT_SEEDS = range(200)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from replitree_verify.simulate import simulate_seed
 from replitree_verify.simulation.options import SECOND
+from replitree_verify.simulation.simulate import simulate_seed
 from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
 from replitree_verify.simulation.store.moving_options import Place, draw_moving
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.simulate import simulate_seed
 from replitree_verify.simulation.options import draw_options
+from replitree_verify.simulation.simulate import simulate_seed
 
 _MORE = ("quorums", "quorum", "patience", "give_ups", "reads")
 

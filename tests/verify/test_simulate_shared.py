@@ -9,7 +9,7 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.engine.small_search import patched
-from replitree_verify.simulate import simulate_seed
+from replitree_verify.simulation.simulate import simulate_seed
 from replitree_verify.simulation.store.shared_mutants import FEW_ATTEMPTS, SHARED_MUTANTS
 from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store

@@ -23,7 +23,7 @@ from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.rules.invariants import NAMES
-from replitree_verify.simulate import Run, simulate_seed, summed_up
+from replitree_verify.simulation.simulate import Run, simulate_seed, summed_up
 from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
 from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
 from replitree_verify.traces.trace import state_of, trace_of

@@ -1,7 +1,7 @@
 """The simulator: the production procedures on a virtual cluster, in virtual time, with faults drawn from a seed.
 
 Read `options` (what a seed draws), `cluster` (time, coordination, links), `process` (threads), `clients`, `observer` (what
-must hold), then `replitree_verify.simulate`.  A part of the seeds has its table in an object store:
+must hold), then `simulate`.  A part of the seeds has its table in an object store:
 `replitree_verify.simulation.store`.
 
 Imports: `traces`, `moving`, `shared_tables` and all that these may import.
