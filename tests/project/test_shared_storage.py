@@ -63,7 +63,7 @@ SUITES = {
     "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
     "Parts that move": (moving_models.MODELS, moving_mutants.MUTANTS),
     "Merges on an object store": (merging_models.MODELS, merging_mutants.MUTANTS),
-    "Merges that somebody else makes": (prepared_models.MODELS, prepared_mutants.MUTANTS),
+    "Merges that a client makes": (prepared_models.MODELS, prepared_mutants.MUTANTS),
     "Replicas that join again": (rejoining_models.MODELS, rejoining_mutants.MUTANTS),
 }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replitree.protocol.core import layout
-from replitree_verify.merging.tasks import MARK, RESULT
-from replitree_verify.merging.world import Model, World
+from replitree_verify.merging.world import MARK, RESULT, Model, World
 from replitree_verify.shared_tables import invariants as shared
 from replitree_verify.shared_tables.world import CONTENT, TABLE, replica_of
 

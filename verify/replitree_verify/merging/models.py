@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from replitree.protocol.program import upkeep
 from replitree_verify.merging.chains import CHAIN, leave_all, mutate, rewrite
-from replitree_verify.merging.tasks import give_up_left, merge, restart, running
+from replitree_verify.merging.processes import begin, restart, running
 from replitree_verify.merging.world import Model
 from replitree_verify.shared_tables.replicas import leave, settle, take
-from replitree_verify.shared_tables.world import Fault, Task
+from replitree_verify.shared_tables.world import Fault, Task, replica_of
 
 
 def _of(*names: str) -> dict[str, tuple[Task, ...]]:
     """Return what replicas do: merge, let go of what was left; and beside that give up marks that were left."""
     merging: dict[str, tuple[Task, ...]] = {name: ((running, (name,)), (settle, (name,))) for name in names}
-    return merging | {f"{name} gives up": ((give_up_left, (name,)),) for name in names}
+    return merging | {f"{name} gives up": ((upkeep.let_go_next, (replica_of(name),)),) for name in names}
 
 
 TWO = _of("r1", "r2")
@@ -20,7 +21,7 @@ RESTARTED = {**TWO, "r1": ((running, ("r1",)), (restart, ("r1",)))}
 """Where the note of an attempt may come late, the next start gives it up."""
 
 CRASHED: dict[str, tuple[Task, ...]] = {
-    "r1": ((merge, ("r1",)), (settle, ("r1",))),
+    "r1": ((begin, ("r1",)), (settle, ("r1",))),
     "r2": ((running, ("r2",)), (settle, ("r2",))),
 }
 

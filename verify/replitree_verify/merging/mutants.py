@@ -20,8 +20,7 @@ from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf
 from replitree.protocol.state import work_mark
 from replitree.protocol.state.registration import View
 from replitree_verify.engine.small_search import Mutant
-from replitree_verify.merging import tasks
-from replitree_verify.merging.tasks import DONE, AwaitThere
+from replitree_verify.merging.world import DONE
 
 _BRING_OWN, _PUBLISH_RESULT, _FETCH_RESULT = making.bring_own, making.publish_result, making.fetch_result
 _LET_GO_OF = letting_go.let_go_of
@@ -43,8 +42,10 @@ def _looks_for_none(_sharer: Sharer, _epoch: fx.Epoch) -> _Any:
     return 0
 
 
-def _waits_for_the_result() -> _Any:
-    yield AwaitThere(DONE)
+def _watches_the_result(path: str) -> _Any:
+    """Watch the node of the result instead of the mark's."""
+    many = yield fx.GetMany((path,), watch=DONE)
+    return None if many.nodes[0] is None else many.nodes[0].value
 
 
 def _takes_no_mark(_sharer: Sharer, _epoch: fx.Epoch, _result: str, *, anew: bool = False) -> _Any:
@@ -93,6 +94,21 @@ def _compares_nothing(
         )
     as_first = first.value.decode()
     return (yield from _PUBLISH_RESULT(made_of, staging, as_first, published=published, marked=marked))
+
+
+def _looks_only_before(
+    made_of: Making,
+    staging: fx.StagingId,
+    content: str,
+    *,
+    published: bool,
+    marked: bool = False,
+    for_all: bool = False,
+) -> _Any:
+    """Register what an earlier try has published unless another replica was faster before this commit began."""
+    if published and for_all:
+        for_all = (yield fx.Get(layout.result(made_of.replica.table, made_of.result.name))) is not None
+    return (yield from _PUBLISH_RESULT(made_of, staging, content, published=published, marked=marked, for_all=for_all))
 
 
 def _discards_the_other(made_of: Making, view: View, sharer: Sharer, staging: fx.StagingId, made: fx.Made) -> _Any:
@@ -161,7 +177,7 @@ MUTANTS = (
         "who finds a mark waits for the result, whatever becomes of the mark",
         "shared_merge_paused",
         "STUCK",
-        {(tasks, "wait_for_mark"): _waits_for_the_result},
+        {(work_mark, "_holder"): _watches_the_result},
     ),
     Mutant(
         "mark-is-persistent",
@@ -211,6 +227,13 @@ MUTANTS = (
         "shared_merge_killed",
         "ONE",
         {(make_once, "_is_not_needed"): _needs_all},
+    ),
+    Mutant(
+        "faster-overlooked",
+        "what an earlier try has published is registered beside what another replica registers just before",
+        "shared_merge_doubt",
+        "ONE",
+        {(make_once, "publish_result"): _looks_only_before},
     ),
     Mutant(
         "borrowed-unmarked",

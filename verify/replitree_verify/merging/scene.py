@@ -15,25 +15,30 @@ from typing_extensions import override
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.shares.share import ShareId
-from replitree.protocol.shares.share_effects import NameShares
-from replitree_verify.merging.chains import Choose
-from replitree_verify.merging.tasks import (
-    ITEM,
-    MARK,
-    RESULT,
-    SOURCE,
-    AwaitGone,
-    AwaitLeft,
-    AwaitThere,
-    MakesForAll,
-    MayMake,
-    attempt,
-    come_back,
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program import executor, upkeep
+from replitree.protocol.program.stages import (
+    AskReload,
+    AwaitUpkeep,
+    AwaitWork,
+    GiveBack,
+    ReportTrouble,
+    UpkeepTurn,
+    WorkTurn,
 )
-from replitree_verify.merging.world import Late, Model, World
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import NameShares, Sharer
+from replitree.protocol.shares.sharing import with_shares
+from replitree.protocol.state.registration import Postponed, View
+from replitree_verify.merging.chains import Choose
+from replitree_verify.merging.processes import AwaitThere, begin, come_back, restart
+from replitree_verify.merging.world import DONE, ITEM, MARK, RESULT, SOURCE, Late, Model, World
+from replitree_verify.shared_tables.replicas import settle
 from replitree_verify.shared_tables.scene import Outcomes, Scene, Step, short
 from replitree_verify.shared_tables.world import (
+    CLEANER,
     CONTENT,
     INCARNATION,
     PIECES,
@@ -44,8 +49,22 @@ from replitree_verify.shared_tables.world import (
     replica_of,
     sharer_of,
 )
+from replitree_verify.world.kernel import END, Kernel, Running, Stage
 
-WAITING = AwaitGone | AwaitThere | AwaitLeft
+UPKEEP = " gives up"
+"""Ends the name of a seat that runs the upkeep of a replica."""
+
+WAITING = AwaitWork | AwaitThere | AwaitUpkeep
+
+
+class _Kernel(Kernel):
+    """Runs the stages of the program as a replica of a table on an object store does."""
+
+    @override
+    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
+        running = super()._generator(stage, arguments)
+        of_program = isinstance(arguments[0] if arguments else None, Replica)
+        return with_shares(Sharer(arguments[0], INCARNATION), running) if of_program else running
 
 
 class MergeScene(Scene):
@@ -54,11 +73,15 @@ class MergeScene(Scene):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.model: Model = model
+        self._kernel = _Kernel()
+        self._has_upkeep = any(name.endswith(UPKEEP) for name in model.tasks)
 
     @override
     def first(self) -> World:
         """Return the world in which everybody has the source registered, and the merge in its queue; or one has a part."""
         begun = super().first()
+        if self._has_upkeep:  # which sees to the garbage
+            begun = begun.with_seat(self.names.index(CLEANER), Seat())
         nodes: list[fx.Operation] = [fx.Create(layout.results(TABLE)), fx.Create(layout.all_merged(TABLE))]
         for name in self.model.replicas:
             replica = replica_of(name)
@@ -70,8 +93,9 @@ class MergeScene(Scene):
                 ]
         tree, done = begun.tree.commit(nodes, 1)
         assert isinstance(done, fx.Applied), done
-        lives = (0,) * len(self.names)
-        world = World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=self.model.expiries)
+        lives, waits = (0,) * len(self.names), (None,) * len(self.names)
+        expiries = self.model.expiries
+        world = World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=expiries, waits=waits)
         return _held(world, self.names, self.model.holder) if self.model.holder else world
 
     @override
@@ -98,15 +122,26 @@ class MergeScene(Scene):
         """Whether nothing is left to do: all have executed the merge, nothing is on its way, and there is no garbage."""
         if world.late or world.dying or world.tree.children(layout.all_garbage(TABLE)):
             return False
-        return all(effect is None or isinstance(effect, AwaitLeft) for effect in self._effects(world))
+        return all(effect is None or isinstance(effect, AwaitUpkeep) for effect in self._effects(world))
 
     def is_stuck(self, world: World) -> bool:
         """Whether somebody waits for what nobody will do."""
         effects = self._effects(world)
         if not all(effect is None or isinstance(effect, WAITING) for effect in effects):
             return False
-        changes = any(after.key != world.key for _, after in self.steps(world))
+        changes = any(self._after_upkeep(after).key != world.key for _, after in self.steps(world))
         return not changes and not self.is_at_rest(world)
+
+    def _after_upkeep(self, world: Any) -> Any:
+        """Return the world in which upkeep that has begun is over, without faults."""
+        for number, seat in enumerate(world.seats):
+            place = seat.place
+            if not place or self._kernel.conversation(place).stage is not upkeep.work_garbage_off:
+                continue
+            while not isinstance(effect := self._kernel.effect(world.seats[number].place), AwaitUpkeep):
+                _, world, outcome = next(self._perform(world, number, effect))
+                world = self._go_on(world, number, outcome)
+        return world
 
     def _effects(self, world: World) -> tuple[Any, ...]:
         return tuple(self._kernel.effect(seat.place) for seat in world.seats)
@@ -118,41 +153,96 @@ class MergeScene(Scene):
         seat = world.seats[number]
         if isinstance(self._kernel.effect(seat.place), NameShares) and seat.disk.staged_shares:
             return self._go_on(world, number, ())  # what is linked has a share
-        settled = super()._settled(world, number)
-        if isinstance(self._kernel.effect(settled.seats[number].place), MakesForAll):
-            return self._go_on(settled, number, self.names[number] not in self.model.switched)
-        return settled
+        world = super()._settled(world, number)
+        seat = world.seats[number]
+        match self._kernel.effect(seat.place):
+            case GiveBack(_, done, postponed):
+                return self._go_on(self._given_back(world, number, done, postponed), number, None)
+            case ReportTrouble():
+                return self._go_on(world.with_seat(number, replace(seat, epoch=None)), number, None)
+            case AskReload():
+                return self._go_on(world, number, None)
+            case AwaitWork() if seat.epoch is None:
+                again = replace(seat, place=self._kernel.begin(begin, self.names[number]))
+                return self._settled(world.with_seat(number, again), number)
+        return world
+
+    def _given_back(
+        self, world: World, number: int, done: tuple[fx.LogIndex, ...], postponed: tuple[Postponed, ...]
+    ) -> World:
+        """Return the world in which a replica has tried the merge: it tries again at once, or waits for a node."""
+        turns = self._kernel.conversation(world.seats[number].place).turns
+        (_, turn), *others = turns
+        assert isinstance(turn, WorkTurn)
+        if any(each.is_told for each in postponed):
+            watched = [
+                (read.watch, many.watched) for read, many in others if isinstance(read, fx.GetMany) and read.watch
+            ]
+            return world.with_waits(number, watched[-1])
+        return world.with_waits(number, None if done or turn.view.makes else (DONE, False))
 
     @override
     def _seat_steps(self, world: Any, number: int) -> Iterator[Step]:
         effect = self._kernel.effect(world.seats[number].place)
         if not isinstance(effect, WAITING):
-            yield from super()._seat_steps(world, number)
+            if effect is not None or not self._has_upkeep:
+                yield from super()._seat_steps(world, number)
             return
-        outcome = self._waited(world, effect)
+        outcome = self._waited(world, number, effect)
         if outcome is not None:
-            yield f"{effect} is over", self._go_on(world, number, outcome)
+            yield f"{short(effect)} is over", self._go_on(world.with_waits(number, None), number, outcome)
+        if isinstance(effect, AwaitWork) and not self._has_work(world, number):
+            yield "nothing is left to execute", self._settled(_ended(world, number), number)
         for text, after in self._crashes(world, number, effect):
             yield f"crash at {effect}{text}", after
 
-    def _waited(self, world: World, effect: Any) -> Any:
+    def _waited(self, world: World, number: int, effect: Any) -> Any:
         """Return the outcome of waiting when it is over; None before."""
         match effect:
-            case AwaitGone(path):
-                return None if world.tree.exists(path) else True
+            case AwaitWork():
+                is_due = self._has_work(world, number) and not world.is_waiting(number)
+                return self._work_turn(world, number) if is_due else None
             case AwaitThere(path):
                 return True if world.tree.exists(path) else None
-        name = effect.replica
+        return self._upkeep_turn(world, self.names[number].removesuffix(UPKEEP))
+
+    def _has_work(self, world: World, number: int) -> bool:
+        return world.tree.exists(layout.queue_entry(replica_of(self.names[number]), ITEM.index))
+
+    def _work_turn(self, world: World, number: int) -> WorkTurn:
+        """Return what an executor works with: the state of its replica as coordination has it."""
+        name, epoch = self.names[number], world.seats[number].epoch
+        assert epoch is not None
+        held = world.tree.children(layout.parts(replica_of(name))) or ()
+        sharer = None if name in self.model.switched else sharer_of(name)
+        view = View(
+            PartSet.of((RESULT,)), PartSet.of(map(parse_part, held)), makes=name not in world.paused, sharer=sharer
+        )
+        return WorkTurn(epoch, view, (ITEM,))
+
+    def _upkeep_turn(self, world: World, name: str) -> UpkeepTurn | None:
+        """Return what the upkeep of a replica works with when it has a work mark under which it makes nothing, or garbage.
+
+        One replica sees to the garbage of all.
+        """
         mark, host = world.tree.get(MARK), world.tree.get(layout.host(replica_of(name)))
-        if mark is None or host is None or mark.value != sharer_of(name).signature or self._is_working(world, name):
+        is_left = mark is not None and mark.value == sharer_of(name).signature and not self._is_working(world, name)
+        is_cleaner = name == self.names[0] and bool(world.tree.children(layout.all_garbage(TABLE)))
+        if host is None or not (is_left or is_cleaner) or self._is_beginning(world, name):
             return None
-        return fx.Epoch(host.version)
+        return UpkeepTurn(sharer_of(name), fx.Epoch(host.version), None)
+
+    def _is_beginning(self, world: World, name: str) -> bool:
+        """Whether a replica is not active: a process has just begun."""
+        place = world.seats[self.names.index(name)].place
+        return bool(place) and self._kernel.conversation(place).stage in (begin, come_back, restart, settle)
 
     def _is_working(self, world: World, name: str) -> bool:
         """Whether a replica is executing the merge, and does not wait."""
         place = world.seats[self.names.index(name)].place
         effect = self._kernel.effect(place)
-        return bool(place) and not isinstance(effect, WAITING) and self._kernel.conversation(place).stage is attempt
+        is_of_executor = bool(place) and self._kernel.conversation(place).stage is executor.make_next
+        return is_of_executor and not isinstance(effect, AwaitWork)
 
     @override
     def _crashes(self, world: Any, number: int, effect: Any) -> Iterator[Step]:
@@ -180,7 +270,11 @@ class MergeScene(Scene):
         if name in self.model.away and left.seats[number].task == 0:
             seat = replace(left.seats[number], place=self._kernel.begin(come_back, name))
             left = cast("World", left.with_seat(number, seat))
-        return left.with_new_session(number)
+        if (keeper := f"{name}{UPKEEP}") in self.names:
+            place = self._kernel.begin(upkeep.let_go_next, replica_of(name))
+            at = self.names.index(keeper)
+            left = cast("World", left.with_seat(at, replace(left.seats[at], place=place)))
+        return left.with_waits(number, None).with_new_session(number)
 
     # --- effects --------------------------------------------------------------------------------------------------------------
 
@@ -200,7 +294,7 @@ class MergeScene(Scene):
                 for text, after, outcome in self._fetch(world, number, part, sources[0]):
                     yield text, after, (outcome,)
             case fx.ResultsInWork():
-                owner = name.partition(" ")[0]
+                owner = name.removesuffix(UPKEEP)
                 yield "told", world, ((RESULT.name,) if self._is_working(world, owner) else ())
             case fx.Link(source=source) | fx.Mutate(source=source):
                 disk = world.seats[number].disk
@@ -214,10 +308,13 @@ class MergeScene(Scene):
                     yield each, world, each
             case fx.Discard(part):
                 yield from super()._perform(world, number, fx.RemovePart(part))
-            case MayMake():
-                yield "told", world, name not in world.paused
             case _:
                 yield from super()._perform(world, number, effect)
+
+
+def _ended(world: World, number: int) -> World:
+    """Return the world in which a seat's task is over."""
+    return cast("World", world.with_seat(number, replace(world.seats[number], place=END)))
 
 
 def _commit(world: World, number: int, effect: fx.Commit, *, is_struck: bool) -> Outcomes:

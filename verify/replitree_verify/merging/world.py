@@ -7,8 +7,20 @@ from typing import Any
 
 from typing_extensions import override
 
-from replitree.protocol.core.effects import Commit
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Commit, LogIndex
+from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.core.fold import Change
+from replitree.protocol.core.parts import merged_part, parse_part
+from replitree.protocol.state.pull import Queued
 from replitree_verify.shared_tables import world as shared
+from replitree_verify.shared_tables.world import TABLE
+
+SOURCE = parse_part("all_0_0_0")
+RESULT = merged_part((SOURCE,))
+ITEM = Queued(LogIndex(1), MergeEntry("r1", (SOURCE.name,), 1), Change((SOURCE,), (RESULT,)))
+MARK, DONE = layout.merged(TABLE, RESULT.name), layout.result(TABLE, RESULT.name)
+"""The merge that every replica has in its queue: its work mark, and the node of its result."""
 
 LIVES = 8
 """Sessions that one seat may have, one after another, at the most."""
@@ -60,19 +72,22 @@ class World(shared.World):
         How many sessions may still end by themselves.
     paused
         Replicas that make nothing any more.
+    waits
+        The node whose coming or going each seat waits for before it tries the merge again, and whether the node was there.
     """
 
     lives: tuple[int, ...] = ()
     dying: frozenset[int] = frozenset()
     expiries: int = 0
     paused: frozenset[str] = frozenset()
+    waits: tuple[tuple[str, bool] | None, ...] = ()
 
     @property
     @override
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
         seats = tuple(seat.key for seat in self.seats)
-        mine = self.lives, self.dying, self.expiries, self.paused
+        mine = self.lives, self.dying, self.expiries, self.paused, self.waits
         return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten, mine
 
     def session(self, number: int) -> int:
@@ -85,6 +100,15 @@ class World(shared.World):
         lives[number] += 1
         assert lives[number] < LIVES
         return replace(self, lives=tuple(lives))
+
+    def with_waits(self, number: int, waits: tuple[str, bool] | None) -> World:
+        """Return the world in which a seat waits for another node, or for none."""
+        return replace(self, waits=(*self.waits[:number], waits, *self.waits[number + 1 :]))
+
+    def is_waiting(self, number: int) -> bool:
+        """Whether the node that a seat waits for is as it was."""
+        waits = self.waits[number]
+        return waits is not None and self.tree.exists(waits[0]) == waits[1]
 
     def without(self, session: int) -> World:
         """Return the world in which a session has ended: its nodes are gone, and what it has on its way is refused."""
@@ -100,4 +124,4 @@ class Late:
     commit: Commit
 
 
-__all__ = ["LIVES", "Late", "Model", "World"]
+__all__ = ["DONE", "ITEM", "LIVES", "MARK", "RESULT", "SOURCE", "Late", "Model", "World"]

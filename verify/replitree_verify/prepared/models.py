@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from replitree_verify.merging.tasks import give_up_left, running
+from replitree.protocol.program import upkeep
+from replitree_verify.merging.processes import restart, running
 from replitree_verify.merging.world import Model
-from replitree_verify.prepared.tasks import forget, prepare, put
+from replitree_verify.prepared.clients import prepare, put
 from replitree_verify.shared_tables.replicas import settle
-from replitree_verify.shared_tables.world import Fault, Task
+from replitree_verify.shared_tables.world import Fault, Task, replica_of
 
 _ONE: dict[str, tuple[Task, ...]] = {
-    "r1": ((prepare, ("r1",)), (forget, ("r1",)), (settle, ("r1",))),
+    "r1": ((prepare, ("r1",)), (settle, ("r1",))),
     "task": ((put, ("r1",)),),
-    "r1 gives up": ((give_up_left, ("r1",)),),
+    "r1 gives up": ((upkeep.let_go_next, (replica_of("r1"),)),),
 }
+_RESTARTED = {**_ONE, "r1": ((prepare, ("r1",)), (restart, ("r1",)))}
+"""Where the note of an attempt may come late, the next start gives it up."""
+
 _TWO: dict[str, tuple[Task, ...]] = {
     "r1": _ONE["r1"],
     "r2": ((running, ("r2",)), (settle, ("r2",))),
     "task": _ONE["task"],
     "r1 gives up": _ONE["r1 gives up"],
-    "r2 gives up": ((give_up_left, ("r2",)),),
+    "r2 gives up": ((upkeep.let_go_next, (replica_of("r2"),)),),
 }
 
 MODELS = (
@@ -45,7 +49,7 @@ MODELS = (
     Model(
         "merge_prepared_doubt",
         "the same while the answer to a commit of who takes it is lost, which takes place, or comes late, or never",
-        _ONE,
+        _RESTARTED,
         {Fault.UNKNOWN: 1},
         ("r1",),
     ),

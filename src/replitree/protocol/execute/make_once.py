@@ -2,8 +2,8 @@
 
 The order; each step may be repeated:
 
-1. Register what an earlier try has published here, as always (`protocol.execute.making`).  If another replica has registered
-   the result since, give that try's attempt up, so that a late commit of it is refused, and discard its files.
+1. Register what an earlier try has published here, as always (`protocol.execute.making`).  If another replica was faster,
+   before this commit or at it, give that try's attempt up, so that a late commit of it is refused, and discard its files.
 2. A part that a mutation certainly leaves unchanged gets its new name on every replica separately: it *borrows* the objects,
    and no row is read or written.
 3. Take the work mark (`protocol.state.work_mark`).
@@ -81,24 +81,26 @@ def _waits_for(maker: str, making: Making) -> Waits:
 def _bring_from_here(making: Making, view: View, sharer: Sharer) -> fx.Procedure[MakeOutcome | None]:
     """Register what is here already, or what has only to be linked; None: there is something to be made."""
     found: str | None = yield fx.FindPart(making.result.name)
-    if found is not None and (yield from _is_not_needed(making, sharer)):
-        yield fx.Discard(making.result.name)
-        return (yield from fetch_result(making, view, later=True))
     staging = staged_result(making.result)
     made = fx.Made(found) if found is not None else (yield from making.link(staging))
     if not isinstance(made, fx.Made):
         return None
-    mark: fx.Node | None = (yield fx.Get(layout.merged(sharer.replica.table, making.result.name))) if found else None
+    here = found is not None
+    mark: fx.Node | None = (yield fx.Get(layout.merged(sharer.replica.table, making.result.name))) if here else None
     marked = mark is not None and mark.value == sharer.signature
-    outcome = yield from publish_result(making, staging, made.content_hash, published=found is not None, marked=marked)
-    assert not isinstance(outcome, Beaten)
+    outcome = yield from publish_result(making, staging, made.content_hash, published=here, marked=marked, for_all=here)
+    if isinstance(outcome, Beaten):
+        if (yield from _is_not_needed(making, sharer)):
+            yield fx.Discard(making.result.name)
+            return (yield from fetch_result(making, view, later=True))
+        outcome = yield from publish_result(making, staging, made.content_hash, published=True, marked=marked)
+        assert not isinstance(outcome, Beaten)
     return outcome if outcome is not None else (yield from fetch_result(making, view))
 
 
 def _is_not_needed(making: Making, sharer: Sharer) -> fx.Procedure[bool]:
-    """Whether what an earlier try has published was given up, because another replica has registered its own meanwhile."""
-    first: fx.Node | None = yield fx.Get(layout.result(making.replica.table, making.result.name))
-    if first is None or not (yield from _has_active_holder(making)):
+    """Whether what an earlier try has published was given up: another active replica has registered its own meanwhile."""
+    if not (yield from _has_active_holder(making)):
         return False
     return (yield from give_up_published(sharer, making.epoch, making.result.name))
 

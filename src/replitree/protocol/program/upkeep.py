@@ -11,7 +11,7 @@ from replitree.protocol.program.stages import AwaitUpkeep, LetGoEnded, Stage, Th
 from replitree.protocol.shares import letting_go
 from replitree.protocol.shares.share import work_off
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.state.work_mark import give_up_left
+from replitree.protocol.state import work_mark
 
 
 def let_go_next(replica: Replica) -> Stage:
@@ -26,7 +26,7 @@ def let_go_next(replica: Replica) -> Stage:
 
 def work_garbage_off(replica: Replica, sharer: Sharer, epoch: Epoch) -> Stage:
     """Give up the work marks under which this replica makes nothing, then delete what no replica owns."""
-    yield from give_up_left(sharer, epoch)
+    yield from work_mark.give_up_left(sharer, epoch)
     yield from work_off(replica.table)
     return Then(let_go_next, (replica,))
 

@@ -1,0 +1,56 @@
+"""How the processes of a model begin, and end: before all this, after a crash, or when an operator starts one again.
+
+What they do then are stages of `replitree.protocol.program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from replitree.protocol.core.effects import AdoptEpoch, Epoch
+from replitree.protocol.program import executor
+from replitree.protocol.program.stages import Then
+from replitree_verify.merging.world import DONE
+from replitree_verify.shared_tables import activation
+from replitree_verify.shared_tables.replicas import let_go
+from replitree_verify.shared_tables.world import replica_of
+
+Task: TypeAlias = Generator[Any, Any, Then | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitThere:
+    """Wait until a node is there.  Outcome: None."""
+
+    path: str
+
+
+def begin(name: str) -> Task:
+    """Begin a process, which executes merges then."""
+    epoch = yield from activation.begin(name)
+    return None if epoch is None else Then(executor.make_next, (replica_of(name),))
+
+
+def running(name: str) -> Task:
+    """Go on with a process that began before all this."""
+    yield AdoptEpoch(Epoch(0))
+    return Then(executor.make_next, (replica_of(name),))
+
+
+def come_back(name: str) -> Task:
+    """Begin a process when another replica has registered the result."""
+    yield AwaitThere(DONE)
+    return Then(begin, (name,))
+
+
+def restart(name: str) -> Task:
+    """Begin a process that settles what is left, and let go of that; the last task of a replica."""
+    epoch = yield from activation.begin(name)
+    if epoch is not None:
+        yield from let_go(name, epoch)
+    return None
+
+
+__all__ = ["AwaitThere", "begin", "come_back", "restart", "running"]
