@@ -31,7 +31,7 @@ class SmallModels:
     """
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant] | Sequence[Patch]
+    mutants: Sequence[Mutant | Patch]
     search: Callable[[Any, Any], Searched]
     pins: Mapping[str, tuple[int, int]]
     steps: Mapping[str, int]

@@ -63,7 +63,7 @@ class Room:
     """Models that have one small search: the models, their mutants, what must hold, and the search."""
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant] | Sequence[Patch]
+    mutants: Sequence[Mutant | Patch]
     invariants: Mapping[str, str]
     search: Callable[[Any, Any], Searched]
 

@@ -18,7 +18,6 @@ from replitree_verify.engine.checker import Checker
 from replitree_verify.engine.explore import Explored
 from replitree_verify.engine.explore import explore as explore_model
 from replitree_verify.engine.reductions import THEMES
-from replitree_verify.engine.small_search import patched
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.mutants.mutant import Mutant
@@ -223,7 +222,7 @@ HOURS_MAX = 24 * 31
 SEEDS_AT_ONCE = 4
 """Seeds that a worker process takes at a time."""
 
-ON_STORES = SHARED_MUTANTS | MOVING_MUTANTS
+ON_STORES = {**SHARED_MUTANTS, **MOVING_MUTANTS}
 """The mutants of tables on an object store, by name: a quarter of the seeds has one."""
 
 
@@ -271,6 +270,6 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
 def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
     """Run one seed, in whatever process: what a mutant puts in place of others can't be sent to another one, its name can."""
     if mutant in ON_STORES:
-        with patched(ON_STORES[mutant].patches):
+        with ON_STORES[mutant].mutated():
             return simulate_seed(seed, None, hours)
     return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)
