@@ -197,13 +197,20 @@ def test_what_a_killed_removal_left_is_swept(store: PartStore) -> None:
     assert store.sweep() == 0
 
 
+def kept_aside(store: PartStore, part: str) -> str:
+    """Detach a part as a drop that keeps what it removes; return its name in `detached`."""
+    (name,) = store.keep_aside((part,))
+    store.remove_parts((part,))
+    return name
+
+
 # --- detached ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_detached_part_can_be_attached_again_under_a_new_index(store: PartStore) -> None:
     manifest = store.manifest(PART)
-    (name,) = store.detach_parts((PART,))
-    assert (name, store.parts(), store.detached()) == ("detached_1_7_7_0_0", (OTHER,), (name,))
+    name = kept_aside(store, PART)
+    assert (name, store.parts(), store.detached()) == (PART, (OTHER,), (name,))
     (found,) = store.attachable()
     assert (found.name, found.part, found.manifest, found.rows, found.bytes) == (
         name,
@@ -227,20 +234,20 @@ def test_only_whole_parts_that_were_not_taken_out_as_wrong_are_attachable(store:
     shutil.copytree(store.part_path(PART), store.root / "detached" / PART)
     (store.root / "detached" / "1_5_5_0").mkdir()
     (store.root / "detached" / "notes").mkdir()
-    store.detach_parts((OTHER,))
-    assert [each.name for each in store.attachable()] == [PART, f"detached_{OTHER}_0"]
+    kept_aside(store, OTHER)
+    assert [each.name for each in store.attachable()] == [PART, OTHER]
     assert store.detached() == (
         "1_5_5_0",
         PART,
+        OTHER,
         f"broken_{OTHER}_0",
-        f"detached_{OTHER}_0",
         "notes",
         f"removed_{PART}_0",
     )
 
 
 def test_a_detached_part_that_has_changed_is_not_staged(store: PartStore) -> None:
-    (name,) = store.detach_parts((PART,))
+    name = kept_aside(store, PART)
     damage(store.root / "detached" / name / "data-0.parquet")
     with pytest.raises(CorruptPart, match="checksum"):
         store.staged.attach(name, "a12")
@@ -249,8 +256,8 @@ def test_a_detached_part_that_has_changed_is_not_staged(store: PartStore) -> Non
 
 @pytest.mark.parametrize("name", [*EVIL, "1_5_5_0", "../parts/2_7_7_0"])
 def test_what_is_not_detached_is_not_staged(store: PartStore, name: str) -> None:
-    store.detach_parts((PART,))
-    with pytest.raises(BadInput, match="what can be attached: detached_1_7_7_0_0"):
+    kept_aside(store, PART)
+    with pytest.raises(BadInput, match=f"what can be attached: {PART}"):
         store.staged.attach(name, "a12")
     store.remove_detached(name)
     assert store.parts() == (OTHER,)
@@ -260,26 +267,28 @@ def test_detaching_and_attaching_can_be_repeated_after_a_crash_at_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def detach(store: PartStore) -> None:
-        store.detach_parts((PART, OTHER))
+        for part in (PART, OTHER):
+            store.detach(part)
 
     def detached(store: PartStore) -> None:
         assert store.parts() == ()
-        assert [each.part for each in store.attachable()] == [PART, OTHER]
+        assert store.detached() == (f"removed_{PART}_0", f"removed_{OTHER}_0")
 
     steps = until_it_is_done(tmp_path / "d", monkeypatch, detach, detached)
-    assert steps == [f"rename {PART}", f"rename {OTHER}", "sync_folder detached", "sync_folder parts"]
+    synced = ["sync_folder detached", "sync_folder parts"]
+    assert steps == [f"rename {PART}", *synced, f"rename {OTHER}", *synced]
 
     def attach(store: PartStore) -> None:
         if not store.has_part("1_12_12_0"):
-            store.staged.attach(f"detached_{PART}_0", "a12")
+            store.staged.attach(PART, "a12")
         assert store.staged.publish("a12", {"1": "1_12_12_0"}) == ()
-        store.remove_detached(f"detached_{PART}_0")
+        store.remove_detached(PART)
 
     def attached(store: PartStore) -> None:
         store.verify("1_12_12_0")
         assert (store.attachable(), store.stagings()) == ((), ())
 
-    steps = until_it_is_done(tmp_path / "a", monkeypatch, attach, attached, lambda store: store.detach_parts((PART,)))
+    steps = until_it_is_done(tmp_path / "a", monkeypatch, attach, attached, lambda store: kept_aside(store, PART))
     assert steps[:5] == [
         "remove_folder a12@1",
         "link_file data-0.parquet",
@@ -326,12 +335,6 @@ def test_keeping_aside_can_be_repeated_after_a_crash_at_every_step(
         "link_file manifest.json",
         f"sync_folder {PART}",
     ]
-
-
-def test_a_reason_that_is_none_is_refused(store: PartStore) -> None:
-    with pytest.raises(BadInput, match="broken, detached, removed"):
-        store.detach_parts((PART,), why="../x")
-    assert store.has_part(PART)
 
 
 # --- frozen -----------------------------------------------------------------------------------------------------------------
@@ -458,7 +461,7 @@ def test_names_that_are_no_parts_are_refused_before_anything_is_done(store: Part
     with pytest.raises(BadInput):
         store.remove_parts((PART, name))
     with pytest.raises(BadInput):
-        store.detach_parts((PART, name))
+        store.detach(name)
     with pytest.raises(BadInput):
         store.freeze((PART, name), "x", DEFINITION, 8)
     with pytest.raises(BadInput):
@@ -471,7 +474,7 @@ def test_symbolic_links_are_not_followed(store: PartStore, tmp_path: Path) -> No
     store.part_path(PART).rename(outside)
     store.part_path(PART).symlink_to(outside)
     assert store.remove_parts((PART,)) == ()
-    assert store.detach_parts((PART,)) == ()
+    assert store.detach(PART) is None
     for refuse in (lambda: store.staged.link(PART, "m9", "1"), lambda: store.freeze((PART,), "x", DEFINITION, 8)):
         with pytest.raises(CorruptPart):
             refuse()

@@ -235,33 +235,31 @@ def interrupted(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> tuple[Part
     return made, shared
 
 
-def taken_out(store: PartStore, shared: Interrupted, parts: Sequence[str], why: str) -> list[tuple[str, str | None]]:
+def taken_out(store: PartStore, shared: Interrupted, *parts: str) -> list[tuple[str, str | None]]:
     """Take parts out; return what is kept aside then, and where the rows of that are."""
-    names = store.detach_parts(parts, why)
+    names = [folder.name for folder in map(store.detach, parts) if folder is not None]
     for thread in shared.moving:
         thread.join()
     assert sorted(names) == list(store.detached())
     return [(name, read_manifest(store.root / "detached" / name).share_id) for name in sorted(names)]
 
 
-@pytest.mark.parametrize("why", ["detached", "removed"])
 def test_rows_that_move_into_the_store_while_they_are_taken_out_are_kept_aside(
-    interrupted: tuple[PartStore, Interrupted], why: str
+    interrupted: tuple[PartStore, Interrupted],
 ) -> None:
     disk, shared = interrupted
     disk.moved.note(PART, SHARE)
     manifest = disk.moved.put(PART, SHARE)
     shared.move = lambda: disk.moved.to_share(PART, manifest)
-    assert taken_out(disk, shared, (PART, OTHER), why) == [(f"{why}_{PART}_0", None), (f"{why}_{OTHER}_0", None)]
+    assert taken_out(disk, shared, OTHER, PART) == [(f"removed_{PART}_0", None), (f"removed_{OTHER}_0", None)]
     assert {each.shares for each in shared.leaving()} == {(SHARE,), (OTHER_SHARE,)}
 
 
-@pytest.mark.parametrize("why", ["detached", "removed"])
 def test_rows_that_move_out_of_the_store_while_they_are_taken_out_are_kept_aside_once(
-    interrupted: tuple[PartStore, Interrupted], why: str
+    interrupted: tuple[PartStore, Interrupted],
 ) -> None:
     disk, shared = interrupted
     disk.moved.note(OTHER, OTHER_SHARE)
     shared.move = lambda: disk.moved.to_disk(OTHER, OTHER_SHARE)
-    assert taken_out(disk, shared, (OTHER,), why) == [(f"{why}_{OTHER}_0", None)]
+    assert taken_out(disk, shared, OTHER) == [(f"removed_{OTHER}_0", None)]
     assert {each.shares for each in shared.leaving()} == {(OTHER_SHARE,)}

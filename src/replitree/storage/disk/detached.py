@@ -2,7 +2,7 @@
 
 ::
 
-    detached/detached_<part>_<n>/…     taken out on request; can be attached again
+    detached/detached_<part>_<n>/…     made way for another part of the name that is kept; can be attached again
     detached/<part>/…                  kept when the table dropped it, or put here by a person; can be attached again
     detached/removed_<part>_<n>/…      the table no longer had it
     detached/broken_<part>_<n>/…       its files were not what they should be; ``reason.txt`` says why

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from replitree import private
 from replitree.errors import BadInput, CorruptPart, InvalidName
-from replitree.storage.disk.detached import BROKEN, REMOVED, DetachedFolder, attachable_parts, free_name
+from replitree.storage.disk.detached import BROKEN, DetachedFolder, attachable_parts, free_name
 from replitree.storage.disk.shared import SharedFolders, link_as_local, write_manifest
 from replitree.storage.files.durable import (
     file_bytes,
@@ -304,24 +304,21 @@ class PartFolders:
         reason
             Kept in the folder as ``reason.txt``.
         """
-        moved = self._take_out((part,), BROKEN)
-        for folder in moved:
+        folder = self._take_out(part, BROKEN)
+        if folder is not None:
             with store_errors(f"note why {part} was taken out"):
                 private.write_file(folder / "reason.txt", f"{reason}\n".encode())
-        return moved[0] if moved else None
+        return folder
 
-    def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
-        """Take parts out; where their rows are is looked at while none can move, and what takes long is done before."""
-        sources = [self.part_path(part) for part in parts]
-        is_kept = why != BROKEN
-        with self.shared.pinning([source.name for source in sources]):
-            for source in sources if is_kept else ():
+    def _take_out(self, part: str, why: str) -> Path | None:
+        """Take a part out; where its rows are is looked at while they can't move, and what takes long is done before."""
+        source, is_kept = self.part_path(part), why != BROKEN
+        with self.shared.pinning((source.name,)):
+            if is_kept:
                 self._bring_out(source)
-            with self._sweeping, store_errors(f"take out {', '.join(parts[:5])}"):
-                copied = [
-                    self._copied_out(source, why) for source in sources if is_kept and self.shared.has_share(source)
-                ]
-                return (*self._moved_out(sources, why), *(folder for folder in copied if folder is not None))
+            with self._sweeping, store_errors(f"take out {part}"):
+                copied = self._copied_out(source, why) if is_kept and self.shared.has_share(source) else None
+                return self._moved_out(source, why) or copied
 
     def _bring_out(self, source: Path) -> None:
         """Bring the rows of a part that is in a share; what is wrong with it is said when it is copied out."""
@@ -330,40 +327,29 @@ class PartFolders:
                 self.shared.bring_files(source, read_manifest(source))
 
     def _copied_out(self, source: Path, why: str) -> Path | None:
-        """Keep the rows of a share's part aside.  None: the table no longer had the part, and its objects are gone already.
+        """Keep the rows of a share's part aside: its share is let go of, and may go.  None: its objects are gone already.
 
         A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
         """
-        try:
-            return self._copy_out(source, why)
-        except CorruptPart:
-            if why != REMOVED:
-                raise
-            return None
+        with suppress(CorruptPart):
+            manifest = read_manifest(source)
+            self.shared.bring_files(source, manifest)
+            target = free_name(self._detached, f"{why}_{source.name}")
+            link_as_local(source, manifest, target)
+            sync_folder(self._detached)  # before the share can go
+            return target
+        return None
 
-    def _copy_out(self, source: Path, why: str) -> Path:
-        """Keep the rows of a share's part aside: its share is let go of, and may go."""
-        manifest = read_manifest(source)
-        self.shared.bring_files(source, manifest)
-        target = free_name(self._detached, f"{why}_{source.name}")
-        link_as_local(source, manifest, target)
-        sync_folder(self._detached)  # before the share can go
-        return target
-
-    def _moved_out(self, sources: Sequence[Path], why: str) -> tuple[Path, ...]:
-        """Move folders out, those of shares to where these are let go of; return the others."""
+    def _moved_out(self, source: Path, why: str) -> Path | None:
+        """Move a folder out, one of a share to where it is let go of; return where any other is then."""
         with self._lock:
-            for source in sources:
-                self._manifests.pop(source.name, None)
-                self._expect_nothing(source.name)
-            moved = [
-                self._move_out(source, self._detached, f"{why}_{source.name}")
-                for source in sources
-                if is_folder(source) and not self.shared.leave(source, source.name)
-            ]
+            self._manifests.pop(source.name, None)
+            self._expect_nothing(source.name)
+            is_moved = is_folder(source) and not self.shared.leave(source, source.name)
+            moved = self._move_out(source, self._detached, f"{why}_{source.name}") if is_moved else None
             sync_folder(self._detached)  # also for what an earlier try has moved already
             sync_folder(self._parts)
-        return tuple(moved)
+        return moved
 
     def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
         """Delete folders; each is first moved to where no reader looks for it."""

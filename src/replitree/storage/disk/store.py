@@ -35,8 +35,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from replitree.errors import BadInput, CorruptPart
-from replitree.storage.disk.detached import DETACHED, REASONS, REMOVED
+from replitree.errors import CorruptPart
+from replitree.storage.disk.detached import DETACHED, REMOVED
 from replitree.storage.disk.fetch import FetchedParts
 from replitree.storage.disk.folders import PartFolders
 from replitree.storage.disk.frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
@@ -133,25 +133,7 @@ class PartStore(PartFolders):
 
     def detach(self, part: str) -> Path | None:
         """Take a part out because the table no longer has it; it is kept aside.  None when it is not there."""
-        moved = self._take_out((part,), REMOVED)
-        return moved[0] if moved else None
-
-    def detach_parts(self, parts: Sequence[str], why: str = DETACHED) -> tuple[str, ...]:
-        """Take parts out and keep them aside; those that are not there are left out.  Idempotent.
-
-        Parameters
-        ----------
-        why
-            ``detached`` (can be attached again), ``removed`` or ``broken``.
-
-        Returns
-        -------
-        tuple
-            Names under which they are in `detached`.
-        """
-        if why not in REASONS:
-            raise BadInput(f"{why!r} is no reason to take a part out; use one of {', '.join(sorted(REASONS))}")
-        return tuple(folder.name for folder in self._take_out(parts, why))
+        return self._take_out(part, REMOVED)
 
     def keep_aside(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Keep published parts among the detached ones as well, by hard links under their own names.  Idempotent.
