@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Procedure
-from replitree.protocol.program import mender as program
 from replitree.protocol.rescue import fsck, fsck_repair
 from replitree.protocol.rescue.fsck_look import SeenReplica
+from replitree.protocol.shares import own_marks
 from replitree.protocol.shares.share import ObjectsInDoubt, ShareId
 from replitree.protocol.shares.share_effects import Sharer
 from replitree_verify.engine.small_search import mutant_of
@@ -70,14 +70,14 @@ OWN_MUTANTS = (
         "own_store",
         "FOUND",
         "a share is looked for by the first of its marks",
-        (program, "marked_shares", _asks_first_owners),
+        (own_marks, "marked_shares", _asks_first_owners),
     ),
     mutant_of(
         "own-of-any-incarnation",
         "own_old",
         "SETTLES",
         "the mark of an earlier replica of this name counts as one's own",
-        (program, "marked_shares", _of_any_incarnation),
+        (own_marks, "marked_shares", _of_any_incarnation),
     ),
 )
 
