@@ -30,7 +30,7 @@ def paragraph(heading: str) -> str:
         ("Tables on an object store*", TABLES, ""),
         ("Parts that move*", MOVES, ""),
         ("Merges on an object store*", MERGES, ""),
-        ("Merges that somebody else makes*", PREPARED, ""),
+        ("Merges that a client makes*", PREPARED, ""),
         ("Replicas that join again*", REJOINING, ""),
         ("A lost disk.*", SHARING, "own_"),
     ],
