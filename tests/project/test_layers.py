@@ -74,3 +74,14 @@ def imported_from_above(module: Module) -> list[str]:
     own = layer_of(module_name(module))
     layers = [(each, layer_of(each)) for each in imported(module)] if own is not None else []
     return [each for each, layer in layers if layer is not None and own is not None and layer < own]
+
+
+def test_numpy_s_types_are_imported_by_name() -> None:
+    """``import numpy.typing as`` does not end in a thread that meets the first import of it in another one."""
+    wrong = [
+        str(module.path)
+        for module in modules(*SOURCES)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import) and any(alias.name == "numpy.typing" for alias in node.names)
+    ]
+    assert wrong == []

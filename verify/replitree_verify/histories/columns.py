@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from replitree.wire.history_format import LEVELS, OUTCOMES, Operation, Ranges
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 NEVER = (1 << 62) + 1
 """Later than every time, and higher than every index."""

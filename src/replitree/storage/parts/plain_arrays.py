@@ -28,8 +28,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.storage.schema.types import is_encoded
@@ -40,7 +40,7 @@ DEPTH_MAX = 64
 VIEW_INLINE_BYTES = 12
 """Text of up to so many bytes stands in its view; longer text in a buffer."""
 
-_Numbers: TypeAlias = npt.NDArray[Any]
+_Numbers: TypeAlias = NDArray[Any]
 
 
 class Budget:
@@ -322,7 +322,7 @@ class _Check:
         numbers = np.frombuffer(found, number, count)[array.offset * each :] if count else np.zeros(0, number)
         return numbers.reshape(-1, each) if each > 1 else numbers
 
-    def _valid(self, array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    def _valid(self, array: pa.Array) -> NDArray[np.bool_] | None:
         """Return for each slot whether it is not null; None: none is null."""
         bits, end = array.buffers()[0], array.offset + len(array)
         if bits is None or not len(array):

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from replitree.storage.parts.order import are_sorted, sort_indices, sort_keys
 
-_Numbers = npt.NDArray[np.int64]
+_Numbers = NDArray[np.int64]
 
 PACKED_BITS_MAX = 63
 """Bits of all keys together; the sign is left alone."""

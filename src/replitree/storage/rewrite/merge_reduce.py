@@ -29,15 +29,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from replitree.storage.parts.order import sort_keys
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.merge_policy import PolicyKind
 
-_Numbers = npt.NDArray[np.int64]
-_Flags = npt.NDArray[np.bool_]
+_Numbers = NDArray[np.int64]
+_Flags = NDArray[np.bool_]
 
 _NEARLY = 1 - 2.0**-20
 """A sum of magnitudes below this share of the limit, computed in floating point, is certainly below the limit."""

@@ -33,9 +33,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
+from numpy.typing import NDArray
 
 from replitree.errors import BadInput
 from replitree.storage.files.whole_numbers import whole_numbers
@@ -54,7 +54,7 @@ CODES_COUNTED_MAX = 1 << 20
 VALUES_REMEMBERED = 4096
 """Partition values, and texts of them, that are kept: small inserts go to the same few partitions again and again."""
 
-_Numbers: TypeAlias = npt.NDArray[np.int64]
+_Numbers: TypeAlias = NDArray[np.int64]
 
 _PLAIN = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+]*")
 _PLAIN_LAST = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+-]*")

@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from replitree.storage.schema.definition import Transform, TransformKind
 
 SCALAR_ROWS_MAX = 16
 """When so few values are this long, hashing them one by one is faster than all at once."""
 
-_Integers: TypeAlias = npt.NDArray[np.int64]
-_Words: TypeAlias = npt.NDArray[np.uint32]
-_Octets: TypeAlias = npt.NDArray[np.uint8]
+_Integers: TypeAlias = NDArray[np.int64]
+_Words: TypeAlias = NDArray[np.uint32]
+_Octets: TypeAlias = NDArray[np.uint8]
 
 _MICROSECONDS = {TransformKind.DAY: 86_400_000_000, TransformKind.HOUR: 3_600_000_000}
 _CALENDAR = {TransformKind.YEAR: "datetime64[Y]", TransformKind.MONTH: "datetime64[M]"}
@@ -51,7 +51,7 @@ def apply_transform(transform: Transform, values: pa.Array) -> pa.Array:
     return _with_nulls(_since_1970(kind, values), values)
 
 
-def _with_nulls(results: npt.NDArray[Any], values: pa.Array) -> pa.Array:
+def _with_nulls(results: NDArray[Any], values: pa.Array) -> pa.Array:
     mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     return pa.array(results, mask=mask)
 

@@ -25,15 +25,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from replitree.errors import BadInput
 from replitree.storage.sql.condition_kernels import among, compare, is_nan, matches, missing, same
 from replitree.storage.sql.expression_kernels import NoValueError, calculate, cast_values, negate
 from replitree.storage.sql.predicate import And, Computed, Node, Not, Operator, Or, Predicate, is_computed
 
-Truths: TypeAlias = npt.NDArray[np.bool_]
+Truths: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,9 +483,9 @@ class _Gathered:
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.left = rows
-        self._positions: npt.NDArray[np.intp] = np.arange(rows.num_rows)
+        self._positions: NDArray[np.intp] = np.arange(rows.num_rows)
         self._values: list[pa.Array] = []
-        self._owners: list[npt.NDArray[np.intp]] = []
+        self._owners: list[NDArray[np.intp]] = []
 
     def give(self, chosen: Truths, values: pa.Array) -> None:
         """Give the chosen ones of the rows that are left their values."""
