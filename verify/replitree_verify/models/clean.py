@@ -1,4 +1,4 @@
-"""Cleaning of the log: what somebody needs stays, who is too far behind is marked lost first, and nobody is left out.
+"""Cleaning of the log: what a replica needs stays, a replica that is too far behind is marked lost first, and none is left out.
 
 In most models three inserts are in the log, every replica that is active has pulled and executed them, and `KEEP` lets an
 inactive replica be one entry behind.

@@ -3,12 +3,12 @@
 The models `together…` have three replicas, an insert with a quorum of two, another insert, a merge of both, a linearizable
 and a sequential read, and one fault each.  In `together_merge_faults` everything is in one model: the merge, a crash, an end of
 a session and a lagging view at one replica, the one that executes and reads, whose client reads sequentially and then
-linearizably.  Nobody gives the open insert up there; that he may, with all three faults, is in `together_faults`, without the
+linearizably.  No process gives the open insert up there; `together_faults` has that, with all three faults and without the
 merge, and in `together_crash_lag`, without the end of the session.
 
 In all of these the replica that reads settles by itself what clients hear of meanwhile, so that it can't be behind that.  In
 `together_fresh` the other insert comes, and is acknowledged, while the rest goes on: with the merge, both reads, a crash and a
-lagging view; again nobody gives up.
+lagging view; again no process gives up.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ MODELS = (
     ),
     _together(
         "together_merge_faults",
-        "a merge, a sequential and then a linearizable read; nobody waits for the insert; all faults at the replica that reads",
+        "a merge, a sequential and then a linearizable read; no client awaits the insert; all faults at the replica that reads",
         {Fault.CRASH: 1, Fault.EXPIRY: 1, Fault.STALE: 1},
         *(*READ, "merged", "crash", "stale read", "session changed under a read"),
         reads=(SEQUENTIAL, STRICT_AFTER),

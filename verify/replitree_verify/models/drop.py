@@ -69,7 +69,7 @@ MODELS = (
     ),
     Model(
         "drop_behind",
-        "a drop comes to a replica that is behind a merge, whose sources nobody has any more",
+        "a drop comes to a replica that is behind a merge, whose sources no replica has any more",
         TWO,
         TWO_PARTS,
         {Fault.FETCH: 1, Fault.UNKNOWN: 1},
@@ -208,7 +208,7 @@ MODELS = (
     ),
     Model(
         "detach_join",
-        "a replica joins where the log has a detach of a part that nobody has any more, and a merge over it",
+        "a replica joins where the log has a detach of a part that no replica has any more, and a merge over it",
         TWO,
         THREE_PARTS,
         {Fault.UNKNOWN: 1},

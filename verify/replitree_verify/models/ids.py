@@ -1,6 +1,6 @@
-"""Deduplication ids: only the oldest are forgotten, whoever cleans beside whom, and a token within the window comes once.
+"""Deduplication ids: only the oldest are forgotten, with one cleaner or two, and a token within the window comes once.
 
-In most models two inserts are in the log, everybody has executed them, and one id stays.
+In most models two inserts are in the log, all replicas have executed them, and one id stays.
 """
 
 from __future__ import annotations

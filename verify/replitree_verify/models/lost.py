@@ -1,4 +1,4 @@
-"""Lost parts: what nobody has is declared lost, becomes empty everywhere, and may be inserted again.
+"""Lost parts: what no replica has is declared lost, becomes empty everywhere, and may be inserted again.
 
 The first insert is what breaks.  Its client may repeat it at any moment: it hears "duplicate", or inserts its rows again.
 

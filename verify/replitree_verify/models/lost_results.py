@@ -1,10 +1,10 @@
 """Lost parts of which something was made: the result is broken where it was made, its source everywhere else.
 
 r1 has merged or mutated the first part, and what it has made is broken there.  r2 has still to do it, and the part is broken
-there.  Nobody can have the part, so it is lost; what is made of what is left has other content than r1 has said in `results`,
+there.  No replica has the part, so it is lost; what is made of what is left has other content than r1 has said in `results`,
 and r1 has to get that.
 
-And a recovery beside a declaration: nodes that come anew while somebody counts on their versions.
+And a recovery beside a declaration: nodes that come anew while a process counts on their versions.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ MODELS = (
     ),
     Model(
         "merge_behind",
-        "a replica has pulled the inserts and not the merge, after which nobody has their parts any more",
+        "a replica has pulled the inserts and not the merge, after which no replica has their parts any more",
         TWO,
         TWO_PARTS,
         {Fault.UNKNOWN: 1},

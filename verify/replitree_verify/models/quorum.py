@@ -1,6 +1,6 @@
 """Inserts with a quorum: who counts, who gives up, and what becomes of an insert that is given up.
 
-Whoever waits may lose patience at any moment, and so may the leader with an insert whose writer seems gone: so in every model
+A waiter may lose patience at any moment, and so may the leader with an insert whose writer seems gone: so in every model
 some inserts are settled and some fail.
 """
 
@@ -154,7 +154,7 @@ MODELS = (
     ),
     _two(
         "quorum_alone",
-        "nobody waits for an open insert any more, and a process dies",
+        "no process waits for an open insert any more, and one dies",
         {Fault.CRASH: 1},
         *(*REACHED, "crash"),
         prelude=OPEN,
@@ -162,7 +162,7 @@ MODELS = (
     ),
     _three(
         "quorum_all_alone",
-        "an insert needs all three replicas, nobody waits for it, and one dies that has its parts and is not counted yet",
+        "an insert needs all three replicas, none waits for it, and one dies that has its parts and is not counted yet",
         {Fault.CRASH: 1},
         *(*REACHED, "counted", "counted late", "quorum moved meanwhile", "crash"),
         inserts=(Insert("r1", ((1, "a"),), quorum=3),),

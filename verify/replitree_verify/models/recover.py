@@ -156,7 +156,7 @@ MODELS = (
     ),
     Model(
         "recover_source_lost",
-        "a recovery prefers an inactive source, which is marked lost meanwhile by who cleans the log, twice",
+        "a recovery prefers an inactive source, which the cleaner marks lost meanwhile, twice",
         THREE,
         INSERTS,
         {},
@@ -209,7 +209,7 @@ MODELS = (
     ),
     Model(
         "recover_own_insert",
-        "a replica dies while it inserts and is marked lost: its rows are committed, and nobody else has them",
+        "a replica dies while it inserts and is marked lost: its rows are committed, and no other replica has them",
         TWO,
         (Insert("r2", ((1, "a"),)),),
         {Fault.CRASH: 1, Fault.EXPIRY: 1},
@@ -249,7 +249,7 @@ MODELS = (
     ),
     Model(
         "forgiven",
-        "somebody has declared a replica good by hand whose entries are gone",
+        "an operator has declared a replica good whose entries are gone",
         TWO,
         INSERTS,
         {Fault.CRASH: 1},

@@ -96,7 +96,7 @@ MODELS = (
     ),
     Model(
         "restore_start",
-        "the server of the replica starts as soon as nobody holds its disk, also between two runs",
+        "the server of the replica starts as soon as no process holds its disk, also between two runs",
         OPERATED,
         INSERTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},

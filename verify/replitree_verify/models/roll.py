@@ -1,4 +1,4 @@
-"""The log goes on below a fresh parent: nothing comes after its last entry, and everybody who reads it goes on.
+"""The log goes on below a fresh parent: nothing comes after its last entry, and every replica that reads it goes on.
 
 The leader looks at its pointer; here it finds that one entry is enough.
 """

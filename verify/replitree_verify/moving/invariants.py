@@ -18,7 +18,7 @@ DESCRIPTIONS = {
     "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
-    "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came when nobody waited for them",
+    "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
     "SINGLE": "replicas that move a part at once end with one share for all that have the same files, as long as no session"
     " ends",
     "SETTLES": "in the end nothing is noted, claimed, being written or garbage; every mark has a part, every object an owner;"

@@ -64,7 +64,7 @@ MODELS = (
     ),
     Model(
         "take_crash",
-        "a part is taken over from who has moved it, with a crash",
+        "a part is taken over from the replica that has moved it, with a crash",
         _TAKEN_ALONE,
         {Fault.CRASH: 1},
         shared=("r1",),
@@ -72,7 +72,7 @@ MODELS = (
     ),
     Model(
         "take_doubt",
-        "a part is taken over from who has moved it, while an answer is lost",
+        "a part is taken over from the replica that has moved it, while an answer is lost",
         _TAKEN_ALONE,
         {Fault.UNKNOWN: 1},
         shared=("r1",),
@@ -101,7 +101,7 @@ MODELS = (
     ),
     Model(
         "take_unanswered_twice",
-        "a part is taken over from who has moved it, and the store gives no answer up to twice",
+        "a part is taken over from the replica that has moved it, and the store gives no answer up to twice",
         {("r1", "execute"): (), ("r2", "move"): (_move("r2", 3),)},
         {Fault.STORE: 2},
         shared=("r1",),

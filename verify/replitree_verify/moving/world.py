@@ -72,7 +72,7 @@ class Model:
     shared
         The replicas that own the share of the part at the beginning; the others have its rows on their disks.
     is_once
-        Whether the part ends in one share at most, whoever moves it.
+        Whether the part ends in one share at most, however many replicas move it.
     breaking
         The replicas whose processes may crash, lose answers or read old values, and whose sessions may end.
     is_borrowing
@@ -185,7 +185,7 @@ class Process:
     epoch, is_active
         The epoch that it knows, and whether it may act.
     moving, doubtful
-        Shares whose notes nobody works off: of running moves, and of those that ended in doubt.
+        Shares whose notes are not worked off: of running moves, and of those that ended in doubt.
     hidden
         Parts that reads are not shown, because they were broken.
     session
@@ -243,7 +243,7 @@ class World:
     budget
         Faults that are left, in the order of `Fault`.
     stray
-        Shares whose objects may come when nobody waits for them.
+        Shares whose objects may come late.
     """
 
     tree: Tree

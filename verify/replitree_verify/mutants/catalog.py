@@ -322,14 +322,14 @@ MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "mutation-lets-be",
-            "a part gets its mutated name with the rows that it had, although nobody has killed the mutation",
+            "a part gets its mutated name with the rows that it had, although the mutation is not killed",
             "mutate_crash",
             "ROWS",
             stages_with(table.letting_be, "make_next"),
         ),
         Mutant(
             "kill-of-published",
-            "a kill takes a result back that somebody has published",
+            "a kill takes a result back that a replica has published",
             "mutate_kill",
             "ROWS",
             stages_with(table.killing_published, "kill"),

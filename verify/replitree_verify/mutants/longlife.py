@@ -58,7 +58,7 @@ LONG_LIFE = (
     ),
     Mutant(
         "last-good-marked",
-        "whoever is good is marked lost, the cleaner too",
+        "every good replica is marked lost, the cleaner too",
         "clean_clean",
         "I5",
         with_others(m.MARKS_ITSELF, "clean_entries"),

@@ -44,7 +44,7 @@ def without_queue_checks(*_: Any) -> Change:
 
 
 def without_bumps(replica: Replica, *_: Any) -> Change:
-    """Bump nobody else's epoch."""
+    """Bump no epoch but the own one."""
     own = layout.host(replica)
     return _leaving_out(lambda each: isinstance(each, fx.Set) and each.path.endswith("/host") and each.path != own)
 
@@ -104,7 +104,7 @@ def _writer_ignored(
 
 
 def _from_nobody(insert: Any) -> Any:
-    """Return an insert that seems to come from nobody."""
+    """Return an insert that seems to come from no replica."""
     return msgspec.structs.replace(insert, replica="nobody")
 
 

@@ -75,7 +75,7 @@ LOST_RESULTS = (
     ),
     Mutant(
         "broken-result-left",
-        "a broken part that was made of a lost one is left as it is, and wants content that nobody makes any more",
+        "a broken part that was made of a lost one is left as it is, and wants content that no replica makes any more",
         "lost_result",
         "CONVERGES",
         with_others({(execute_lost, "_renew"): _left_as_it_is}, "execute_next"),

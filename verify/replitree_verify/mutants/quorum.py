@@ -207,7 +207,7 @@ QUORUMS = (
     ),
     Mutant(
         "counted-unversioned",
-        "who counts itself does not check that nobody else has meanwhile",
+        "a replica that counts itself does not check whether another one has meanwhile",
         "quorum_all_alone",
         "QUORUM",
         with_change(counting_unversioned, *_COUNTING),
@@ -277,7 +277,7 @@ QUORUMS = (
     ),
     Mutant(
         "open-entry-cleaned",
-        "the entry of an open insert is removed from the log, and who comes back can't count itself",
+        "the entry of an open insert is removed from the log, and a replica that comes back can't count itself",
         "quorum_clean",
         "QUORUM",
         with_others(CLEANED, "clean_entries"),

@@ -16,7 +16,7 @@ RESTORING = (
     ),
     Mutant(
         "restore-taken-over-by-itself",
-        "a part that is registered already, by a commit whose answer was lost, is taken for the work of somebody else",
+        "a part that is registered already, by a commit whose answer was lost, is taken for the work of another process",
         "restore_crash",
         "CONVERGES",
         with_both(m.taken_over_by_itself, {}, "restore_disk"),

@@ -23,7 +23,7 @@ UPKEEP = (
     ),
     Mutant(
         "ids-removed-uncounted",
-        "who removes ids does not prove that nobody else has removed any",
+        "a cleaner that removes ids does not prove that no other one has removed any",
         "ids_clean_clean",
         "WINDOW",
         with_change(m.uncounted, "forget_ids"),

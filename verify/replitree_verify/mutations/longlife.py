@@ -101,7 +101,7 @@ def _plan_for_good_ones(
 def _plan_with_itself(
     cleaner: Replica, replicas: tuple[clean_log.Seen, ...], first: fx.LogIndex, keep: clean_log.Keep
 ) -> clean_log.Plan | None:
-    """Mark whoever is good and not needed, the cleaner too."""
+    """Mark every replica that is good and not needed, the cleaner too."""
     planned = PLAN(cleaner, replicas, first, keep)
     if planned is None:
         return None

@@ -92,7 +92,7 @@ def _keeping(run: Any, parts: Mapping[Part, str], shared: Any) -> Generator[Any,
 
 
 def taken_over_by_itself(*_: Any) -> EffectChange:
-    """Take an own commit that comes late for that of somebody else."""
+    """Take an own commit that comes late for that of another process."""
 
     def change(effect: Any) -> Asked:
         outcome = yield effect

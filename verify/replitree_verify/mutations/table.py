@@ -299,7 +299,7 @@ def letting_be(*_: Any) -> EffectChange:
 
 
 def killing_published(*_: Any) -> EffectChange:
-    """Kill a mutation also for parts that somebody has mutated already."""
+    """Kill a mutation also for parts that a replica has mutated already."""
 
     def change(effect: Any) -> Asked:
         if isinstance(effect, fx.GetMany) and any("/results/" in path for path in effect.paths):

@@ -140,7 +140,7 @@ def without_queues(*_: Any) -> EffectChange:
 
 
 def all_are_lost(*_: Any) -> EffectChange:
-    """Take whoever is not active for lost."""
+    """Take every replica that is not active for lost."""
 
     def change(effect: Any) -> Asked:
         outcome = yield effect

@@ -222,7 +222,7 @@ LOST_ENTRY = b'{"kind":"lost"'
 def declared_part(effect: Any) -> str | None:
     """Return the part that a commit, or a request, declares lost.
 
-    Whoever pulls the entry later creates it in its queue, under its own number, and declares nothing.
+    A replica that pulls the entry later creates it in its queue, under its own number, and declares nothing.
     """
     for each in getattr(effect, "operations", ()):
         if isinstance(each, fx.Create) and each.sequential and each.value.startswith(LOST_ENTRY):

@@ -207,7 +207,7 @@ def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str |
             number for _, entry in log.inserts for part in entry.parts for number in requests_in(part.content_hash)
         }
         strange = [number for number in rows if number not in inserted]
-        return f"{who} shows the rows of {strange}, which nobody inserted" if strange else None
+        return f"{who} shows the rows of {strange}, which no client inserted" if strange else None
     if effect.position < effect.begun.lowest:
         return f"{who} stands at {effect.position}, and should at {effect.begun.lowest} or above"
     opened = log.open_at(effect.position)

@@ -1,7 +1,7 @@
 """Restoring a table: coordination has lost everything, and operators make a table of what the disks have.
 
 The counterpart of `replica.table.restore`: a run holds the lock of the replica's data folder, takes the parts that are
-whole, and gives the lock back at its end or its death.  A server opens the table when coordination has it, and nobody
+whole, and gives the lock back at its end or its death.  A server opens the table when coordination has it, and no process
 holds the lock. After a death, and when coordination did not say in time what it has done, the operator begins another run.
 
 `RESTORED`: a run ends when the replica has registered exactly what the run has found on its disk (`wrongly_ended`).  A run that
@@ -80,7 +80,7 @@ class UnlockDisk:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """Wait until coordination has the table and nobody holds the replica's data folder; then the process starts."""
+    """Wait until coordination has the table and no process holds the replica's data folder; then the process starts."""
 
 
 def locked_by(memories: Mapping[str, Memory], replica: str) -> bool:
@@ -161,7 +161,7 @@ def open_table(replica: Replica, me: bytes) -> Stage:
 
 
 def restore_disk(operator: Replica, name: str, attempt: int = 0) -> Stage:
-    """Let the parts on a replica's disk be the table; go on until that is done, or somebody says why it can't be."""
+    """Let the parts on a replica's disk be the table; go on until that is done, or it is known why it can't be."""
     found: Found = yield LockDisk(name)
     me, chosen = found.me + str(attempt).encode(), _chosen(found.parts, found.aside)
     run = restore(Replica(operator.table, name), me, METADATA, COLUMNS, chosen)

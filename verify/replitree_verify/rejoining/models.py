@@ -62,7 +62,7 @@ MODELS = (
     ),
     Model(
         "rejoin_first",
-        "two processes add a replica that nobody was before, one after the other; the first one registers a part",
+        "two processes add a replica of a new name, one after the other; the first one registers a part",
         {OLD: (_activate(OLD), (register, (OLD,))), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_held=True,
     ),
@@ -93,7 +93,7 @@ MODELS = (
     ),
     Model(
         "remade_helped",
-        "somebody helps to drop a table, which is made anew, and gets an insert, meanwhile",
+        "a process helps to drop a table, which is made anew, and gets an insert, meanwhile",
         {OPERATOR: ((remake, ()), (write_log, ())), HELPER: ((remove, ()),)},
         has_log=True,
         endings=0,

@@ -42,7 +42,7 @@ class _ProvesNoNote(_NOTED):
 
 
 class _ProvesNoAbsence(_NOTED):
-    """Believes that nobody has had the name when it has read no note."""
+    """Believes that no replica has had the name when it has read no note."""
 
     @override
     def passing(self) -> tuple[fx.Operation, ...]:

@@ -73,7 +73,7 @@ class Model:
     tasks
         What each seat does, one after another, by the seat's name.
     is_joined
-        Whether the process of the first seat is the replica at the beginning; otherwise nobody is.
+        Whether the process of the first seat is the replica at the beginning; otherwise no process is.
     had
         How often the name was activated before all that, by a replica that was dropped.
     has_log

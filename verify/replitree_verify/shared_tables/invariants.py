@@ -16,7 +16,7 @@ DESCRIPTIONS = {
     "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
-    "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came when nobody waited for them",
+    "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
     "KEPT": "what its writer has published is not put out of the way before it was registered",
     "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
 }

@@ -66,7 +66,7 @@ MODELS = (
     ),
     Model(
         "shared_table_crash",
-        "a part is written and leaves again, with a crash of anybody at any step, also in the middle of a request to the store",
+        "a part is written and leaves again, with a crash at any step, also in the middle of a request to the store",
         _WRITER,
         {Fault.CRASH: 1},
         ("r1",),

@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "attempt-not-noted",
-        "no attempt is noted: a crash leaves objects that nobody knows of",
+        "no attempt is noted: a crash leaves objects that no node tells of",
         "shared_table",
         "KNOWN",
         {(sharing, "_put"): _notes_nothing},

@@ -83,7 +83,7 @@ BORROWED_MUTANTS = (
     ),
     Mutant(
         "restored-in-part",
-        "a restore marks the own share of a part that borrows, and leaves the others to anybody",
+        "a restore marks the own share of a part that borrows, and not the others",
         "shared_borrowed_restore",
         "MARKED",
         {(restore, "marks"): _restores_its_own},

@@ -1,7 +1,7 @@
 """What may happen next in a model of tables on an object store.
 
 Every step is one effect of one process, a late request that arrives, or a fault.  What a process asks of its own memory, or
-only looks up on its disk, it is told at once: nobody else can notice.
+only looks up on its disk, it is told at once: no other process can notice.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ def _is_dropped(world: World, name: str) -> bool:
 
 
 def _put(world: World, number: int, *, is_dropped: bool) -> Outcomes:
-    """Put objects; what the process of a dropped replica puts may be nobody's."""
+    """Put objects; what the process of a dropped replica puts may have no owner."""
     seat = world.seats[number]
     share = _named(seat)
     stored = _arrive(world, PutObjects(share))

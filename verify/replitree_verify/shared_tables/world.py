@@ -185,7 +185,7 @@ class World:
         Faults that are left, in the order of `Fault`.
     stray
         Shares of which a put was on its way when its process stopped to wait, or whose replica was dropped: their objects may
-        come when nobody knows them.
+        come when no process knows them.
     forgotten
         Shares whose writer has put the part out of the way before it could register it.
     """

@@ -1,7 +1,7 @@
 """What fsck and disks add to a world: the share of a part on a disk, the ages of things, whether fsck tells the truth.
 
-Time is two-valued: what is *young* has come since the grace passed last.  The grace passes only while nobody is in the middle
-of writing something young and nobody reads old values: it is longer than that takes.
+Time is two-valued: what is *young* has come since the grace passed last.  The grace passes only while no
+process is in the middle of writing something young and none reads old values: it is longer than that takes.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ def _untrue(world: World, findings: tuple[Finding, ...]) -> str:
         if each.kind is FindingKind.DANGLING and all((each.share, piece) in world.objects for piece in range(PIECES)):
             return f"TRUE: {each.share} is said to lack objects"
         if each.kind is FindingKind.ORPHAN and world.tree.get(layout.share(TABLE, each.share)) is not None:
-            return f"TRUE: {each.share} is said to be nobody's"
+            return f"TRUE: {each.share} is said to have no owner"
         if each.kind is FindingKind.UNREFERENCED and any(share == each.share for _, _, share in world.disks):
-            return f"TRUE: {each.share} is said to have what nobody needs"
+            return f"TRUE: {each.share} is said to have what is not needed"
     return ""
 
 

@@ -23,7 +23,7 @@ from replitree_verify.sharing.world import replica_of, shares_in
 
 
 def write(name: str, part: str, attempt: int) -> Running[None]:
-    """Write a part: stage it, put its objects, register it.  Whoever comes after a crash, or is in doubt, only tidies up."""
+    """Write a part: stage it, put its objects, register it.  A process after a crash, or in doubt, only tidies up."""
     if not attempt:
         own = new_share(part, name)
         parts = (SharedPart(part, own, is_new=True),)

@@ -114,7 +114,7 @@ def _repaired(world: World) -> Iterator[str]:
     if world.damage:
         yield f"SETTLES: {min(world.damage)} stays"
     if left := world.tree.children(layout.all_writing(TABLE)):
-        yield f"SETTLES: nobody gives up {left[0]}"
+        yield f"SETTLES: no replica gives up {left[0]}"
     if orphans := {share for share, _ in world.objects} - set(world.tree.children(layout.shares(TABLE)) or ()):
         yield f"SETTLES: no replica deletes {min(orphans)}"
 

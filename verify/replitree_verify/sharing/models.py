@@ -32,7 +32,7 @@ MODELS = (
     ),
     Model(
         "share_crash",
-        "the same with a crash of anybody, the cleaner too, at any step and in the middle of a request",
+        "the same with a crash of any process, the cleaner too, at any step and in the middle of a request",
         {"r1": (_write("r1", "a"), _leave("r1", "a")), "r2": (_take("r2", "a", "r1"), _leave("r2", "a"))},
         {Fault.CRASH: 1},
     ),
@@ -79,7 +79,7 @@ MODELS = (
     ),
     Model(
         "share_borrow_refused",
-        "a mutation while its source is let go: it is refused or not, and whoever else has the source keeps it",
+        "a mutation while its source is let go: it is refused or not, and another replica that has the source keeps it",
         {
             "r1": (_write("r1", "a"), _write("r1", "b", "a")),
             "r2": (_take("r2", "a", "r1"),),

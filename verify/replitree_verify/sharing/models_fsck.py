@@ -136,7 +136,7 @@ FSCK_MODELS = (
     ),
     Model(
         "fsck_orphan",
-        "objects of nobody, and garbage that was left, while the store does not answer",
+        "objects without an owner, and garbage that was left, while the store does not answer",
         {FSCK: _CHECK},
         {Fault.STORE: 1},
         ("r1",),

@@ -132,7 +132,7 @@ def _counts(owner: ShareOwner, shares: Shares, deregister: Operations) -> Sharin
 def _deletes_by_itself(
     owner: ShareOwner, shares: Shares, deregister: Operations
 ) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
-    """Leave no note in the garbage: a crash leaves the objects to nobody."""
+    """Leave no note in the garbage: after a crash no replica deletes the objects."""
     outcome = yield from _LET_GO(owner, shares, deregister)
     if isinstance(outcome, LetGo):
         for each in outcome.garbage:
@@ -147,7 +147,7 @@ def _takes_absence_for_permission(
     outcome = yield from _LET_GO(owner, shares, deregister)
     if isinstance(outcome, fx.InDoubt):
         again = yield from _LET_GO(owner, shares, deregister)
-        if isinstance(again, NotOwned):  # the mark is not there: nobody else seems to care
+        if isinstance(again, NotOwned):  # the mark is not there: no other replica seems to care
             for each in shares:
                 yield DeleteObjects(each)
         return again
@@ -268,14 +268,14 @@ MUTANTS = (
         "left-without-witness",
         "share_two",
         "OWNED",
-        "an owner that sees another one leaves without proving that it is still there: both leave, nobody is the last",
+        "an owner that sees another one leaves without proving that it is still there: both leave, and neither is the last",
         _leave=_leave_without_witness,
     ),
     _mutant(
         "owners-counted",
         "share_two",
         "OWNED",
-        "marks are deleted first and counted then: whoever sees none deletes the objects",
+        "marks are deleted first and counted then: a replica that sees none deletes the objects",
         let_go=_counts,
     ),
     _mutant(
@@ -331,7 +331,7 @@ MUTANTS = (
         "garbage-kept",
         "share_two",
         "SETTLES",
-        "nobody works the garbage off",
+        "no replica works the garbage off",
         work_off=_looks_only,
     ),
     *HISTORY_MUTANTS,

@@ -182,7 +182,7 @@ FSCK_MUTANTS = (
         "fsck-silence-needs-nothing",
         "fsck_silent",
         "TRUE",
-        "what a replica needs that does not answer is said to be needed by nobody",
+        "what a replica needs that does not answer is said not to be needed",
         (fsck, "_unreferenced", _silence_needs_nothing),
     ),
     mutant_of(
@@ -204,7 +204,7 @@ FSCK_MUTANTS = (
         "fsck-forgets-garbage-first",
         "fsck_two",
         "KEPT",
-        "the note in the garbage is deleted before the objects are: a crash leaves them to nobody",
+        "the note in the garbage is deleted before the objects are: after a crash no replica deletes them",
         (fsck_repair, "_work_off", _forgets_first),
     ),
     mutant_of(

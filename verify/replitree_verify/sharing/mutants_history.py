@@ -99,7 +99,7 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "mark-is-ephemeral",
-        "a mark that stands for a registered part ends with the session of who made it",
+        "a mark that stands for a registered part ends with the session of the process that made it",
         "share_crash",
         "MARKED",
         {(owning, "_owning"): _ephemeral_marks},

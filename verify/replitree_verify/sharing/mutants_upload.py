@@ -36,7 +36,7 @@ UPLOAD_MUTANTS = (
         "upload-believed",
         "upload",
         "THERE",
-        "a part is made of objects that somebody says to have put, without a look",
+        "a part is made of objects that a client says it has put, without a look",
         (uploading, "take_attempts", _looks_at_nothing),
     ),
     mutant_of(
