@@ -32,7 +32,7 @@ PINNED = {
 
 NIGHTLY = {
     "clean_return": (218595, 720461, 71, 18),
-    "clean_insert": (896756, 3098901, 106, 63),
+    "clean_insert": (901920, 3110935, 127, 64),
     "recover_doubt": (530178, 1668365, 94, 30),
     "recover_session": (1069959, 3154151, 79, 52),
     "recover_away": (1446672, 4732807, 94, 27),

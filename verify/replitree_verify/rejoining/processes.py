@@ -31,6 +31,7 @@ from replitree.protocol.program.stages import (
     Opened,
     Quieten,
     Release,
+    ReportTrouble,
     Stage,
     Stop,
     UpkeepTurn,
@@ -128,7 +129,7 @@ def remembered(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat] | None:
             return None, replace(seat, leaving=())
         case Accept() | AwaitUpkeep() | AwaitReplica():
             return ENOUGH, seat
-        case Quieten() | AwaitIdle() | Release() | Stop():
+        case Quieten() | AwaitIdle() | Release() | ReportTrouble() | Stop():
             return None, seat
     return None
 

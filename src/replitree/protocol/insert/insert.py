@@ -140,12 +140,31 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupEnd:
+    """What the end of a group leaves to do.
+
+    Attributes
+    ----------
+    awaited
+        The requests that are still to be answered (`quorum.answer_awaited`).
+    in_doubt
+        Requests were answered "outcome unknown": the process must activate again, under an epoch that fences their commit.
+    """
+
+    awaited: tuple[Awaited, ...] = ()
+    in_doubt: bool = False
+
+    def __or__(self, other: GroupEnd) -> GroupEnd:
+        return GroupEnd((*self.awaited, *other.awaited), self.in_doubt or other.in_doubt)
+
+
+@dataclass(frozen=True, slots=True)
 class _Left:
-    """The rest of a group after a try: the requests to be staged again, ids that are free again, and those that wait."""
+    """The rest of a group after a try: the requests to be staged again, ids that are free again, and what the others leave."""
 
     requests: tuple[Request, ...] = ()
     freed: Freed = Freed()
-    awaited: tuple[Awaited, ...] = ()
+    end: GroupEnd = GroupEnd()
 
 
 Logged: TypeAlias = InLog | NotInLog | Gone | fx.InDoubt
@@ -154,7 +173,7 @@ Logged: TypeAlias = InLog | NotInLog | Gone | fx.InDoubt
 
 def insert(
     inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, requests: Sequence[Request]
-) -> fx.Procedure[tuple[Awaited, ...]]:
+) -> fx.Procedure[GroupEnd]:
     """Insert a group of requests as one log entry and answer each of them, but for those that wait for a quorum.
 
     Parameters
@@ -168,7 +187,7 @@ def insert(
 
     Returns
     -------
-    The requests that are still to be answered (`quorum.answer_awaited`).
+    The requests that are still to be answered, and whether a commit of the group is in doubt.
     """
     assert requests
     assert not (inserter.quorum and inserter.drops)
@@ -178,14 +197,14 @@ def insert(
 
 def _insert(
     inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, numbers: Iterator[int], left: _Left
-) -> fx.Procedure[tuple[Awaited, ...]]:
+) -> fx.Procedure[GroupEnd]:
     """Insert the requests that are left; the next staging has the next of `numbers`."""
-    awaited = list[Awaited]()
+    end = GroupEnd()
     for _ in range(
         2 * len(left.requests) + 1
     ):  # every staging after the first has a request less or an id more that is free
         if not left.requests:
-            return tuple(awaited)
+            return end
         staged_as = fx.StagingId(f"{staging}.{next(numbers)}")
         staged = yield fx.Stage(staged_as, tuple(request.id for request in left.requests))
         if isinstance(staged, fx.StoreFailed):
@@ -196,13 +215,13 @@ def _insert(
             else:  # nothing was sent yet: one request may have rows that can't be written, and the others go on without it
                 for request in left.requests:
                     alone = _Left((request,), left.freed)
-                    awaited += yield from _insert(inserter, epoch, staging, numbers, alone)
-            return tuple(awaited)
+                    end |= yield from _insert(inserter, epoch, staging, numbers, alone)
+            return end
         logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, left.requests, left.freed)
         left = yield from _finish(inserter, staged_as, staged.parts, left.requests, logged)
-        awaited += left.awaited
+        end |= left.end
     yield from _answer_all(left.requests, fx.NotInserted("its block ids come and go; try again"))
-    return tuple(awaited)
+    return end
 
 
 def _finish(
@@ -216,7 +235,7 @@ def _finish(
     match logged:
         case InLog(index):
             entry = _entry(inserter, staging, parts, tuple(request.block for request in requests))
-            return _Left(awaited=(yield from _publish(entry, requests, index)))
+            return _Left(end=(yield from _publish(entry, requests, index)))
         case NotInLog(taken):
             yield fx.RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
@@ -225,6 +244,7 @@ def _finish(
             yield from _answer_all(requests, fx.NotInserted(reason, why))
         case fx.InDoubt():
             yield from _answer_all(requests, fx.MaybeInserted())
+            return _Left(end=GroupEnd(in_doubt=True))
     return _Left()
 
 
@@ -352,7 +372,7 @@ def _answer_duplicates(
                 else:
                     yield fx.Answer(request.id, fx.Duplicate(None if found is None else found.index))
     again = tuple(request for request in requests if request not in answered)
-    return _Left(again, Freed(tuple(free)), tuple(awaited))
+    return _Left(again, Freed(tuple(free)), GroupEnd(tuple(awaited)))
 
 
 def _was_dropped(table: Table, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:
@@ -375,17 +395,17 @@ def _was_dropped(table: Table, block: BlockValue, found: FoundEntry | None) -> f
     return all(max(below[0], own) > last for own in below[1:])
 
 
-def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex) -> fx.Procedure[tuple[Awaited, ...]]:
+def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex) -> fx.Procedure[GroupEnd]:
     """Give the parts their names and answer, unless there is a quorum to wait for.
 
     A failure here is `execute`'s to repeat: the staged files are synced.
     """
     published = yield fx.Publish(entry.insert, part_names(entry, index), synced=False)
-    lost = isinstance(published, fx.Published) and published.missing
+    lost = isinstance(published, fx.Published) and bool(published.missing)
     if quorum_of(entry) and not lost:
-        return (Awaited(index, entry, tuple(request.id for request in requests)),)
+        return GroupEnd((Awaited(index, entry, tuple(request.id for request in requests)),))
     yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
-    return ()
+    return GroupEnd(in_doubt=lost)
 
 
 def _answer_all(requests: tuple[Request, ...], answer: fx.ClientAnswer) -> fx.Procedure[None]:

@@ -18,6 +18,7 @@ from replitree.protocol.program.stages import (
     End,
     KillTurn,
     LookAtParts,
+    ReportTrouble,
     Stage,
     Then,
 )
@@ -89,6 +90,7 @@ def give_command(
             answer = fx.NotInserted(reason, why)
         case fx.InDoubt():
             answer = fx.MaybeInserted()
+            yield ReportTrouble()
     yield fx.Answer(request, answer)
     return End(answer)
 

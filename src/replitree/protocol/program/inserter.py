@@ -5,9 +5,10 @@ from __future__ import annotations
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.insert.insert import Inserter, Request, insert
+from replitree.protocol.insert import insert
+from replitree.protocol.insert.insert import Inserter, Request
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.stages import Accept, Accepted, Release, Stage, Then
+from replitree.protocol.program.stages import Accept, Accepted, Release, ReportTrouble, Stage, Then
 
 
 def accept_insert(
@@ -27,9 +28,11 @@ def accept_insert(
 
 def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: tuple[Request, ...]) -> Stage:
     """Insert a group and release its staging folders; what is answered when its quorum has ended is waited for then."""
-    awaited = yield from insert(inserter, epoch, staging, requests)
-    yield Release(staging)
-    return Then(quorum_waiter.await_quorum, (inserter.replica, awaited)) if awaited else None
+    end = yield from insert.insert(inserter, epoch, staging, requests)
+    yield Release(staging)  # first: what is left in staging is idle from here on, and the next activation sweeps it
+    if end.in_doubt:
+        yield ReportTrouble()
+    return Then(quorum_waiter.await_quorum, (inserter.replica, end.awaited)) if end.awaited else None
 
 
 __all__ = ["accept_insert", "insert_group"]

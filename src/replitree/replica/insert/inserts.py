@@ -35,7 +35,7 @@ from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.earlier import find_earlier
 from replitree.protocol.insert.quorum import Awaited
 from replitree.protocol.program.inserter import accept_insert
-from replitree.protocol.program.stages import Accepted, MemoryEffect, Release, Then
+from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
 from replitree.replica.insert.appends import Appends, Perform
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
@@ -325,12 +325,19 @@ class Inserts:
         fates, awaited, held = Fates(context.replica.table, perform), tuple[Awaited, ...](), ExitStack()
 
         def remember(effect: MemoryEffect) -> Accepted | None:
-            if isinstance(effect, Release):
-                held.close()
-                return None
-            payloads = {pending.id: pending.payload for pending in group}
-            held.enter_context(self._store_performer.holding(staging, payloads))
-            return accepted
+            match effect:
+                case Accept():
+                    payloads = {pending.id: pending.payload for pending in group}
+                    held.enter_context(self._store_performer.holding(staging, payloads))
+                    return accepted
+                case Release():
+                    self._writer.forget(staging)
+                    held.close()
+                case ReportTrouble():
+                    self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+                case _:
+                    raise AssertionError(effect)
+            return None
 
         driver, tokens = (
             Driver(context.performer, remember, fates.perform),
@@ -349,13 +356,12 @@ class Inserts:
         except Exception as error:  # noqa: BLE001 - whatever it was, each client hears what is certain of its request
             self._broken_off(group, staging, fates, error)
         finally:
-            self._writer.forget(staging)
             with self._lock:
                 for pending in group:
                     if not pending.waits:
                         self._answers.pop(pending.id, None)
         self._quorums.wait(awaited, first.patience_s or PATIENCE_S)
-        self._learn(group, epoch, fates)  # only now: what is left in staging is idle, and will be swept
+        self._learn(group, epoch)
         context.metrics.groups.labels(context.replica.table.name).inc()
 
     def _broken_off(
@@ -372,6 +378,7 @@ class Inserts:
                 for name in self._store.stagings():
                     if name.rpartition(".")[0] == staging:
                         self._store_performer.perform(fx.RemoveStaging(fx.StagingId(name)))
+        self._writer.forget(staging)
         if isinstance(error, BadInput) and len(group) > 1:
             for pending in unsent:  # the commit of one of them may fit where that of all does not
                 self._commit((pending,))
@@ -380,14 +387,14 @@ class Inserts:
             if pending.waits:  # it went alone, and is in the log
                 continue
             pending.give(fx.NotInserted(str(error), why) if pending in unsent else fx.MaybeInserted())
+        if any(isinstance(each.answer, fx.MaybeInserted) and fates.of(each.id) is Fate.SENT for each in group):
+            self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
 
-    def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch, fates: Fates) -> None:
-        """Activate again if the answers of a group are evidence that the epoch is over, or that a commit must be fenced."""
+    def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch) -> None:
+        """Activate again if the answers of a group are evidence that the epoch is over; pull if the log has gone on."""
         answers = [pending.answer for pending in group]
         if any(isinstance(answer, fx.NotInserted) and answer.why is fx.Why.EPOCH for answer in answers):
             self._availability.fenced(epoch)
-        elif any(isinstance(each.answer, fx.MaybeInserted) and fates.of(each.id) is Fate.SENT for each in group):
-            self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
         elif any(isinstance(answer, fx.NotInserted) and answer.reason == ROLLED for answer in answers):
             self._context.pull_signal.hurry()
 

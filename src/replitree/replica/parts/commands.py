@@ -38,7 +38,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.protocol.program.commands import accept_command, kill
-from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, Then
+from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.propose.propose import STORAGE_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.pull import Place, Queued
@@ -359,7 +359,13 @@ class Commands:
         accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
 
         def remember(effect: MemoryEffect) -> object:
-            return look() if look is not None and isinstance(effect, LookAtParts) else accepted
+            match effect:
+                case LookAtParts():
+                    assert look is not None, "only mutations have conditions"
+                    return look()
+                case ReportTrouble():
+                    self._availability.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
+            return accepted
 
         def perform(effect: fx.Effect) -> object:  # the caller answers: the stage ends with what it says
             return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
@@ -378,7 +384,6 @@ class Commands:
                 if why is fx.Why.EPOCH:
                     self._availability.fenced(epoch)
                 raise ReadOnly(f"nothing was changed: {reason}")
-        self._availability.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
         raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
 
     def _find(self, command: fx.EntryId) -> fx.LogIndex | None:
