@@ -2,7 +2,7 @@
 
 Of the former all have the same objects.  The latter have a share of their own, and those of all parts before them.
 
-Whoever was away has only some of the chain, such as its last part.  Parts leave a replica in any order.
+A replica that was away has only some of the chain, such as its last part.  Parts leave a replica in any order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Task: TypeAlias = Generator[Any, Any, Then | None]
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Outcome: one of these; which one nobody can say."""
+    """Outcome: one of these; any of them."""
 
     options: tuple[str, ...]
 

@@ -13,8 +13,8 @@ DESCRIPTIONS = {
     **shared.DESCRIPTIONS,
     "SAME": "a registered result has the content that the first one had, and so have the objects that it owns",
     "ONE": "in the end there is one copy of the result, unless who has the other one can't be asked for it",
-    "DONE": "in the end everybody has registered the result, and no mark is left",
-    "STUCK": "nobody waits for a mark under which nobody works",
+    "DONE": "in the end every replica has registered the result, and no mark is left",
+    "STUCK": "no replica waits for a mark under which none works",
 }
 
 

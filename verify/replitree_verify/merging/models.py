@@ -49,7 +49,7 @@ MODELS = (
     ),
     Model(
         "shared_merge_expiry",
-        "the same while the session of who makes it ends, and it goes on: both make it",
+        "the same while the session of the one that makes it ends, and it goes on: both make it",
         TWO,
         {},
         expiries=1,
@@ -76,7 +76,7 @@ MODELS = (
     ),
     Model(
         "shared_merge_paused_doubt",
-        "the same while the answer to a commit is lost: a mark may come when nobody waits for it",
+        "the same while the answer to a commit is lost: a mark may come late",
         RESTARTED,
         {Fault.UNKNOWN: 1},
         pausing=("r1",),

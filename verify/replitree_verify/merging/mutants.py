@@ -86,7 +86,7 @@ def _compares_nothing(
     marked: bool = False,
     for_all: bool = False,
 ) -> _Any:
-    """Register what was made, whatever somebody else has registered."""
+    """Register what was made, whatever another replica has registered."""
     first = yield fx.Get(layout.result(made_of.replica.table, made_of.result.name))
     if first is None:
         return (
@@ -160,14 +160,14 @@ MUTANTS = (
     ),
     Mutant(
         "mark-kept",
-        "who could not make the result keeps its mark, and nobody looks for such marks",
+        "a replica that could not make the result keeps its mark, and none looks for such marks",
         "shared_merge_paused",
         "STUCK",
         {(make_once, "give_up"): _keeps, (work_mark, "give_up_left"): _looks_for_none},
     ),
     Mutant(
         "late-mark-kept",
-        "a mark that came when nobody waited for it any more stays",
+        "a mark that came late stays",
         "shared_merge_paused_doubt",
         "STUCK",
         {(work_mark, "give_up_left"): _looks_for_none},
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "no-mark",
-        "nobody takes a mark, and both register what they made",
+        "no replica takes a mark, and both register what they made",
         "shared_merge_once",
         "ONE",
         {(make_once, "take"): _takes_no_mark, (make_once, "publish_result"): _registers_anyway},

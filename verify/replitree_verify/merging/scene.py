@@ -78,7 +78,7 @@ class MergeScene(Scene):
 
     @override
     def first(self) -> World:
-        """Return the world in which everybody has the source registered, and the merge in its queue; or one has a part."""
+        """Return the world in which all replicas have the source registered, and the merge in the queue; or one has a part."""
         begun = super().first()
         if self._has_upkeep:  # which sees to the garbage
             begun = begun.with_seat(self.names.index(CLEANER), Seat())
@@ -125,7 +125,7 @@ class MergeScene(Scene):
         return all(effect is None or isinstance(effect, AwaitUpkeep) for effect in self._effects(world))
 
     def is_stuck(self, world: World) -> bool:
-        """Whether somebody waits for what nobody will do."""
+        """Whether a replica waits for what none will do."""
         effects = self._effects(world)
         if not all(effect is None or isinstance(effect, WAITING) for effect in effects):
             return False

@@ -10,7 +10,7 @@ from replitree_verify.merging.invariants import in_the_end, violations
 from replitree_verify.merging.scene import MergeScene
 from replitree_verify.merging.world import Model
 
-STUCK = "STUCK: somebody waits for what nobody will do"
+STUCK = "STUCK: a replica waits for what none will do"
 AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]
 
 

@@ -1,4 +1,4 @@
-"""What is in a model of merges in an object store, beside what is in one of a table there: sessions, and who may not merge."""
+"""What is in a model of merges in an object store: one of a table there, and sessions, and replicas that may not merge."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Model(shared.Model):
     pausing
         Replicas on which an operator may pause merges while one is being made.
     away
-        Replicas that, once killed, come back only when somebody has made the result.
+        Replicas that, once killed, come back only when another one has made the result.
     struck
         Replicas whose processes may be killed, and whose answers may be lost; empty: all.
     holder
-        A replica that has made the result and registered it, and does not run; empty: nobody.
+        A replica that has made the result and registered it, and does not run; empty: none.
     switched
         Replicas that have begun to execute the merge while results went to disks, so that each makes its own; since then the
         table has changed, and results go into the store.

@@ -129,7 +129,7 @@ def _changed(world: World, at: int, effect: Any) -> tuple[Disk, Any]:
         case Refetch(part):
             found = _share_elsewhere(world, at, part)
             return (disk if found is None else disk.with_part(part, found)), found is not None
-    raise ProcedureFailed(f"nobody performs {effect}")
+    raise ProcedureFailed(f"no part of the model performs {effect}")
 
 
 def has_same_files(disk: Disk, share: ShareId) -> bool:
@@ -175,7 +175,7 @@ def _seen(world: World, at: int, name: str, effect: Any) -> Any:
             named = {share for _, share in disk.parts if share is not None} | {note.share for note in disk.notes}
             here = {share for own in named for share in shares_in(own)}
             return tuple(sorted(here | process.moving | process.doubtful))
-    raise ProcedureFailed(f"nobody performs {effect}")
+    raise ProcedureFailed(f"no part of the model performs {effect}")
 
 
 __all__ = ["act", "can_act", "has_same_files", "told_at_once"]

@@ -1,4 +1,4 @@
-"""Merges whose results somebody else puts into the object store, under the checker: `merging` with an upload.
+"""Merges whose results a client puts into the object store, under the checker: `merging` with an upload.
 
 Imports: `merging`, `shared_tables` and `engine.small_search`.
 

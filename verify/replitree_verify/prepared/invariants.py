@@ -1,4 +1,4 @@
-"""What must hold of merges whose results somebody else puts, beside what must hold of every merge in an object store."""
+"""What must hold of merges whose results a client puts, beside what must hold of every merge in an object store."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ MODELS = (
     ),
     Model(
         "merge_prepared_expiry",
-        "the same while the session of who takes what was put ends, and it goes on: both may have a result",
+        "the same while the session of the replica that takes what was put ends, and it goes on: both may have a result",
         _TWO,
         {},
         expiries=1,
     ),
     Model(
         "merge_prepared_doubt",
-        "the same while the answer to a commit of who takes it is lost, which takes place, or comes late, or never",
+        "the same while the answer to a commit of the one that takes it is lost: it takes place, or comes late, or never",
         _RESTARTED,
         {Fault.UNKNOWN: 1},
         ("r1",),

@@ -1,4 +1,4 @@
-"""Broken rules of merges whose results somebody else puts; each must be found by name."""
+"""Broken rules of merges whose results a client puts; each must be found by name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _registers_anyway(
 MUTANTS = (
     Mutant(
         "prepared-believed",
-        "a result is registered that somebody says to have put, without a look",
+        "a result is registered that a client says it has put, without a look",
         "merge_prepared",
         "WHOLE",
         {(uploading, "take_attempts"): _looks_at_nothing},

@@ -1,4 +1,4 @@
-"""The search of a model of merges whose results somebody else puts."""
+"""The search of a model of merges whose results a client puts."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Scene:
                         yield "applied, answer lost", self._done(lost, number, effect), fx.Unknown()
                     yield "on its way, answer lost", replace(lost, late=(*lost.late, (number, effect))), fx.Unknown()
             case _:
-                raise ProcedureFailed(f"nobody performs {effect}")
+                raise ProcedureFailed(f"no part of the model performs {effect}")
 
     def _done(self, world: World, number: int, effect: fx.Commit) -> World:
         return self._arrived(world, number, effect)

@@ -315,7 +315,7 @@ def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
         case HasLeft(part, shares):
             disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, shares)))
         case _:
-            raise ProcedureFailed(f"nobody performs {effect}")
+            raise ProcedureFailed(f"no part of the model performs {effect}")
     return "done", world.with_disk(number, disk), outcome
 
 

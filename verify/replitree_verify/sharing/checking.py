@@ -127,7 +127,7 @@ def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World,
         case Told(findings):
             yield "told", replace(world, broken=world.broken or _untrue(world, findings)), None
         case _:
-            raise ProcedureFailed(f"nobody performs {effect}")
+            raise ProcedureFailed(f"no part of the model performs {effect}")
 
 
 def _of_upload(world: World, effect: HandOver | TellNames | NamesHeard) -> tuple[str, World, Any]:

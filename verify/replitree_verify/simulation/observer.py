@@ -118,7 +118,7 @@ class Observer:
         self.probes[probe] += 1
 
     def turn(self, now: int, who: str, turn: Turn) -> None:
-        """Pass a turn on to whoever writes the trace."""
+        """Pass a turn on to the writer of the trace."""
         if self.on_turn is not None:
             self.on_turn(now, who, turn)
 
@@ -142,7 +142,7 @@ class Observer:
         self._check_log(tree)
 
     def _check_log(self, tree: Tree) -> None:
-        """Check the log's beginning and who is lost, when either changed."""
+        """Check the log's beginning and which replicas are lost, when either changed."""
         start = tree.get(layout.log(TABLE))
         marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
         if (start, marks) != self._start_and_marks:

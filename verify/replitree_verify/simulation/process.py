@@ -78,7 +78,7 @@ class Process:
     Parameters
     ----------
     cluster, observer
-        The world, and who checks it.
+        The world, and the observer that checks it.
     name, incarnation
         Which process of which replica.
     stages

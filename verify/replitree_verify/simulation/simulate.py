@@ -454,7 +454,7 @@ class Simulation:
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.observer.full.discard(name))
 
     def _corrupt(self) -> None:
-        """Break a part of which another replica has registered a whole copy: no fault that nobody could mend."""
+        """Break a part of which another replica has registered a whole copy: no fault that can't be mended."""
         name = self._any()
         process = self._processes[name]
         if not process.alive:
@@ -466,7 +466,7 @@ class Simulation:
                 return
 
     def _has_whole(self, name: str, part: str, content: str) -> bool:
-        """Whether a replica has registered a part and has it: what is not registered yet, nobody keeps."""
+        """Whether a replica has registered a part and has it: what is not registered yet, it need not keep."""
         registered = self.cluster.tree.exists(layout.part(Replica(TABLE, name), part))
         return registered and self.disks[name].content(part) == content
 

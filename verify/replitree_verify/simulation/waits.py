@@ -35,7 +35,7 @@ class Now:
 
 
 def perform(effect: Any, now: Now) -> tuple[Any] | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there.  Nobody has lost patience yet."""
+    """Perform one of `EFFECTS`; None while what it waits for is not there.  No waiter has lost patience yet."""
     match effect:
         case CurrentSession():
             return (now.session,)
@@ -54,7 +54,7 @@ def perform(effect: Any, now: Now) -> tuple[Any] | None:
 
 
 def lose_patience(effect: AwaitDecided, now: Now) -> QuorumTurn:
-    """Return what a writer works with who does not wait any longer."""
+    """Return what a writer works with that does not wait any longer."""
     done = perform_quorum(effect, now.memory, now.tree, now.replica)
     assert done is not None
     outcome: QuorumTurn = done.outcome

@@ -18,7 +18,7 @@ class Moves:
         """All with which this process ever began a move."""
 
     def is_busy(self, share: ShareId) -> bool:
-        """Whether nobody may work off what is noted of a share: a move is under way with it, or has ended in doubt."""
+        """Whether what is noted of a share may not be worked off: a move is under way with it, or has ended in doubt."""
         return share in self._moving or share in self._doubtful
 
     @property
@@ -42,7 +42,7 @@ class Moves:
         self.settled(shares)
 
     def broken_off(self, part: str) -> None:
-        """Take note that the move of a part has ended nobody knows where."""
+        """Take note that the move of a part has ended, and it is not known where."""
         self.doubt([share for share, moved in self._moving.items() if moved == part])
 
     def has_new_epoch(self) -> None:

@@ -4,7 +4,7 @@ A share has `PIECES` objects, its manifest the last one; each is put or deleted 
 number of them.  A request whose answer is lost is not done, is done, or is done long after its sender has stopped to wait.  A
 request may also arrive a second time, late.  While the store is *away* nothing arrives and nothing can be read.
 
-*Stray* are shares of which an object came when nobody waited for it: such an object may be nobody's, and is left to fsck.
+*Stray* are shares of which an object came late: such an object may have no owner, and is left to fsck.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ObjectStore:
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody reaches it now."""
+        """Whether no process reaches it now."""
         return self._away_until > self._cluster.now
 
     def can_read(self, share: ShareId) -> bool:

@@ -7,9 +7,9 @@ WHOLE    the objects of every share that has a node are there
 I4       no object is deleted that a registered part needs
 OWNED    a share's node has an owner
 ONCE     a share is written, owned, or in the garbage: never two of these
-KNOWN    an object is of a share that is written, owned or in the garbage, unless it came when nobody waited for it
+KNOWN    an object is of a share that is written, owned or in the garbage, unless it came late
 SETTLES  at rest nothing is being written or garbage, every mark has a registered part, every object an owner; and fsck finds
-         nothing but objects that came when nobody waited for them, deletes these, and is content then
+         nothing but objects that came late, deletes these, and is content then
 ======== =======================================================================================================================
 """
 
@@ -75,7 +75,7 @@ class SharedChecks:
         share, places = change.share, _Places(tree)
         if change.is_put:
             if not places.knows(share) and share not in self.store.stray:
-                raise Violated(f"KNOWN: {share} was put, and nobody knows of it")
+                raise Violated(f"KNOWN: {share} was put, and no node tells of it")
             return
         if share in places.owned:
             raise Violated(f"WHOLE: an object of {share} was deleted, which has a node")
@@ -99,7 +99,7 @@ class SharedChecks:
         yield from (f"ONCE: {share}" for share in sorted(places.twice))
         for share in sorted({share for share, _ in self.store.objects} - self.store.stray):
             if not places.knows(share):
-                yield f"KNOWN: nobody knows of the objects of {share}"
+                yield f"KNOWN: no node tells of the objects of {share}"
 
     def _of_replica(self, tree: Tree, name: str, memory: Memory | None, places: _Places) -> Iterator[str]:
         """Yield what does not hold of one replica's marks and disk, unless it is being dropped."""

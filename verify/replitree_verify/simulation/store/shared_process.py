@@ -442,7 +442,7 @@ class SharedProcess(Process):
 
 
 def gives_share(source: Process, part: str) -> bool:
-    """Whether a replica lets others own a part's share: before it owns that itself, nobody can."""
+    """Whether a replica lets others own a part's share: before it owns that itself, none can."""
     return parse_part(part) in source.memory.held
 
 

@@ -30,7 +30,7 @@ class SharedTable:
     Parameters
     ----------
     options, cluster, observer
-        What the seed drew, the world, and who checks it.
+        What the seed drew, the world, and the observer that checks it.
     disks, processes
         Of each replica; they change in place.
     """
