@@ -10,13 +10,11 @@ import pytest
 
 from replitree_verify.engine.small_search import Named
 from replitree_verify.merging import models as merging_models
-from replitree_verify.merging import mutants as merging_mutants
 from replitree_verify.moving import models as moving_models
 from replitree_verify.moving import mutants as moving_mutants
+from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
-from replitree_verify.prepared import mutants as prepared_mutants
 from replitree_verify.rejoining import models as rejoining_models
-from replitree_verify.rejoining import mutants as rejoining_mutants
 from replitree_verify.shared_tables import models as shared_models
 from replitree_verify.shared_tables import mutants as shared_mutants
 from replitree_verify.sharing import models, mutants
@@ -32,7 +30,7 @@ CASES = {
     },
     "tests/verify/merging/test_merging.py": {
         *(model.name for model in merging_models.MODELS),
-        *(mutant.name for mutant in merging_mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("merging")),
     },
     "tests/verify/moving/test_moving.py": {
         *(model.name for model in moving_models.MODELS),
@@ -40,11 +38,11 @@ CASES = {
     },
     "tests/verify/prepared/test_prepared.py": {
         *(model.name for model in prepared_models.MODELS),
-        *(mutant.name for mutant in prepared_mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("prepared")),
     },
     "tests/verify/rejoining/test_rejoining.py": {
         *(model.name for model in rejoining_models.MODELS),
-        *(mutant.name for mutant in rejoining_mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("rejoining")),
     },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),
@@ -62,9 +60,9 @@ APART = ("fsck", "upload", "own_", "own-")
 SUITES = {
     "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
     "Parts that move": (moving_models.MODELS, moving_mutants.MUTANTS),
-    "Merges on an object store": (merging_models.MODELS, merging_mutants.MUTANTS),
-    "Merges that a client makes": (prepared_models.MODELS, prepared_mutants.MUTANTS),
-    "Replicas that join again": (rejoining_models.MODELS, rejoining_mutants.MUTANTS),
+    "Merges on an object store": (merging_models.MODELS, read_patches("merging")),
+    "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
+    "Replicas that join again": (rejoining_models.MODELS, read_patches("rejoining")),
 }
 
 

@@ -23,7 +23,6 @@ from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
 from replitree_verify.merging.invariants import DESCRIPTIONS as OF_MERGES
 from replitree_verify.merging.models import MODELS as MERGES
-from replitree_verify.merging.mutants import MUTANTS as MERGE_MUTANTS
 from replitree_verify.merging.search import search as search_merges
 from replitree_verify.moving.invariants import DESCRIPTIONS as OF_MOVES
 from replitree_verify.moving.models import MODELS as MOVES
@@ -34,12 +33,10 @@ from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.prepared.models import MODELS as PREPARED
-from replitree_verify.prepared.mutants import MUTANTS as PREPARED_MUTANTS
 from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result
 from replitree_verify.rejoining.invariants import DESCRIPTIONS as OF_REJOINING
 from replitree_verify.rejoining.models import MODELS as REJOINING
-from replitree_verify.rejoining.mutants import MUTANTS as REJOINING_MUTANTS
 from replitree_verify.rejoining.search import search as search_rejoining
 from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree_verify.shared_tables.models import MODELS as SHARED_TABLES
@@ -72,9 +69,9 @@ ROOMS = (
     Room(SHARING, SHARING_MUTANTS, DESCRIPTIONS, search),
     Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
     Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
-    Room(MERGES, MERGE_MUTANTS, OF_MERGES, search_merges),
-    Room(PREPARED, PREPARED_MUTANTS, OF_MERGES, search_prepared),
-    Room(REJOINING, REJOINING_MUTANTS, OF_REJOINING, search_rejoining),
+    Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),
+    Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
+    Room(REJOINING, read_patches("rejoining"), OF_REJOINING, search_rejoining),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),
 )

@@ -6,14 +6,14 @@ import pytest
 
 from replitree_verify.merging.invariants import DESCRIPTIONS
 from replitree_verify.merging.models import MODELS
-from replitree_verify.merging.mutants import MUTANTS
 from replitree_verify.merging.search import search
+from replitree_verify.patches.patch import read_patches
 from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from tests.verify.small_models import SmallModels
 
 MERGES = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("merging"),
     search=search,
     pins={
         "shared_merge_once": (112, 178),
@@ -43,11 +43,12 @@ MERGES = SmallModels(
         "mark-kept": 10,
         "late-mark-kept": 15,
         "waits-for-the-result": 12,
-        "mark-is-persistent": 20,
+        "mark-is-persistent": 11,
+        "mark-outlives-result": 15,
         "no-mark": 20,
         "everybody-makes": 16,
         "second-copy-kept": 21,
-        "not-compared": 21,
+        "not-compared": 19,
         "other-discarded": 20,
         "twin-kept": 41,
         "faster-overlooked": 38,
@@ -80,4 +81,4 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 def test_every_invariant_of_merges_has_a_mutant() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} >= set(DESCRIPTIONS) - set(OF_TABLES)
+    assert {mutant.invariant for mutant in MERGES.mutants} >= set(DESCRIPTIONS) - set(OF_TABLES)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared.models import MODELS
-from replitree_verify.prepared.mutants import MUTANTS
 from replitree_verify.prepared.search import search
 from tests.verify.small_models import SmallModels
 
 PREPARED = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("prepared"),
     search=search,
     pins={
         "merge_prepared": (9_542, 27_492),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_verify.patches.patch import read_patches
 from replitree_verify.rejoining.invariants import DESCRIPTIONS
 from replitree_verify.rejoining.models import MODELS
-from replitree_verify.rejoining.mutants import MUTANTS
 from replitree_verify.rejoining.search import search
 from tests.verify.small_models import SmallModels
 
 REJOINING = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("rejoining"),
     search=search,
     pins={
         "rejoin_register": (1_715, 3_557),
@@ -59,4 +59,4 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 def test_every_invariant_has_a_mutant() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in REJOINING.mutants} == set(DESCRIPTIONS)

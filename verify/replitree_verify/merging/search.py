@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, search_all
 from replitree_verify.merging.invariants import in_the_end, violations
 from replitree_verify.merging.scene import MergeScene
 from replitree_verify.merging.world import Model
+from replitree_verify.patches.patch import Patch
 
 STUCK = "STUCK: a replica waits for what none will do"
 AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]
@@ -16,7 +17,7 @@ AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]
 
 def search(
     model: Model,
-    mutant: Mutant | None = None,
+    mutant: Patch | None = None,
     states_max: int = STATES_MAX,
     *,
     scene_of: Callable[[Model], MergeScene] = MergeScene,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, search_all
+from replitree_verify.patches.patch import Patch
 from replitree_verify.rejoining.invariants import violations
 from replitree_verify.rejoining.scene import Scene
 from replitree_verify.rejoining.world import Model, World
 
 
-def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`."""
     scene = Scene(model)
 
