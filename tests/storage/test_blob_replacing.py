@@ -412,8 +412,8 @@ def test_opening_that_began_before_does_not_let_the_old_member_in_again(folder: 
     assert [why is None for why in opened_meanwhile(folder, tmp_path).obstacles] == [True, True, False]
 
 
-def test_opening_that_admits_whoever_is_there_does(folder: Path, tmp_path: Path) -> None:
-    with find_patch("openings", "admitted-whoever-is-there").mutated():
+def test_opening_that_admits_a_member_as_it_is_does(folder: Path, tmp_path: Path) -> None:
+    with find_patch("openings", "admitted-as-it-is").mutated():
         assert opened_meanwhile(folder, tmp_path).obstacles == (None, None, None)
 
 

@@ -24,7 +24,7 @@ LONE = SmallModels(
     },
     steps={
         "answered-before-it-is-remembered": 21,
-        "owed-by-whoever-is-there": 18,
+        "owed-as-it-is": 18,
         "own-admission-not-minded": 32,
         "fence-not-looked-at": 31,
     },

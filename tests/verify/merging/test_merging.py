@@ -46,7 +46,7 @@ MERGES = SmallModels(
         "mark-is-persistent": 11,
         "mark-outlives-result": 15,
         "no-mark": 20,
-        "everybody-makes": 16,
+        "all-make": 16,
         "second-copy-kept": 21,
         "not-compared": 19,
         "other-discarded": 20,

@@ -42,7 +42,7 @@ OPENINGS = SmallModels(
         "exchange-not-noticed": 10,
         "older-session-admitted": 10,
         "incarnation-not-compared": 10,
-        "admitted-whoever-is-there": 10,
+        "admitted-as-it-is": 10,
         "admitted-having-learnt-more": 39,
         "sessions-mixed-up": 39,
         "not-remembered": 8,

@@ -108,7 +108,7 @@ def _failing_impatiently(replica: Replica, awaited: tuple[Awaited, ...]) -> Stag
     del replica
     turn: QuorumTurn = yield AwaitDecided(awaited[0].index, is_given_up=False)
     if not turn.is_decided:
-        yield from quorum.answer_all(awaited[0], fx.NotInserted("nobody has come in time"))
+        yield from quorum.answer_all(awaited[0], fx.NotInserted("no replica has come in time"))
     return None
 
 

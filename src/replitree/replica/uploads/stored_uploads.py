@@ -204,7 +204,7 @@ class StoredUploads:
         """Begin new shares of an upload, which has `begun` then; return whether its client may hear their names."""
         try:
             is_noted: bool = self._run(upload, begun, Then(uploader.begin_upload, (self._sharer(), epoch, shares)))
-        except BaseException:
+        except BaseException:  # whatever ended it: no client hears these names, so upkeep is to give the shares up
             self.given_up(shares)
             raise
         self._noted.update(shares if is_noted else ())
