@@ -111,7 +111,7 @@ class Availability:
                 self.trouble(Evidence.FENCED, "the epoch was taken over")
 
     def session_began(self) -> None:
-        """Report that a new coordination session began: the replica must activate again, at once if it is just failing to."""
+        """Report that a new coordination session began: the replica must activate again, without the pause after a failure."""
         with self._changed:
             self._trouble.has_new_session = True
             self.trouble(Evidence.SESSION, "a new coordination session began")
