@@ -55,6 +55,7 @@ def damaged_name() -> bytes:
 MANY = "9" * 5000
 DEEP = b"[" * 200_000
 RIGHT = as_stream(rows(0))
+EXPECTING = request("POST /v1/tables/t/drop", b"{}", "Expect: 100-more")
 
 CASES: dict[str, tuple[bytes, int]] = {
     "as_of of 5,000 digits": (request(f"GET /v1/tables/t/snapshot?as_of={MANY}"), 400),
@@ -175,6 +176,10 @@ CASES: dict[str, tuple[bytes, int]] = {
     "bare line feeds": (request("GET /v1/status").replace(b"Host: x\r\n", b"Host: x\n"), 400),
     "a method that a path has not": (request("PATCH /v1/tables/t/insert"), 405),
     "a path that is not there": (request("GET /v1/nothing"), 404),
+    "an expectation that is none": (EXPECTING, 417),
+    "an expectation that is not ASCII": (EXPECTING.replace(b"100-more", b"100-\x80"), 417),
+    "an expectation of no path": (EXPECTING.replace(b"100-more", b"\x80").replace(b"/drop", b"/nothing"), 404),
+    "an expectation of another method": (EXPECTING.replace(b"100-more", b"\x80").replace(b"POST", b"PATCH"), 405),
 }
 
 

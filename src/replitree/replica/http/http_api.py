@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from replitree.replica.http.gate import Gate, Tables
 from replitree.replica.http.heads import HEALTH, METRICS
@@ -62,7 +62,19 @@ class HttpApi(Handlers):
             web.get("/v1/tables/{table}/status", self._table_status),
             *(route for group in self._groups for route in group.routes()),
         ]
-        app.add_routes([web.RouteDef(route.method, route.path, self._guarded(route.handler), {}) for route in routes])
+        expecting = {"expect_handler": _meet_expectation}
+        app.add_routes(
+            [web.RouteDef(route.method, route.path, self._guarded(route.handler), expecting) for route in routes]
+        )
+        found = app.router.resolve
+
+        async def resolve(request: web.Request) -> web.UrlMappingMatchInfo:
+            match = await found(request)
+            if match.http_exception is not None:  # before aiohttp looks at what a request for no path of ours expects
+                raise match.http_exception
+            return match
+
+        setattr(app.router, "resolve", resolve)  # noqa: B010 - no type checker lets a method be assigned
         return app
 
     # --- around every request ---
@@ -107,3 +119,13 @@ class HttpApi(Handlers):
 
     async def _table_status(self, request: web.Request) -> web.Response:
         return json_response(await asyncio.to_thread(self._table(request).status))
+
+
+async def _meet_expectation(request: web.Request) -> None:
+    """Let a client that waits for it send its body.  aiohttp's own handler fails at a header that is not UTF-8."""
+    if request.version < HttpVersion11:
+        return
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed(text="a replica meets no other expectation than 100-continue")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer itself has not begun
