@@ -25,6 +25,9 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 NAMED = re.compile(r"(?<![\w/.-])((?:[\w{},*-]+/)*[\w{},*-]+\.py)(?:::(\w+))?")
 """A file as documents name it, from some folder on; `{a,b}` and `*` are as in a shell; `::` goes before a function of it."""
 
+TERMS_MAX = 80
+"""Terms that all of the product shares; what belongs to one part of it stands on that part's page."""
+
 TERM = re.compile(r"^\* \*\*(?P<terms>[^*]+)\*\*", re.MULTILINE)
 
 
@@ -126,3 +129,7 @@ def test_glossary_has_one_line_a_word() -> None:
     lines = [line for line in read("docs/GLOSSARY.md").splitlines() if line.startswith("* ")]
     assert all(TERM.match(line) for line in lines)
     assert Path(ROOT / "docs" / "GLOSSARY.md").exists()
+
+
+def test_glossary_is_short_enough_to_be_read() -> None:
+    assert len(TERM.findall(read("docs/GLOSSARY.md"))) <= TERMS_MAX
