@@ -49,6 +49,19 @@ def test_adopted_files_are_a_part_of_sorted_runs(tmp_path: Path) -> None:
     assert part.content_hash == content_hash(rows, DEFINITION.arrow_schema)
 
 
+@pytest.mark.parametrize(
+    "text", [pytest.param(b"a\xe5", id="cut off"), pytest.param(b"\xff\xfe", id="of no character")]
+)
+@pytest.mark.parametrize("values", [1, 1_000])
+def test_text_that_is_not_utf_8_is_refused_wherever_it_stands(tmp_path: Path, text: bytes, values: int) -> None:
+    texts = pa.array([b"fine"] * (values - 1) + [text], pa.binary())
+    rows = conform({"k": [1] * values, "s": ["fine"] * values}, DEFINITION)
+    damaged = rows.set_column(rows.column_names.index("s"), "s", pa.chunked_array([texts.view(pa.string())]))
+    pq.write_table(damaged, tmp_path / "a")
+    with pytest.raises(BadInput, match="can't be read as Parquet: .*UTF8"):
+        adopt_files([tmp_path / "a"], DEFINITION, tmp_path / "s1")
+
+
 def test_adopted_and_staged_rows_have_one_manifest_but_for_the_files(tmp_path: Path) -> None:
     (staged,) = stage_table(conform({"k": [1, 2], "s": ["1", "2"]}, DEFINITION), DEFINITION, tmp_path / "s1")
     adopted = adopt_files([_write(tmp_path / "a", [1, 2])], DEFINITION, tmp_path / "s2")

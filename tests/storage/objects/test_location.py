@@ -58,6 +58,9 @@ def test_urls_are_taken_apart_and_put_together(url: str, expected: StoreLocation
         ("s3://lake?colour=red", "no option 'colour'"),
         ("s3://lake?endpoint=ftp://x", "must be http"),
         ("s3://lake?endpoint=http://x/path", "must be http"),
+        ("s3://lake?endpoint=http://127.0.0]8333", "must be http"),
+        ("s3://lake?endpoint=http://store:port", "must be http"),
+        ("s3://lake?endpoint=http://store:65536", "must be http"),
         ("s3://lake?endpoint=http://store:9000", "unencrypted"),
     ],
 )

@@ -146,9 +146,14 @@ def _bucket(bucket: str, prefix: str, options: Mapping[str, str]) -> StoreLocati
         raise BadInput(f"the URL of an object store has no option {unknown[0]!r}; it has {', '.join(sorted(_OPTIONS))}")
     endpoint, insecure = options.get("endpoint", ""), options.get("insecure", "false") == "true"
     if endpoint:
-        server = urlsplit(endpoint)
-        if server.scheme not in ("http", "https") or not server.hostname or server.path.strip("/") or server.username:
-            raise BadInput(f"the endpoint {endpoint!r} must be http://host:port or https://host:port")
+        wrong = BadInput(f"the endpoint {endpoint!r} must be http://host:port or https://host:port")
+        try:
+            server = urlsplit(endpoint)
+            is_server = server.scheme in ("http", "https") and bool(server.hostname) and server.port != 0
+        except ValueError:  # a bracket without its other one, or a port that is none
+            raise wrong from None
+        if not is_server or server.path.strip("/") or server.username:
+            raise wrong
         if server.scheme == "http" and server.hostname not in _LOCAL_HOSTS and not insecure:
             raise BadInput(f"{endpoint} would carry rows unencrypted; use https, or add insecure=true to the URL")
     return StoreLocation("s3", bucket, prefix, endpoint, options.get("region") or REGION_DEFAULT, insecure)

@@ -339,4 +339,8 @@ def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordB
             raise SchemaMismatch(
                 f"{path}: column {field.name!r} may not be null, and has {batch.column(field.name).null_count}"
             )
-    return batch.cast(schema)
+    exact = batch.cast(schema)
+    exact.validate(
+        full=True
+    )  # Arrow's reader takes any bytes of a file for text, and readers of the table would fail on them
+    return exact

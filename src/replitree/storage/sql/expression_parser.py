@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -199,15 +199,14 @@ class _Reader:
         return Negated(inner)
 
     def _number(self, text: str) -> Expression:
+        try:
+            number, value = float(text), Decimal(text)
+        except (ValueError, InvalidOperation):  # the tokenizer takes 1e5.5 and .05.05 for one number
+            raise self.error(f"{text[:80]} is not a number") from None
         if "e" in text.lower():
-            try:
-                number = float(text)
-            except ValueError:  # the tokenizer takes 1e5.5 for one number
-                raise self.error(f"{text[:80]} is not a number") from None
             if not math.isfinite(number):
                 raise self.error(f"{text[:80]} is beyond every number")
             return Constant(number, pa.float64())
-        value = Decimal(text)
         if "." not in text and -_INT64 <= value < _INT64:
             return Constant(int(value), pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
         _, digits, exponent = value.as_tuple()
