@@ -58,7 +58,7 @@ def test_text_that_is_not_utf_8_is_refused_wherever_it_stands(tmp_path: Path, te
     rows = conform({"k": [1] * values, "s": ["fine"] * values}, DEFINITION)
     damaged = rows.set_column(rows.column_names.index("s"), "s", pa.chunked_array([texts.view(pa.string())]))
     pq.write_table(damaged, tmp_path / "a")
-    with pytest.raises(BadInput, match="can't be read as Parquet: .*UTF8"):
+    with pytest.raises(BadInput, match=r"can't be read as Parquet: .*UTF8"):
         adopt_files([tmp_path / "a"], DEFINITION, tmp_path / "s1")
 
 
