@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program.stages import Stage
 from replitree.tablet.core import lease
 from replitree_verify import patches
+from replitree_verify.mutants import mutant
 from replitree_verify.patches.patch import Patch, PatchError, find_patch, read_patch, read_patches
 
 ROOMS = sorted(path.name for path in Path(*patches.__path__).iterdir() if list(path.glob("*.patch")))
@@ -52,6 +55,22 @@ def test_a_patch_may_add_what_it_calls() -> None:
     with patch.mutated():
         assert lease.released(lease.Tenure(5, 7)) == lease.Tenure(5, 7)
     assert not hasattr(lease, "_never")
+
+
+def test_stages_run_the_mutant_and_what_judges_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    wider, inner = parse_part("all_0_5_1"), parse_part("all_2_2_1")
+
+    def look_twice() -> Stage:
+        yield wider.covers(inner)
+        yield wider.covers(inner)
+        return None
+
+    monkeypatch.setitem(mutant._STAGES, "look_twice", look_twice)  # noqa: SLF001 - a stage that is none of the product
+    stage = mutant.stages_with(find_patch("log", "covers-without-level"))["look_twice"]()
+    assert next(stage)
+    assert not wider.covers(inner)
+    assert next(stage)
+    assert not wider.covers(inner)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from replitree_verify.mutants.longlife import LONG_LIFE
 from replitree_verify.mutants.lost import LOST_PARTS
 from replitree_verify.mutants.lost_results import LOST_RESULTS
-from replitree_verify.mutants.mutant import Mutant
+from replitree_verify.mutants.mutant import Mutant, read_mutants
 from replitree_verify.mutants.quorum import QUORUMS
 from replitree_verify.mutants.read import READING
 from replitree_verify.mutants.restore import RESTORING
@@ -39,13 +39,6 @@ MUTANTS: dict[str, Mutant] = {
             "pull_and_execute",
             "I1",
             stages_with(changes.pointer_first, "pull_next", "catch_up_with_log"),
-        ),
-        Mutant(
-            "acknowledge-before-commit",
-            "clients hear of an insert when it is staged",
-            "insert_one_token",
-            "I2",
-            stages_with(changes.answering_early, "insert_group"),
         ),
         Mutant(
             "blind-retry-after-unknown",
@@ -146,13 +139,6 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(changes.sweeping_everything, "tidy_up"),
         ),
         Mutant(
-            "unpulled-parts-set-aside",
-            "parts that were not pulled yet count as garbage",
-            "session_ends",
-            "I2",
-            patched(table.JUDGE_ALL, "tidy_up"),
-        ),
-        Mutant(
             "new-session-with-old-epoch",
             "a new session is content with an epoch of the old one",
             "insert_session",
@@ -174,25 +160,11 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(changes.never_noticing, "reload_state", "tidy_up"),
         ),
         Mutant(
-            "merge-of-what-is-left",
-            "a merge applies although a source is gone",
-            "merge_merge",
-            "I1",
-            patched(table.MERGE_WHAT_IS_LEFT, *_FOLDING),
-        ),
-        Mutant(
             "merge-keeps-lowest-mutation",
             "a merged part is named by the lowest mutation of its sources",
             "mutate_then_merge",
             "I1",
             patched(table.KEEP_LOWEST_MUTATION, *_FOLDING),
-        ),
-        Mutant(
-            "covers-without-level",
-            "a part covers whatever lies within its blocks, also what was made of it",
-            "merge_one",
-            "I1",
-            patched(table.COVERS_WITHOUT_LEVEL, *_FOLDING, *_EXECUTING),
         ),
         Mutant(
             "mutation-misses-merging",
@@ -383,6 +355,7 @@ MUTANTS: dict[str, Mutant] = {
             "I1",
             stages_with(table.older_pull_wins, "pull_next"),
         ),
+        *read_mutants("log"),
         *LONG_LIFE,
         *LOST_PARTS,
         *QUORUMS,

@@ -1,11 +1,34 @@
-"""What a mutant is."""
+"""What a mutant is: stages with one rule broken; those that are patches run the changed code while a stage runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from inspect import isgeneratorfunction
+from typing import Any
 
+from replitree.protocol.program import (
+    candidate,
+    cleaner,
+    commands,
+    executor,
+    inserter,
+    keeper,
+    leader,
+    life,
+    mender,
+    puller,
+    quorum_waiter,
+)
+from replitree_verify.patches.patch import Patch, read_patches
+from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
 from replitree_verify.world.kernel import Stage
+
+_PROGRAM = (
+    *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter),
+    *(longlife, losing, quorums, reading, restoring, threads, upkeep),
+)
+"""The modules that define stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +52,57 @@ class Mutant:
     model: str
     invariant: str
     stages: Mapping[str, Stage]
+
+
+def read_mutants(room: str) -> tuple[Mutant, ...]:
+    """Return the mutants that are patches of a room, by name.
+
+    Parameters
+    ----------
+    room
+        The name of its folder in `replitree_verify.patches`.
+    """
+    return tuple(
+        Mutant(each.name, each.description, each.model, each.invariant, stages_with(each))
+        for each in read_patches(room)
+    )
+
+
+def stages_with(*patches: Patch) -> dict[str, Stage]:
+    """Return every stage by its name, with the code that patches change.
+
+    The changed code is there only while a stage runs: invariants, effects and what the explorer reckons beside the stages
+    call production functions too, and these must judge the mutant as they are.
+
+    Parameters
+    ----------
+    patches
+        The changes; together they change no function twice.
+    """
+    hunks = tuple(hunk for patch in patches for hunk in patch.hunks)
+    together = Patch(", ".join(patch.name for patch in patches), "", "", "", hunks)
+    return {name: _running(stage, together) for name, stage in _STAGES.items()}
+
+
+def _running(stage: Stage, patch: Patch) -> Stage:
+    def run(*arguments: Any) -> Generator[Any, Any, Any]:
+        with patch.mutated():
+            procedure = stage(*arguments)
+        outcome: Any = None
+        while True:
+            try:
+                with patch.mutated():
+                    effect = procedure.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            outcome = yield effect
+
+    return run
+
+
+_STAGES: dict[str, Stage] = {
+    name: stage
+    for room in _PROGRAM
+    for name, stage in vars(room).items()
+    if isgeneratorfunction(stage) and stage.__module__ == room.__name__
+}

@@ -190,19 +190,6 @@ def content_with_known(replica: Replica, me: bytes) -> Running:
 # --- insert -----------------------------------------------------------------------------------------------------------------
 
 
-def answering_early(_inserter: Any, _epoch: Any, _staging: Any, requests: tuple[Any, ...]) -> Change:
-    """Answer when the rows are staged."""
-
-    def change(effect: Any) -> Asked:
-        outcome = yield effect
-        if isinstance(effect, fx.Stage):
-            for request in requests:
-                yield fx.Answer(request.id, fx.Inserted(fx.LogIndex(0)))
-        return outcome
-
-    return change
-
-
 def retrying_blindly(*_: Any) -> Change:
     """Send a commit again as long as no answer comes."""
 

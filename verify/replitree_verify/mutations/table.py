@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import fold, layout
 from replitree.protocol.core.entries import DropEntry, GetEntry
-from replitree.protocol.core.fold import NOTHING, Change
+from replitree.protocol.core.fold import Change
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.protocol.execute import drop, execute, making, mutate
 from replitree.protocol.execute.making import MakeOutcome, Making
 from replitree.protocol.membership import leader
-from replitree.protocol.program import keeper, life
+from replitree.protocol.program import keeper
 from replitree.protocol.program.stages import ReportTrouble, TakeIn
 from replitree.protocol.state import start
 from replitree.protocol.state.fetch import fetch_anywhere
@@ -74,12 +74,6 @@ def _exchanged(patches: Patches) -> Iterator[None]:
 # --- the fold -----------------------------------------------------------------------------------------------------------------
 
 
-def _merge_what_is_left(parts: PartSet, sources: tuple[Part, ...], opened: tuple[fx.LogIndex, ...]) -> Change:
-    del opened
-    left = tuple(source for source in sources if source in parts)
-    return Change(left, (merged_part(sources),)) if left else NOTHING
-
-
 def _keep_lowest_mutation(sources: tuple[Part, ...]) -> Part:
     return merged_part(sources)._replace(mutation=min(source.mutation for source in sources))
 
@@ -87,11 +81,6 @@ def _keep_lowest_mutation(sources: tuple[Part, ...]) -> Part:
 def _whatever_is_there(parts: PartSet, partition: str, index: fx.LogIndex) -> tuple[Part, ...]:
     del index
     return tuple(part for part in parts if partition in ("*", part.partition))
-
-
-def _covers_whatever_its_level(self: Part, other: Part) -> bool:
-    within = self.block_min <= other.block_min and self.block_max >= other.block_max
-    return self.partition == other.partition and within and self.mutation >= other.mutation
 
 
 def _mutate_what_is_here(
@@ -104,10 +93,8 @@ def _mutate_what_is_here(
     return (yield from mutate.execute_mutation(replica, epoch, view, replace(item, change=change)))
 
 
-COVERS_WITHOUT_LEVEL: Patches = {(Part, "covers"): _covers_whatever_its_level}
 MUTATE_WHAT_IS_HERE: Patches = {(execute, "execute_mutation"): _mutate_what_is_here}
 NOT_COMPARED_TOGETHER: Patches = {(mutate, "_agrees"): lambda _claim, _content: True}
-MERGE_WHAT_IS_LEFT: Patches = {(fold, "_change_of_merge"): _merge_what_is_left}
 KEEP_LOWEST_MUTATION: Patches = {(fold, "merged_part"): _keep_lowest_mutation}
 CHANGE_LATER_BLOCKS: Patches = {(fold, "_earlier"): _whatever_is_there}
 
@@ -316,16 +303,6 @@ def killing_published(*_: Any) -> EffectChange:
 
 
 # --- tokens, places -----------------------------------------------------------------------------------------------------------
-
-
-def _judge_all(replica: Replica, loaded: Loaded) -> Generator[Any, Any, start.PartsCompared]:
-    """Judge parts above the log pointer too (a bug that the explorer found)."""
-    far = replace(loaded.place.pointer, index=fx.LogIndex(1_000_000))
-    compared = yield from start.compare_parts(replica, replace(loaded, place=replace(loaded.place, pointer=far)))
-    return compared
-
-
-JUDGE_ALL: Patches = {(life, "compare_parts"): _judge_all}
 
 
 def taking_over_unversioned(*_: Any) -> EffectChange:
