@@ -17,7 +17,7 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Exists
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from tests.cli.conftest import Run
 from tests.cli.test_restore_system import forget, serving
 from tests.coordination.waiting import patient_session, place_of
@@ -30,7 +30,7 @@ PARTS = 450
 """Of one row each, in partitions of their own: so many are registered by several commits."""
 
 SLOW = Condition(delay_s=0.05)
-PLACE = Table(layout.table_path("/replitree", "events"))
+PLACE = TablePlace(layout.table_path("/replitree", "events"))
 IN_USE = "another process uses the data folder"
 
 

@@ -19,7 +19,7 @@ from replitree.errors import (
 )
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Create, Procedure
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.table import TableOutcome, remove_table
 from replitree.storage.schema.definition import TableDefinition, define_table
 from tests.client.conftest import FakeCluster
@@ -102,7 +102,7 @@ def test_who_drops_a_table_that_somebody_else_has_removed_leaves_the_next_one_al
 ) -> None:
     cluster.create("a", "k bigint")
 
-    def remove_and_create(place: Table) -> Procedure[TableOutcome]:
+    def remove_and_create(place: TablePlace) -> Procedure[TableOutcome]:
         yield from remove_table(place)
         cluster.create("a", "j bigint")
         return (yield from remove_table(place))
@@ -117,7 +117,7 @@ def test_that_a_drop_has_begun_is_not_said_when_it_is_not_known(
 ) -> None:
     cluster.create("a", "k bigint")
 
-    def in_doubt(_place: Table) -> Procedure[TableOutcome]:
+    def in_doubt(_place: TablePlace) -> Procedure[TableOutcome]:
         yield from ()
         return TableOutcome.UNSETTLED
 

@@ -17,7 +17,7 @@ from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.replica.parts import bare_files
 from replitree.replica.parts.bare_files import BareFiles
 from replitree.storage.objects import open_store
@@ -26,7 +26,7 @@ from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows, wait_fo
 from tests.replica.test_own_shares import remove_copies
 from tests.shared.stores import FOLDER, on
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 DAY_MS = 24 * 3600 * 1000
 LEFT = "0" * 32
 KEYS = list(range(10))

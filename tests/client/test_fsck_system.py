@@ -14,14 +14,14 @@ from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Create
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, on
 
 pytestmark = pytest.mark.system
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 INSERTS = 12
 CHECKS_MAX = 1000
 LEFT, UNOWNED = "0" * 32, "1" * 32

@@ -18,7 +18,7 @@ from replitree.coordination.memory import SharedTree
 from replitree.errors import BadInput, CoordinationUnavailable, ReplicaBehind, SnapshotExpired
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
-from replitree.protocol.core.layout import Table as Place
+from replitree.protocol.core.layout import TablePlace
 from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import check
 from replitree_verify.histories.reading import read_files
@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     shared = SharedTree()
     cluster = InProcessCluster(tmp_path, connect=lambda: LaggingCoordination(shared))
     cluster.create_table(schema="k bigint not null")
-    election = layout.leader_election(Place(layout.table_path(ROOT, "t")))
+    election = layout.leader_election(TablePlace(layout.table_path(ROOT, "t")))
     wait_for(lambda: len(cluster.admin.perform(Children(election)) or ()) == 2, "both stand for leader")
     yield cluster
     cluster.close()

@@ -17,10 +17,10 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.membership.table import DROPPED_HOST
 
-TABLE = Table("/replitree/tables/t")
+TABLE = TablePlace("/replitree/tables/t")
 GET = GetEntry("r1", fx.StagingId("s-1"), (fx.StagedPart("smith", 3, 99, "0123"),), ())
 
 

@@ -11,7 +11,7 @@ from replitree.coordination.url import CoordinationUrl
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Get
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 
 PATIENCE_S = 60.0
 """Far more than anything takes on an idle machine: a test that waits this long has failed."""
@@ -30,7 +30,7 @@ def patient_session(url: str | CoordinationUrl) -> ZooKeeperCoordination:
     return ZooKeeperCoordination(url, session_timeout_s=PATIENCE_S, operation_timeout_s=PATIENCE_S)
 
 
-def place_of(session: ZooKeeperCoordination, table: str) -> Table:
+def place_of(session: ZooKeeperCoordination, table: str) -> TablePlace:
     """Look where the nodes of a table, and those of its replicas, are."""
     path = layout.table_path(session.url.root, table)
     return layout.table_at(path, session.perform(Get(path)))

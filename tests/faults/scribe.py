@@ -37,7 +37,7 @@ class Scribe:
         self._coordination = ZooKeeperCoordination(
             url, session_timeout_s=SESSION_S, operation_timeout_s=OPERATION_S, connect_timeout_s=OPERATION_S
         )
-        self._table = layout.Table(layout.table_path(self._coordination.url.root, table))
+        self._table = layout.TablePlace(layout.table_path(self._coordination.url.root, table))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scribe", daemon=True)
         self.log: list[tuple[LogIndex, Entry]] = []

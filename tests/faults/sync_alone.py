@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.layout import Table, log
+from replitree.protocol.core.layout import TablePlace, log
 from replitree.protocol.core.run import translate
 from replitree.protocol.state.read import end_of_log
 from replitree.replica.table import end_of_log as asking
@@ -20,7 +20,7 @@ SYNC_ALONE = ("-m", "tests.faults.sync_alone")
 """The command of such a replica."""
 
 
-def _ask_by_sync(table: Table) -> fx.Procedure[fx.LogIndex | None]:
+def _ask_by_sync(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Ask as ever, with a `Sync` in place of the commit."""
 
     def each(effect: fx.Effect) -> fx.Procedure[object]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.run import translate
 from replitree.protocol.state.read import end_of_log
 from replitree.replica.table import end_of_log as asking
@@ -21,7 +21,7 @@ UNSYNCED = ("-m", "tests.faults.unsynced")
 """The command of such a replica."""
 
 
-def _ask_without_sync(table: Table) -> fx.Procedure[fx.LogIndex | None]:
+def _ask_without_sync(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Ask as ever, and perform neither a `Sync` nor a commit."""
 
     def each(effect: fx.Effect) -> fx.Procedure[object]:

@@ -33,7 +33,7 @@ from replitree.protocol.core.entries import (
     encode_entry,
 )
 from replitree.protocol.core.fold import Change, apply
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
@@ -85,7 +85,7 @@ ENTRIES: dict[str, Entry] = {
 }
 """Every kind, in every format and with every field."""
 
-REPLICA = Replica(Table("/replitree/tables/t"), "r1")
+REPLICA = Replica(TablePlace("/replitree/tables/t"), "r1")
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -20,7 +20,7 @@ from replitree.protocol.core.entries import (
     part_names,
 )
 from replitree.protocol.core.fold import apply, open_after
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import log_start
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
@@ -34,7 +34,7 @@ from replitree.wire.identity import decode_identity
 from tests.fuzz.mutate import Shape
 from tests.fuzz.target import Target, reads
 
-_TABLE = Table("/replitree/tables/t", incarnation="00112233")
+_TABLE = TablePlace("/replitree/tables/t", incarnation="00112233")
 _PARTS = PartSet.of(
     parse_part(name) for name in ("all_0_3_1", "all_4_4_0", "all_5_5_0", "2018-01_6_6_0", "2018-01_7_9_1_9")
 )

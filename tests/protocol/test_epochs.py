@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.epochs import epochs_max
-from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
+from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, TablePlace
 from replitree.protocol.membership.table import (
     TableOutcome,
     create_table,
@@ -26,7 +26,7 @@ from replitree.protocol.membership.table import (
 )
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/replitree/tables/t")
+TABLE = TablePlace("/replitree/tables/t")
 R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
 
 
@@ -36,7 +36,7 @@ class World(TreeWorld):
     `before_last` is what somebody else commits just before the replica's `host` is deleted.
     """
 
-    def __init__(self, table: Table = TABLE) -> None:
+    def __init__(self, table: TablePlace = TABLE) -> None:
         parents = table.path.split("/")[1:-1]
         super().__init__(Tree.of({"/" + "/".join(parents): b""}))
         self.before_last: tuple[fx.Operation, ...] = ()
@@ -126,7 +126,7 @@ def test_a_name_that_has_had_too_many_epochs_is_refused(last: int, outcome: Tabl
 
 @pytest.mark.parametrize("length", [1, 8, NAME_LENGTH_MAX])
 def test_the_largest_joining_is_a_request_that_coordination_takes(length: int) -> None:
-    table = Table(layout.table_path("/replitree", "t" * length))
+    table = TablePlace(layout.table_path("/replitree", "t" * length))
     replica, world = Replica(table, "r" * length), World(table)
     world.commit(
         fx.Create(layout.epochs(table)), fx.Create(layout.last_epoch(replica), str(epochs_max(replica)).encode())

@@ -11,7 +11,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Create
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.rescue.fsck import FindingKind
 from replitree.protocol.rescue.fsck_look import (
@@ -29,7 +29,7 @@ from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf
 from replitree.protocol.shares.table_store import sharing_nodes
 
-TABLE = Table("/replitree/tables/t")
+TABLE = TablePlace("/replitree/tables/t")
 NAMES = ("r1", "r2", "r3")
 FILES = (NeededFile("data-0.parquet", 4), NeededFile("manifest.json", None))
 LEFT = ShareId("f" * 32)

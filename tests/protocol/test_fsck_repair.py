@@ -11,7 +11,7 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, ChildrenMany, Commit, Get, Unknown
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.rescue.fsck import Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AbortUpload,
@@ -28,7 +28,7 @@ from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck, repair
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 R1 = Replica(TABLE, "r1")
 S = ShareId("s")
 MARK = f"{layout.share(TABLE, S)}/r1~i1~p"

@@ -10,7 +10,7 @@ import pytest
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Create, Procedure, StagingId
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.activate import Activated, NotJoined, activate, renew_epoch
 from replitree.protocol.membership.table import (
     TableOutcome,
@@ -25,7 +25,7 @@ from replitree.protocol.state.counted import QuorumValue, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
 PATH = "/replitree/tables/t"
-EARLIER, LATER, PLAIN = (Table(PATH, incarnation=each) for each in ("a1", "b2", ""))
+EARLIER, LATER, PLAIN = (TablePlace(PATH, incarnation=each) for each in ("a1", "b2", ""))
 STEPS_OF_A_REMOVAL = 13
 ME = b"me"
 
@@ -33,16 +33,16 @@ ME = b"me"
 class World(TreeWorld):
     """Coordination with a table that one replica has joined, and a process that hosts whichever table of the name is there."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TablePlace) -> None:
         super().__init__(Tree.of({"/replitree/tables": b""}))
         self.create(table)
 
-    def create(self, table: Table) -> None:
+    def create(self, table: TablePlace) -> None:
         assert self.run(create_table(table, b"m", b"c")) is TableOutcome.DONE
         assert self.run(join_table(Replica(table, "r1"))) is TableOutcome.DONE
         self.commit(Create(layout.log_create(table), sequential=True))
 
-    def drop(self, table: Table) -> None:
+    def drop(self, table: TablePlace) -> None:
         assert self.run(mark_dropped(table)) in (TableOutcome.DONE, TableOutcome.EXISTS)
         assert self.run(leave_table(Replica(table, "r1"))) is TableOutcome.DONE
         assert self.run(remove_table(table)) is TableOutcome.DONE
@@ -62,7 +62,7 @@ class World(TreeWorld):
 def test_a_table_says_which_one_it_is() -> None:
     world = World(EARLIER)
     assert world.run(find_table(PATH)) == EARLIER
-    assert world.run(find_table(f"{PATH}2")) == Table(f"{PATH}2")
+    assert world.run(find_table(f"{PATH}2")) == TablePlace(f"{PATH}2")
     assert world.tree.exists(f"{PATH}/replicas-a1/r1/host")
 
 
@@ -82,7 +82,7 @@ def test_earlier_versions_do_not_join_a_table_whose_replicas_they_would_not_find
 
 @pytest.mark.parametrize(("later", "found"), [(LATER, NotJoined), (EARLIER, Activated)])
 def test_a_process_takes_no_epoch_in_a_later_table_with_what_it_has_of_an_earlier_one(
-    later: Table, found: type
+    later: TablePlace, found: type
 ) -> None:
     world = World(EARLIER)
     replica = Replica(EARLIER, "r1")

@@ -10,13 +10,13 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.owning import own
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import ForgetParts, SharedPart, Sharer, SharesSettled
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 REPLICA = Replica(TABLE, "r1")
 SHARER = Sharer(REPLICA, "i1")
 PARTS = tuple(SharedPart(f"all_{n}_{n}_0", ShareId(f"s{n}"), is_new=False) for n in range(40))

@@ -7,7 +7,7 @@ import pytest
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import run
@@ -15,7 +15,7 @@ from replitree.protocol.membership.table import TableOutcome, create_table, join
 from replitree.protocol.state.pull import Fenced, Gap, Place, Pointer, Pulled, pull_log
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 ONE = Replica(TABLE, "r1")
 
 

@@ -25,7 +25,7 @@ from replitree.protocol.core.entries import (
     encode_entry,
 )
 from replitree.protocol.core.fold import fold, open_after, settled
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.insert.earlier import find_earlier
 from replitree.protocol.insert.quorum import (
@@ -42,7 +42,7 @@ from replitree.protocol.membership.table import DROPPED_HOST, LOST, TableOutcome
 from replitree.protocol.state.counted import QuorumValue, count_no_more, decode_quorum, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
 INSERT, TOKEN = fx.StagingId("s0"), fx.BlockId("a")
 

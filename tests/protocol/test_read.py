@@ -10,7 +10,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
 from replitree.protocol.core.fold import Change, apply
-from replitree.protocol.core.layout import PARENT_ENTRIES, Table
+from replitree.protocol.core.layout import PARENT_ENTRIES, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import run as run_to_its_end
@@ -25,14 +25,14 @@ from replitree.protocol.state.read import (
     shown_partly,
 )
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 ENTRY = encode_entry(GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("all", 1, 1, "h"),), ()))
 
 
 def tree_with(entries: int, parents: int = 1) -> Tree:
     """A log with so many entries below its last parent."""
     tree = Tree.of({"/t/log": b""} | {layout.log_parent(TABLE, parent): b"" for parent in range(parents)})
-    last = Table("/t", parents - 1)
+    last = TablePlace("/t", parents - 1)
     for _ in range(entries):
         tree, _ = tree.commit((fx.Create(layout.log_create(last), ENTRY, sequential=True),), session=1)
     return tree

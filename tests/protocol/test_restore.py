@@ -10,7 +10,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, Table
+from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, TablePlace
 from replitree.protocol.core.log import read_start
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.run import run
@@ -36,7 +36,7 @@ from replitree.protocol.rescue.restore import (
 
 T = TypeVar("T")
 
-TABLE = Table("/replitree/tables/t")
+TABLE = TablePlace("/replitree/tables/t")
 ONE = Replica(TABLE, "r1")
 PARTS = {Part("all", number, number, 0): f"{number:032x}" for number in range(BATCH + 5)}
 """More than one commit registers."""
@@ -118,7 +118,7 @@ def test_a_table_is_made_of_the_parts_of_a_disk() -> None:
 def test_the_next_entry_has_the_index_that_the_log_goes_on_at() -> None:
     world = World()
     world.finish()
-    place = Table(TABLE.path, layout.parent_of(PARENT_ENTRIES))
+    place = TablePlace(TABLE.path, layout.parent_of(PARENT_ENTRIES))
     made = world.session.perform(fx.Commit(fx.Create(layout.log_create(place), b"{}", sequential=True)))
     assert isinstance(made, fx.Applied)
     assert layout.index_of(place, made.created[-1]) == PARENT_ENTRIES

@@ -11,7 +11,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, GetEntry, MergeEntry, encode_entry
-from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, Table
+from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, TablePlace
 from replitree.protocol.core.log import search_log
 from replitree.protocol.membership.table import (
     TableOutcome,
@@ -35,7 +35,7 @@ class World(TreeWorld):
     """One table with one replica on a tree in memory, whose first parent has few numbers left."""
 
     def __init__(self, used: int) -> None:
-        self.table = Table(ROOT)
+        self.table = TablePlace(ROOT)
         self.replica = Replica(self.table, "r1")
         super().__init__(Tree())
         self.run(create_table(self.table, b"m", b"c"))
@@ -55,7 +55,7 @@ class World(TreeWorld):
     def perform(self, effect: Any) -> Any:
         return self.epoch if isinstance(effect, fx.CurrentEpoch | fx.AdoptEpoch) else super().perform(effect)
 
-    def append(self, table: Table, name: str) -> Any:
+    def append(self, table: TablePlace, name: str) -> Any:
         """Append an insert as `protocol.insert.insert` does."""
         entry = GetEntry("r1", fx.StagingId(name), (fx.StagedPart("all", 1, 1, "h"),), ())
         return self.commit(
@@ -93,7 +93,7 @@ def test_entries_go_on_below_the_next_parent_and_are_pulled_in_order(world: Worl
     first = world.append(world.table, "a").created[0]
     assert layout.index_of(world.table, first) == LAST
     assert world.run(roll_over(world.replica, world.epoch)) is True
-    following = Table(ROOT, 1)
+    following = TablePlace(ROOT, 1)
     second = world.append(following, "b").created[0]
     assert second == "/t/log.2/log-0000000000"
     assert world.pull_all() == (PARENT_ENTRIES + 1, [LAST, LAST + 1, PARENT_ENTRIES])
@@ -113,7 +113,7 @@ def test_nothing_comes_after_the_last_entry(world: World) -> None:
     assert isinstance(
         world.run(propose_merges(world.replica, world.epoch, [MergeEntry("r1", ("all_0_0_0",))])), fx.Refused
     )
-    moved = Proposer(Replica(Table(ROOT, 1), "r1"), b"me", fx.LogIndex(PARENT_ENTRIES))
+    moved = Proposer(Replica(TablePlace(ROOT, 1), "r1"), b"me", fx.LogIndex(PARENT_ENTRIES))
     outcome = world.run(propose(moved, world.epoch, DropEntry("r1", fx.EntryId("d"), "all")))
     assert outcome == Proposed(fx.LogIndex(PARENT_ENTRIES))
 
@@ -122,7 +122,7 @@ def test_a_closed_parent_is_cleaned_to_its_end_and_not_beyond(world: World) -> N
     for number in range(150):
         assert isinstance(world.append(world.table, f"a{number}"), fx.Applied)
     assert world.run(roll_over(world.replica, world.epoch)) is True
-    following, keep = Replica(Table(ROOT, 1), "r1"), Keep(2, 3)
+    following, keep = Replica(TablePlace(ROOT, 1), "r1"), Keep(2, 3)
     start = world.tree.get(layout.log(world.table))
     assert start is not None
     world.tree._folders[ROOT][1]["log"] = world._node(f'{{"first":{LAST},"format":1}}')  # noqa: SLF001

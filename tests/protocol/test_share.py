@@ -10,7 +10,7 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.owning import own
 from replitree.protocol.shares.share import (
     DeleteObjects,
@@ -36,7 +36,7 @@ from replitree.protocol.shares.share_effects import (
 from replitree.protocol.shares.sharing import with_shares
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 A, B = ShareId("a"), ShareId("b")
 
 

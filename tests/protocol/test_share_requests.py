@@ -11,7 +11,7 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.letting_go import let_go_of, let_go_of_all
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
 from replitree.protocol.shares.share_effects import (
@@ -28,7 +28,7 @@ from replitree.protocol.state.work_mark import HeldBy, Taken, take
 from replitree.storage.parts.manifest import SHARES_MAX
 from tests.protocol.tree_world import TreeWorld
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 PART, RESULT, SHARE = "all_0_0_0", "all_0_0_1", ShareId("s")
 EPOCH = fx.Epoch(0)
 

@@ -19,7 +19,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, CoordinationEffect, LogIndex, Procedure
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
@@ -243,7 +243,7 @@ class InProcessCluster:
     ) -> TableDefinition:
         """Create a table and wait until all replicas are active; without an incarnation it is one of an earlier version."""
         definition = define_table(name, schema, settings=settings or TableSettings(), **{"order_by": ["k"], **keys})
-        path = Table(layout.table_path(ROOT, name), incarnation=incarnation)
+        path = TablePlace(layout.table_path(ROOT, name), incarnation=incarnation)
         more = sharing_nodes(path) if definition.is_shared else ()
         self.run(create_table(path, definition.encode_metadata(), definition.encode_columns(), more))
         for node in self.nodes:
@@ -263,7 +263,7 @@ class InProcessCluster:
         """Wait until nothing is left to do and all replicas have the same parts with the same content; return these."""
 
         def alike() -> bool:
-            log = self.admin.perform(Children(layout.log(Table(layout.table_path(ROOT, table)))))
+            log = self.admin.perform(Children(layout.log(TablePlace(layout.table_path(ROOT, table)))))
             tail = int(log[-1].removeprefix("log-")) + 1 if log else 0
             tables = [node.table(table).progress for node in self.nodes]
             done = all(progress.queue_length() == 0 for progress in tables)

@@ -14,7 +14,7 @@ from pathlib import Path
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.membership.table import create_table
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
@@ -48,7 +48,7 @@ def make_server(folder: Path, metadata: bytes, columns: bytes) -> Server:
     session = MemoryCoordination(tree)
     make_root(session, layout.tables(ROOT))
     performer = Performer(lambda: session, lambda _: None, lambda *_: None)
-    performer.run(create_table(Table(layout.table_path(ROOT, "t")), metadata, columns))
+    performer.run(create_table(TablePlace(layout.table_path(ROOT, "t")), metadata, columns))
     config = ServerConfig("r1", "zk://unused", str(folder), "unused")
     return Server(config, TOKEN, Address("127.0.0.1", 1), MemoryCoordination(tree), ROOT)
 

@@ -9,12 +9,12 @@ from typing import Any
 from replitree.coordination.port import Coordination
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Get
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.replica.perform.availability import State
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
 KEEP_MIN, KEEP_MAX = 3, 5
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 
 
 def long_life(

@@ -18,7 +18,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.shares.letting_go import let_go_of
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId, work_off
@@ -39,7 +39,7 @@ REQUESTS_MAX = 3
 class Owner:
     """A replica that has a part, and lets go of it."""
 
-    def __init__(self, table: Table, name: str, coordination: Coordination, objects: ShareObjects) -> None:
+    def __init__(self, table: TablePlace, name: str, coordination: Coordination, objects: ShareObjects) -> None:
         self.sharer = Sharer(Replica(table, name), "i1")
         self.coordination: Any = coordination
         self._objects = objects
@@ -81,7 +81,7 @@ class Shared:
     """A table whose shares have two owners each."""
 
     def __init__(self, name: str, open_session: Callable[[], Coordination], store_url: str) -> None:
-        self.table = Table(f"{ROOT}/tables/{name}")
+        self.table = TablePlace(f"{ROOT}/tables/{name}")
         self.objects = ShareObjects(lambda: open_store(store_url), name)
         self.owners = [Owner(self.table, each, open_session(), self.objects) for each in NAMES]
         self.admin: Any = self.owners[0].coordination

@@ -11,7 +11,7 @@ import pytest
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.insert.quorum import QuorumEnded, Replicas
 from replitree.replica.insert import appends
 from replitree.replica.insert.appends import Appends
@@ -25,7 +25,7 @@ from replitree.storage.disk.fetch import ReceivedPart
 from tests.replica.inprocess import TOKEN, InProcessCluster, as_stream, rows
 from tests.waiting import wait_for
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 
 
 # --- the puller's look ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.activate import Activated, NotJoined, renew_epoch
 from replitree.protocol.membership.table import TableOutcome, mark_dropped, remove_table
 from replitree.protocol.rescue.restore import Restored, restore
@@ -13,10 +13,10 @@ from tests.replica.test_restore import delete_nodes, parts_on_disk
 PATH = layout.table_path(ROOT, "u")
 
 
-def made(cluster: InProcessCluster, incarnation: str) -> Table:
+def made(cluster: InProcessCluster, incarnation: str) -> TablePlace:
     """Create the table; return where it is."""
     cluster.create_table("u", incarnation=incarnation)
-    return Table(PATH, incarnation=incarnation)
+    return TablePlace(PATH, incarnation=incarnation)
 
 
 def test_what_a_thread_still_has_in_its_hands_of_a_dropped_table_changes_nothing_in_the_next(
@@ -53,7 +53,7 @@ def test_a_replica_that_served_a_table_while_it_was_lost_and_restored_serves_wha
     parts = parts_on_disk(first, "u")
     first.stop()
     delete_nodes(cluster, PATH)
-    place = Replica(Table(PATH, incarnation="b2"), "r1")
+    place = Replica(TablePlace(PATH, incarnation="b2"), "r1")
     nodes = definition.encode_metadata(), definition.encode_columns()
     assert isinstance(cluster.run(restore(place, b"run", *nodes, parts)), Restored)
     first.restart()

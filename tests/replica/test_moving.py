@@ -14,7 +14,7 @@ from typing_extensions import override
 from replitree.errors import CorruptPart, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
 from replitree.replica.parts import sharing
@@ -26,7 +26,7 @@ from replitree.storage.schema.definition import decode_definition
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 from tests.shared.stores import FAULTY, FOLDER, on
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 
 
 class MovingCluster(InProcessCluster):

@@ -15,7 +15,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry, inserted_parts
-from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
+from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, TablePlace
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.state.registration import leave_queue, register
 from replitree.replica.insert import inserts as inserts_module
@@ -248,7 +248,7 @@ def test_a_round_of_maintenance_that_fails_costs_no_epoch(
 
 # --- sizes of commits -------------------------------------------------------------------------------------------------------
 
-LONGEST = Replica(Table(layout.table_path("/replitree", "t" * NAME_LENGTH_MAX)), "r" * NAME_LENGTH_MAX)
+LONGEST = Replica(TablePlace(layout.table_path("/replitree", "t" * NAME_LENGTH_MAX)), "r" * NAME_LENGTH_MAX)
 
 
 def _commits(replica: Replica, partitions: list[str], drops: tuple[str, ...]) -> tuple[fx.Commit, fx.Commit]:
@@ -275,7 +275,7 @@ def test_as_many_partitions_as_a_table_may_allow_fit_in_a_commit(count: int) -> 
 @pytest.mark.parametrize("count", [2_000, 3_000, 4_000, 8_000])
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_an_insert_is_refused_before_its_commits_would_be(count: int, overwrites: bool) -> None:
-    replica = Replica(Table(layout.table_path("/replitree", "t")), "r" * NAME_LENGTH_MAX)
+    replica = Replica(TablePlace(layout.table_path("/replitree", "t")), "r" * NAME_LENGTH_MAX)
     partitions = [f"{number:012d}" for number in range(count)]
     drops = tuple(partitions) if overwrites else ()
     fits = all(commit_bytes(commit) < REQUEST_BYTES_MAX for commit in _commits(replica, partitions, drops))

@@ -19,7 +19,7 @@ from replitree.protocol.core.entries import (
     MutateEntry,
 )
 from replitree.protocol.core.fold import apply, fold
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
@@ -47,7 +47,7 @@ class Puller:
     """Pulls entries into a progress, as `protocol.state.pull` would."""
 
     def __init__(self) -> None:
-        self.progress = Progress(Replica(Table("/t"), "r1"))
+        self.progress = Progress(Replica(TablePlace("/t"), "r1"))
         self.place = Place(Pointer(fx.LogIndex(0), fx.Version(0)), PartSet())
         assert self.progress.take_over(Loaded(self.place, (), PartSet()), self.progress.begin_load()) == ()
 

@@ -14,12 +14,12 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, decode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.table import join_table
 from replitree.replica.insert.quorums import ALL, MAJORITY, PATIENCE_S, Wish, parse_wish
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 
 
 def insert(node: Node, first: int, quorum: str, *, token: str = "", patience_s: float = 10.0) -> tuple[int, Any]:

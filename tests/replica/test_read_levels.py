@@ -17,7 +17,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.state.read import end_of_log
 from replitree.replica.perform.progress import Progress
@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     shared = SharedTree()
     cluster = InProcessCluster(tmp_path, connect=lambda: LaggingCoordination(shared))
     cluster.create_table()
-    election = layout.leader_election(Table(layout.table_path(ROOT, "t")))
+    election = layout.leader_election(TablePlace(layout.table_path(ROOT, "t")))
     wait_for(lambda: len(cluster.admin.perform(fx.Children(election)) or ()) == 2, "both stand for leader")
     yield cluster
     cluster.close()
@@ -175,7 +175,7 @@ class Asker:
 def asker() -> Asker:
     coordination = MemoryCoordination()
     assert isinstance(coordination.perform(fx.Commit(fx.Create("/t"), fx.Create("/t/log"))), fx.Applied)
-    return Asker(coordination, Replica(Table("/t"), "r1"), Event(), Event())
+    return Asker(coordination, Replica(TablePlace("/t"), "r1"), Event(), Event())
 
 
 def append(asker: Asker) -> None:

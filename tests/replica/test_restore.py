@@ -14,7 +14,7 @@ from replitree.replica.kit.old_parts import RETIRED
 from replitree.replica.table.restore import restore_table
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
-TABLE = layout.Table(layout.table_path(ROOT, "t"))
+TABLE = layout.TablePlace(layout.table_path(ROOT, "t"))
 
 
 def parts_on_disk(node: Node, table: str = "t") -> dict[Part, str]:

@@ -16,7 +16,7 @@ from replitree.errors import BadInput, StoreError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Exists, Get, Procedure
 from replitree.protocol.core.fold import maximal
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.rescue.restore import Restored, RestoreOutcome, restore
 from replitree.replica.table.restore import objects_of, restore_table, restored_shares
@@ -28,7 +28,7 @@ from tests.shared.stores import FAULTY, FOLDER, on
 
 pytestmark = pytest.mark.slow
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 ONE = Replica(TABLE, "r1")
 ALL, ONLY_SECOND = list(range(40)), list(range(30, 40))
 

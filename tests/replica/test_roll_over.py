@@ -20,7 +20,7 @@ def test_inserts_and_merges_go_on_over_many_parents(tmp_path: Path, monkeypatch:
     first, second = cluster.nodes
     keys: list[int] = []
     wait_for(lambda: first.table().leader.leader or second.table().leader.leader, "somebody leads")
-    table = layout.Table(layout.table_path(ROOT, "t"))
+    table = layout.TablePlace(layout.table_path(ROOT, "t"))
     for parent in (1, 2, 3):
         for number in range(6 * parent, 6 * parent + 6):
             node, data = cluster.nodes[number % 2], rows(10 * number)

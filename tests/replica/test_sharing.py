@@ -13,7 +13,7 @@ import pytest
 from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import TableOutcome, drop_replica, mark_dropped, remove_table
 from replitree.protocol.state.registration import QueueMoved, finish, register
@@ -26,7 +26,7 @@ from replitree.storage.parts.manifest import PartManifest
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 from tests.shared.stores import FAULTY, FOLDER, on
 
-TABLE = Table(layout.table_path(ROOT, "t"))
+TABLE = TablePlace(layout.table_path(ROOT, "t"))
 
 
 class SharedCluster(InProcessCluster):

@@ -21,8 +21,7 @@ from replitree.coordination.port import Coordination
 from replitree.errors import BadInput, Unavailable
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
-from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.layout import Table as Place
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.rescue.fsck import FindingKind
 from replitree.storage.objects import ObjectStore
 from replitree.storage.parts.manifest import MANIFEST_FILE, decode_manifest
@@ -89,7 +88,7 @@ class Shares:
     """
 
     def __init__(
-        self, session: Coordination, place: Place, table_id: str, names: tuple[str, ...], store: ObjectStore
+        self, session: Coordination, place: TablePlace, table_id: str, names: tuple[str, ...], store: ObjectStore
     ) -> None:
         self._session, self._place, self._names = session, place, names
         self._store, self._prefix = store, f"tables/{table_id}"

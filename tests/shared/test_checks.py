@@ -10,13 +10,13 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Applied, Commit, Create, Delete, Operation
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.storage.objects import open_store
 from replitree.storage.parts.manifest import MANIFEST_FILE
 from tests.shared.checks import Needs, Shares, compared
 
-TABLE = Table("/replitree/tables/t")
+TABLE = TablePlace("/replitree/tables/t")
 ONE = Replica(TABLE, "r1")
 SHARE, MARK, PART = layout.share(TABLE, "s"), f"{layout.share(TABLE, 's')}/r1~i~p", layout.part(ONE, "p")
 

@@ -16,7 +16,7 @@ from replitree.client.read.part_cache import place_name
 from replitree.client.table import Table
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
-from replitree.protocol.core.layout import Table as Place
+from replitree.protocol.core.layout import TablePlace
 from replitree.spark.read.read import session_conf
 from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
@@ -313,7 +313,7 @@ class Owners:
 
     def __init__(self, cluster: LocalCluster, table: Table) -> None:
         self._session = patient_session(cluster.access.url)
-        self._place = Place(layout.table_path(self._session.url.root, table.name))
+        self._place = TablePlace(layout.table_path(self._session.url.root, table.name))
 
     def of(self, share: str) -> set[str]:
         """The replicas that own a share."""

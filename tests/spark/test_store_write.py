@@ -26,7 +26,7 @@ from replitree.client.transport.stored import THROUGH
 from replitree.errors import SchemaMismatch, StoreError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
-from replitree.protocol.core.layout import Table as Place
+from replitree.protocol.core.layout import TablePlace
 from replitree.spark.merge.optimize import optimize_df
 from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
@@ -115,7 +115,7 @@ class Stored:
             self._store = open_store(table.definition.store_url)
         self._root = f"tables/{table.definition.table_id}"
         self._session = patient_session(cluster.access.url)
-        self._place = Place(layout.table_path(self._session.url.root, table.name))
+        self._place = TablePlace(layout.table_path(self._session.url.root, table.name))
 
     def objects(self) -> set[str]:
         """Keys of all objects, without what they have in common."""

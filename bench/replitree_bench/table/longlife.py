@@ -25,7 +25,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.activate import Activated, activate
 from replitree.protocol.membership.table import NOT_LOST, TableOutcome, create_table, join_table
 from replitree.protocol.state.start import CaughtUp, catch_up
@@ -60,7 +60,7 @@ def measure_log(session: Coordination, root: str, say: Say, entries: int = ENTRI
     entries
         How long the log is.
     """
-    table = Table(f"{root}/bench/long-{time.time_ns():x}-{next(_numbers)}")
+    table = TablePlace(f"{root}/bench/long-{time.time_ns():x}-{next(_numbers)}")
     make_root(session, table.path.rpartition("/")[0])
     performer = Performer(lambda: session, _no_store, lambda *_: None)
     first, second = Replica(table, "r1"), Replica(table, "r2")
@@ -92,7 +92,7 @@ def _timed(performer: Performer, procedure: fx.Procedure[object], expected: type
     return time.perf_counter() - begin
 
 
-def _append(session: Coordination, table: Table, entries: int) -> None:
+def _append(session: Coordination, table: TablePlace, entries: int) -> None:
     """Append inserts, each of one part."""
     for first in range(0, entries, APPEND):
         creates = (
@@ -181,7 +181,7 @@ def wait_lost(system: Recovering) -> None:
         time.sleep(0.1)
 
 
-def is_marked_lost(session: Coordination, table: Table, name: str) -> bool:
+def is_marked_lost(session: Coordination, table: TablePlace, name: str) -> bool:
     """Return whether a replica of ours is marked lost."""
     node = session.perform(fx.Get(layout.is_lost(Replica(table, name))))
     return node is not None and node.value != NOT_LOST

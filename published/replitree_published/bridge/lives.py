@@ -15,7 +15,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import decode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree_published.bridge.explored import wrong_step
@@ -55,7 +55,7 @@ class Lives:
         Who follows.
     """
 
-    table: Table
+    table: TablePlace
     names: tuple[str, ...]
     follower: Follower
     _tree: Tree = field(default_factory=Tree)
@@ -68,7 +68,7 @@ class Lives:
     _here: Here = field(init=False)
 
     @classmethod
-    def of(cls, table: Table, names: tuple[str, ...]) -> Lives:
+    def of(cls, table: TablePlace, names: tuple[str, ...]) -> Lives:
         """Return those of a table of which nothing was seen yet."""
         return cls(table, names, Follower(ALONE, len(names)), _holdings=tuple(ABSENT for _ in names))
 

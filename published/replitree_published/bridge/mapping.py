@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree_published.packed.model import DROPPED, Limits, PackedModel
 from replitree_verify.process.reading import Shown, ShowRows, Told
 
@@ -61,7 +61,7 @@ class Mapping:
     name: str
     model: PackedModel
     kind: type[Any]
-    outline_of: Callable[[Tree, Table, tuple[str, ...]], Any]
+    outline_of: Callable[[Tree, TablePlace, tuple[str, ...]], Any]
     limits: Callable[[int], Limits]
     state_of: Callable[[Any, Limits], int]
     seen_of: Callable[[int, Limits], int]

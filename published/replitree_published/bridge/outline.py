@@ -9,7 +9,7 @@ import msgspec
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import log_start
 from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, NOT_LOST
 
@@ -50,7 +50,7 @@ class Outline(msgspec.Struct, frozen=True):
     replicas: tuple[Standing, ...]
 
 
-def outline_of(tree: Tree, table: Table, names: Iterable[str]) -> Outline:
+def outline_of(tree: Tree, table: TablePlace, names: Iterable[str]) -> Outline:
     """Return what a tree shows of a table, whose log has one parent.
 
     Parameters

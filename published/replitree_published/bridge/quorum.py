@@ -28,7 +28,7 @@ from replitree.protocol.core.entries import (
     inserted_parts,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.counted import decode_quorum
@@ -96,7 +96,7 @@ class Quorums(msgspec.Struct, frozen=True):
         return sum(1 << number for number, insert in enumerate(self.inserts) if {*insert.requests} & {*requests})
 
 
-def quorums_of(tree: Tree, table: Table, names: tuple[str, ...]) -> Quorums:
+def quorums_of(tree: Tree, table: TablePlace, names: tuple[str, ...]) -> Quorums:
     """Return what a tree shows of a table.
 
     Raises

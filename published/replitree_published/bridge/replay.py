@@ -27,7 +27,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree_published.bridge.cleaning import CLEANING
 from replitree_published.bridge.explored import wrong_step
@@ -71,7 +71,7 @@ class Replay:
         Those that were not needed when they had their last chance, each with the number of the event that took it.
     """
 
-    table: Table
+    table: TablePlace
     names: tuple[str, ...]
     cleaning: Follower
     inserts: Inserts
@@ -255,7 +255,7 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     incarnations = {incarnation for incarnation, _ in replicas}
     if len(incarnations) > 1:
         raise BadInput(f"{path} was made anew while it was traced, by a drop or a restore: trace each table by itself")
-    table, names = Table(path, incarnation="".join(incarnations)), tuple(sorted(name for _, name in replicas))
+    table, names = TablePlace(path, incarnation="".join(incarnations)), tuple(sorted(name for _, name in replicas))
     first = _replay(table, names, traces, {})
     _, replay, wrong = first
     if wrong is None or not replay.missed:
@@ -274,7 +274,7 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
 
 
 def _replay(
-    table: Table, names: tuple[str, ...], traces: Traces, forced: Mapping[int, tuple[Done, ...]]
+    table: TablePlace, names: tuple[str, ...], traces: Traces, forced: Mapping[int, tuple[Done, ...]]
 ) -> tuple[int, Replay, str | None]:
     followed = Follower(CLEANING, len(names)), Inserts.of(table, names), Lives.of(table, names)
     replay = Replay(table, names, *followed, forced=forced)

@@ -14,7 +14,7 @@ import msgspec
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree_published.bridge.mapping import Mapping
 from replitree_published.bridge.pieces import Holding, Pieces
 from replitree_published.packed.models import replication_log as log_of
@@ -42,7 +42,7 @@ class Shared(msgspec.Struct, frozen=True):
     replicas: tuple[Holding, ...]
 
 
-def shared_of(tree: Tree, table: Table, names: tuple[str, ...]) -> Shared:
+def shared_of(tree: Tree, table: TablePlace, names: tuple[str, ...]) -> Shared:
     """Return what a tree shows of a table.
 
     Raises

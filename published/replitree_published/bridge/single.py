@@ -31,7 +31,7 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import next_index
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
@@ -77,7 +77,7 @@ class Inserts:
         Where it lies, its replicas, and who follows.
     """
 
-    table: Table
+    table: TablePlace
     names: tuple[str, ...]
     follower: Follower
     _end: LogIndex = LogIndex(0)  # noqa: RUF009 - a number
@@ -87,7 +87,7 @@ class Inserts:
     _due_before: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, table: Table, names: tuple[str, ...]) -> Inserts:
+    def of(cls, table: TablePlace, names: tuple[str, ...]) -> Inserts:
         """Return none."""
         return cls(table, names, Follower(QUORUM, len(names)))
 

@@ -40,7 +40,7 @@ from replitree.errors import (
 )
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Exists, Get, GetMany
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.replica.http.gate import DEGRADED
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig, load_config, parse_address, read_token
@@ -392,11 +392,11 @@ class Server:
             self._tables[name] = replica
         return replica
 
-    def _own_nodes(self, name: str) -> Table:
+    def _own_nodes(self, name: str) -> TablePlace:
         """Return where a table's own nodes are, whichever of the tables that have had this name it is."""
-        return Table(layout.table_path(self._root, name))
+        return TablePlace(layout.table_path(self._root, name))
 
-    def _find(self, name: str) -> tuple[Table, TableDefinition] | None:
+    def _find(self, name: str) -> tuple[TablePlace, TableDefinition] | None:
         """Look which table has this name, and how it is defined; None when there is none."""
         place = self._own_nodes(name)
         many = self._coordination.perform(GetMany((place.path, layout.metadata(place), layout.columns(place))))

@@ -9,13 +9,13 @@ from replitree.errors import BadInput
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Create, EntryId, StagedPart, StagingId
 from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, SettleEntry, encode_entry
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree_published.bridge.mapping import NoState
 from replitree_published.bridge.quorum import Quorums, quorums_of
 from replitree_published.bridge.report import bridge_model
 
 ENDS = {"Acknowledge", "Settle", "Fail", "Refuse", "Execute", "Drop"}
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 
 TAKEN = {
     "quorum_alone": ({"Execute", "Settle"}, 1),

@@ -10,7 +10,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST
 from replitree.protocol.state.registration import broken_value
@@ -218,7 +218,7 @@ def test_the_packed_model_has_one_step_and_not_the_other(name: str) -> None:
 
 # --- outlines -----------------------------------------------------------------------------------------------------------------
 
-TABLE, NAMES = Table("/t"), ("r1", "r2")
+TABLE, NAMES = TablePlace("/t"), ("r1", "r2")
 PARTS = (fx.StagedPart("p", 1, 1, "p:1"), fx.StagedPart("q", 1, 1, "q:1"))
 GET = GetEntry("r1", fx.StagingId("s0"), PARTS, (fx.BlockId("a"),))
 HERE = Replica(TABLE, "r1")

@@ -336,7 +336,7 @@ class Resources:
         names = {form.name for part in wanted for form in (part, memory.place.parts.covering(part) or part)}
         return self.bit("folders", self._replica_of[seat]) | _union(map(self._parts_everywhere, sorted(names)))
 
-    def waits_for(self, effect: Any, seat: int, memory: Memory, table: layout.Table) -> int:
+    def waits_for(self, effect: Any, seat: int, memory: Memory, table: layout.TablePlace) -> int:
         """Return what has to change before an effect that cannot end now can end: all of it or some of it."""
         footprint = self.footprint(effect, seat)
         match effect:

@@ -9,7 +9,7 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import fold, layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, quorum_of
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute import drop, execute
 from replitree.protocol.execute.drop import must_wait
@@ -87,7 +87,9 @@ def _open_no_more(*_: Any) -> int:
 # --- answering ----------------------------------------------------------------------------------------------------------------
 
 
-def _settled_at_any_rate(table: Table, awaited: Awaited, known: QuorumEnded | None = None) -> Generator[Any, Any, None]:
+def _settled_at_any_rate(
+    table: TablePlace, awaited: Awaited, known: QuorumEnded | None = None
+) -> Generator[Any, Any, None]:
     """Take it for settled when its node is gone."""
     del table, known
     yield from quorum.answer_all(awaited, fx.Inserted(awaited.index))
@@ -124,7 +126,7 @@ def _fails_at_once(view: View, item: Queued) -> bool:
     return not isinstance(item.entry, FailEntry) and must_wait(view, item)
 
 
-def _no_ids(table: Table, insert: GetEntry) -> Generator[Any, Any, tuple[fx.Operation, ...]]:
+def _no_ids(table: TablePlace, insert: GetEntry) -> Generator[Any, Any, tuple[fx.Operation, ...]]:
     del table, insert
     yield from ()
     return ()
@@ -167,7 +169,7 @@ def _taken_back_last(parent: str, proof: fx.Check) -> Generator[Any, Any, bool]:
     if not deleted or what != "parts":
         return deleted
     path, _, name = place.rpartition("/")
-    return (yield from counted.count_no_more(Replica(Table(path.rpartition("/")[0]), name), proof))
+    return (yield from counted.count_no_more(Replica(TablePlace(path.rpartition("/")[0]), name), proof))
 
 
 _PLAN = clean_log.plan

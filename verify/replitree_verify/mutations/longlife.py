@@ -280,7 +280,7 @@ def sweeping_before(replica: Replica, me: bytes, epoch: Any, idle: Any) -> Some:
 
 
 def _from_zero(log: fx.Node | None) -> fx.Node | None:
-    return None if log is None else replace(log, value=encode_log(layout.Table("/t")))
+    return None if log is None else replace(log, value=encode_log(layout.TablePlace("/t")))
 
 
 def standing_anywhere(*_: Any) -> EffectChange:

@@ -9,7 +9,7 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.fold import Change
-from replitree.protocol.core.layout import PARENT_ENTRIES, Table
+from replitree.protocol.core.layout import PARENT_ENTRIES, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state import read
@@ -57,14 +57,14 @@ def only_synced(*_: Any) -> EffectChange:
     return change
 
 
-def _end_before_commit(table: Table) -> fx.Procedure[fx.LogIndex | None]:
+def _end_before_commit(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Ask for the end of the log first, and commit then."""
     number = yield fx.NextNumber(layout.log_parent(table, table.parent))
     yield fx.Commit(fx.Check(layout.log(table), fx.ANY_VERSION))
     return None if number is None else fx.LogIndex(table.parent * PARENT_ENTRIES + number)
 
 
-def _end_of_own_parent(table: Table) -> fx.Procedure[fx.LogIndex | None]:
+def _end_of_own_parent(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Look at no other parent of the log than the one that the replica pulls from."""
     yield fx.Commit(fx.Check(layout.log(table), fx.ANY_VERSION))
     number = yield fx.NextNumber(layout.log_parent(table, table.parent))

@@ -11,7 +11,7 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Command, Entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part
 from replitree.protocol.insert import insert
 from replitree.protocol.membership.activate import renew_epoch
@@ -53,7 +53,7 @@ def _of_count(operation: fx.Operation, commit: fx.Commit) -> bool:
     return isinstance(operation, fx.Set) and operation.path.endswith("/blocks")
 
 
-def _believing_what_is_known(table: Table, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]) -> Some:
+def _believing_what_is_known(table: TablePlace, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]) -> Some:
     """Do not compare what is read again with what is remembered."""
     many: fx.Many = yield fx.GetMany(tuple(layout.block(table, block) for block in batch))
     return {block: node for block, node in zip(batch, many.nodes, strict=True) if node is not None and block in found}
@@ -90,7 +90,9 @@ def log_begins_where_it_began(*_: Any) -> EffectChange:
     return change
 
 
-def _without_indexes(table: Table, start: fx.LogIndex, find: Callable[[fx.LogIndex, Entry], Any], window: int) -> Some:
+def _without_indexes(
+    table: TablePlace, start: fx.LogIndex, find: Callable[[fx.LogIndex, Entry], Any], window: int
+) -> Some:
     """Take the index from which an insert's entry is searched for its own."""
     del table, start, find, window
     yield from ()
@@ -155,7 +157,7 @@ def all_are_lost(*_: Any) -> EffectChange:
 ANY_ADDED = fx.Version(fx.ANY_VERSION)
 
 
-def _needed_by_nobody(table: Table) -> Some:
+def _needed_by_nobody(table: TablePlace) -> Some:
     """Ask no replica."""
     del table
     yield from ()
@@ -212,7 +214,7 @@ def _one_more(index: fx.LogIndex, entry: Entry) -> fx.LogIndex:
     return fx.LogIndex(index + 1)
 
 
-def _nothing_left_below(table: Table, first: fx.LogIndex) -> Some:
+def _nothing_left_below(table: TablePlace, first: fx.LogIndex) -> Some:
     """Leave what is below the closed parent where it is."""
     del table
     yield from ()

@@ -12,7 +12,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.table import NOT_LOST, drop_replica
 from replitree.protocol.program import cleaner
 from replitree.protocol.program.stages import AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed
@@ -50,7 +50,7 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
     raise AssertionError(effect)
 
 
-def any_good(tree: Tree, table: Table) -> bool:
+def any_good(tree: Tree, table: TablePlace) -> bool:
     """Whether a replica of the table is not lost."""
     names = tree.children(layout.replicas(table)) or ()
     marks = (tree.get(layout.is_lost(Replica(table, name))) for name in names)

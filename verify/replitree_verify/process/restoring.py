@@ -21,7 +21,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Delete
 from replitree.protocol.core.entries import encode_entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.program.life import become_active
 from replitree.protocol.program.stages import Stage, Then
@@ -138,7 +138,7 @@ def wrongly_ended(effect: Commit, memory: Memory, replica: Replica, tree: Tree) 
     return f"RESTORED: {name} has registered {', '.join(registered) or 'nothing'}, it should be {', '.join(parts)}"
 
 
-def wrongly_repeated(effect: UnlockDisk, memory: Memory, table: Table, tree: Tree) -> str | None:
+def wrongly_repeated(effect: UnlockDisk, memory: Memory, table: TablePlace, tree: Tree) -> str | None:
     """RESTORED: a run after the end has said that the table is restored already when it is not so, or the other way round."""
     if memory.lock is None or effect.is_already is None:
         return None

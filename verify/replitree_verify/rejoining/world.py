@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END
@@ -24,12 +24,12 @@ OPERATOR = "operator"
 HELPER = "helper"
 """The seat that helps to drop the table."""
 
-TABLE = Table("/t", incarnation="a")
+TABLE = TablePlace("/t", incarnation="a")
 ONE, OTHER = Replica(TABLE, "r1"), Replica(TABLE, "r2")
 """The replica that is dropped and joins again, and another one, which is good."""
 LATER = "later"
 """The seat of the replica in the table that is made anew: by the process of the first seat, which hosts both of them."""
-REMADE = Table(TABLE.path, incarnation="b")
+REMADE = TablePlace(TABLE.path, incarnation="b")
 """The table that is made anew."""
 STORE_ID = "store"
 

@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, encode_entry, inserted_parts, quorum_of
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
@@ -93,7 +93,7 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
     return None
 
 
-def settled_without(operations: Sequence[fx.Operation], after: Tree, table: Table) -> str | None:
+def settled_without(operations: Sequence[fx.Operation], after: Tree, table: TablePlace) -> str | None:
     """Check QUORUM for a commit that took place: who is named as a holder has executed the insert, or has its parts registered.
 
     The writer has staged them.  Of a replica that is being dropped the parts themselves count: it may be half gone.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.shares.share import ShareId
 
 
@@ -30,13 +30,13 @@ class World(Protocol):
         """Whether all objects of a share are there."""
 
 
-def marks_of(tree: Tree, table: Table) -> set[tuple[str, str]]:
+def marks_of(tree: Tree, table: TablePlace) -> set[tuple[str, str]]:
     """Return every mark with the share that it is on."""
     shares = tree.children(layout.shares(table)) or ()
     return {(share, mark) for share in shares for mark in tree.children(layout.share(table, share)) or ()}
 
 
-def of_shares(world: World, table: Table, marks: set[tuple[str, str]]) -> Iterator[str]:
+def of_shares(world: World, table: TablePlace, marks: set[tuple[str, str]]) -> Iterator[str]:
     """Yield what does not hold of shares at some moment: OWNED, WHOLE, ONCE and KNOWN.
 
     Parameters
@@ -58,14 +58,14 @@ def of_shares(world: World, table: Table, marks: set[tuple[str, str]]) -> Iterat
     yield from (f"KNOWN: {unknown}" for unknown in sorted({share for share, _ in world.objects} - known))
 
 
-def not_ended(tree: Tree, table: Table) -> Iterator[str]:
+def not_ended(tree: Tree, table: TablePlace) -> Iterator[str]:
     """Yield what is still being written, or garbage, where nothing more can happen."""
     for parent in (layout.all_writing(table), layout.all_garbage(table)):
         if left := tree.children(parent):
             yield f"SETTLES: {left[0]} stays in {parent.rpartition('/')[2]}"
 
 
-def not_deleted(world: World, table: Table) -> Iterator[str]:
+def not_deleted(world: World, table: TablePlace) -> Iterator[str]:
     """Yield the shares without an owner whose objects are there where nothing more can happen."""
     owned = set(world.tree.children(layout.shares(table)) or ())
     left = {share for share, _ in world.objects} - owned - world.stray

@@ -12,7 +12,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import Epoch, StagingId
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import Sharer
 from replitree_verify.engine.small_search import spent
@@ -39,7 +39,7 @@ class Fault(Enum):
     EXPIRY = "expiry"
 
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 INCARNATION = "i1"
 STORE_ID = "s1"
 STAGING = StagingId("staged")

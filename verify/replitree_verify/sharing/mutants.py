@@ -9,7 +9,7 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.shares import owning, share, sharing
 from replitree.protocol.shares.share import DeleteObjects, LetGo, NotOwned, ShareId, ShareOwner, Sharing
 from replitree.protocol.shares.share_effects import LocalSharing, NameShares, PutShares, SharedPart, Sharer
@@ -171,7 +171,7 @@ def _releases_nothing(_replica: Any, _epoch: Any) -> Sharing[LetGo]:
 # --- the garbage --------------------------------------------------------------------------------------------------------------
 
 
-def _forgets_first(table: Table) -> Sharing[Shares]:
+def _forgets_first(table: TablePlace) -> Sharing[Shares]:
     names = (yield fx.Children(layout.all_garbage(table))) or ()
     for name in names:
         yield fx.Commit(fx.Delete(layout.garbage(table, name), fx.ANY_VERSION))
@@ -179,7 +179,7 @@ def _forgets_first(table: Table) -> Sharing[Shares]:
     return ()
 
 
-def _believes_the_store(table: Table) -> Sharing[Shares]:
+def _believes_the_store(table: TablePlace) -> Sharing[Shares]:
     names = (yield fx.Children(layout.all_garbage(table))) or ()
     for name in names:
         yield DeleteObjects(ShareId(name))  # whatever the answer is
@@ -187,7 +187,7 @@ def _believes_the_store(table: Table) -> Sharing[Shares]:
     return ()
 
 
-def _looks_only(table: Table) -> Sharing[Shares]:
+def _looks_only(table: TablePlace) -> Sharing[Shares]:
     yield fx.Children(layout.all_garbage(table))
     return ()
 

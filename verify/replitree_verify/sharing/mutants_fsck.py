@@ -11,7 +11,7 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.rescue import fsck, fsck_look, fsck_repair
 from replitree.protocol.rescue.fsck import Finding, MarkName
 from replitree.protocol.rescue.fsck_look import Checking, FsckLook, Listing, ListObjects, SeenReplica
@@ -26,7 +26,7 @@ _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
 # --- looking and judging ------------------------------------------------------------------------------------------------------
 
 
-def _nodes_first(table: Table) -> Checking[FsckLook | ObjectsInDoubt]:
+def _nodes_first(table: TablePlace) -> Checking[FsckLook | ObjectsInDoubt]:
     """Look at everything else, then list the objects."""
     looking, outcome = fsck_look.look(table), None
     while True:
@@ -70,13 +70,13 @@ def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId, _known: o
     return _IS_UNUSED(said, part, share_id)
 
 
-def _silence_is_accepted(table: Table, finding: Finding) -> Checking[Repair]:
+def _silence_is_accepted(table: TablePlace, finding: Finding) -> Checking[Repair]:
     mark = MarkName.parse(finding.mark)
     assert mark is not None
     return (yield from _left_in_its_name(table, finding, mark))
 
 
-def _left_in_its_name(table: Table, finding: Finding, mark: MarkName) -> Checking[Repair]:
+def _left_in_its_name(table: TablePlace, finding: Finding, mark: MarkName) -> Checking[Repair]:
     owner = ShareOwner(Replica(table, mark.replica), fx.Epoch(0), mark.incarnation, mark.part)
     left = yield from share.let_go(owner, (finding.share,), (), is_gone=True)
     return Repair.DONE if isinstance(left, LetGo) else Repair.CHANGED
@@ -85,7 +85,7 @@ def _left_in_its_name(table: Table, finding: Finding, mark: MarkName) -> Checkin
 # --- repairing ----------------------------------------------------------------------------------------------------------------
 
 
-def _proves_nothing(_table: Table, _share: ShareId) -> tuple[()]:
+def _proves_nothing(_table: TablePlace, _share: ShareId) -> tuple[()]:
     return ()
 
 
@@ -93,13 +93,13 @@ def _never_uses(_replica: SeenReplica, _share: ShareId) -> bool:
     return False
 
 
-def _forgets_first(table: Table, share_id: ShareId) -> Checking[Repair]:
+def _forgets_first(table: TablePlace, share_id: ShareId) -> Checking[Repair]:
     yield fx.Commit(fx.Delete(layout.garbage(table, share_id), fx.ANY_VERSION))
     yield DeleteObjects(share_id)
     return Repair.DONE
 
 
-def _leaves_marks(_table: Table, _finding: Finding) -> Checking[Repair]:
+def _leaves_marks(_table: TablePlace, _finding: Finding) -> Checking[Repair]:
     yield from ()
     return Repair.CHANGED
 

@@ -11,13 +11,13 @@ from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.registration import content_of
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END, Stage
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 INCARNATION = "i1"
 PIECES = 2
 SESSION = 1

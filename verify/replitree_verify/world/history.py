@@ -27,7 +27,7 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
 )
 from replitree.protocol.core.fold import NOTHING, apply, open_after
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import log_start, next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
@@ -69,7 +69,7 @@ class Log:
         The ids of the mutations that are killed, or may be.
     """
 
-    def __init__(self, tree: Tree, table: Table = TABLE, killed: Collection[str] = ()) -> None:
+    def __init__(self, tree: Tree, table: TablePlace = TABLE, killed: Collection[str] = ()) -> None:
         self.tree = tree
         self.table = table
         self.killed = killed
@@ -280,7 +280,7 @@ def _folded(
     return tuple(items), tuple(folds)
 
 
-def log_parents(tree: Tree, table: Table) -> tuple[int, ...]:
+def log_parents(tree: Tree, table: TablePlace) -> tuple[int, ...]:
     """Return the numbers of the parents that a log has, ascending."""
     names = tree.children(table.path) or ()
     further = (int(name.removeprefix("log.")) - 1 for name in names if name.startswith("log."))

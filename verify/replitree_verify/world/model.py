@@ -13,10 +13,10 @@ from enum import Enum
 from typing import NewType
 
 from replitree.protocol.core.entries import Command, MutateEntry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.state.read import ReadLevel
 
-TABLE = Table("/t")
+TABLE = TablePlace("/t")
 
 Budget = NewType("Budget", int)
 """How many faults of each kind are left, packed: a few bits for each kind."""

@@ -17,7 +17,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.fold import restore
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree_verify.world import windows
@@ -38,7 +38,7 @@ class Declared(msgspec.Struct, frozen=True):
     restored: str = ""
 
 
-def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, table: Table) -> Tree:
+def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, table: TablePlace) -> Tree:
     """Return the tree after a commit, with what it has removed from the log kept beside it."""
     gone = [each.path for each in operations if isinstance(each, fx.Delete) and is_entry(each.path, table)]
     kept: list[fx.Operation] = []
@@ -59,7 +59,7 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
     return remembered
 
 
-def _results(operations: Sequence[fx.Operation], before: Tree, table: Table) -> list[fx.Operation]:
+def _results(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> list[fx.Operation]:
     """Return what keeps the results that a commit forgets; of one part the first that was forgotten counts."""
     kept: list[fx.Operation] = []
     for each in operations:
@@ -82,12 +82,12 @@ def past_disk(replica: str) -> str:
     return f"{PAST}/disk-{replica}"
 
 
-def is_entry(path: str, table: Table) -> bool:
+def is_entry(path: str, table: TablePlace) -> bool:
     """Whether a path is that of a log entry, below any parent."""
     return path.startswith(f"{table.path}/log") and "/log-" in path
 
 
-def _survivor(operations: Sequence[fx.Operation], table: Table) -> Replica | None:
+def _survivor(operations: Sequence[fx.Operation], table: TablePlace) -> Replica | None:
     """Return the replica whose state a commit makes the table's.
 
     It declares it good while it moves its pointer, which nothing but `recover.survive` does, or it ends a restore.
@@ -134,7 +134,7 @@ def recovers(tree: Tree, replica: Replica) -> bool:
     return node is not None and node.value != NOT_LOST
 
 
-def half_way(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+def half_way(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     """Check I6, DROPPED and WINDOW for a commit that took place."""
     return (
         half_built_source(operations, before, table)
@@ -143,7 +143,7 @@ def half_way(operations: Sequence[fx.Operation], before: Tree, table: Table) -> 
     )
 
 
-def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     deleted = [each.path for each in operations if isinstance(each, fx.Delete)]
     for each in operations:
         if isinstance(each, fx.Set) and each.value == DROPPED_HOST and each.path.endswith("/host"):
@@ -154,7 +154,7 @@ def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Tab
     return None
 
 
-def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     """Check I6 for a commit that took place: a replica that takes over another one's pointer takes that of a good replica."""
     for each in operations:
         if isinstance(each, fx.Check) and each.path.endswith("/log_pointer"):

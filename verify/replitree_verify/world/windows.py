@@ -18,7 +18,7 @@ from replitree.decoding import json_decoder
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, decode_block, decode_entry
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.upkeep.clean_blocks import Window
 
 PAST = "/past"
@@ -43,7 +43,7 @@ def with_clock(tree: Tree, count: int, age_ms: int) -> Tree:
     return tree.commit((fx.Create(PAST), fx.Create(TIMES, value)), session=1)[0]
 
 
-def remembered(operations: Sequence[fx.Operation], before: Tree, table: Table) -> list[fx.Operation]:
+def remembered(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> list[fx.Operation]:
     """Return what keeps the times of the ids that a commit writes, and of those that it forgets, when."""
     if not before.exists(TIMES):
         return []
@@ -61,7 +61,7 @@ def remembered(operations: Sequence[fx.Operation], before: Tree, table: Table) -
     return kept
 
 
-def _now(tree: Tree, table: Table) -> bytes:
+def _now(tree: Tree, table: TablePlace) -> bytes:
     return str(tree.next_sequence(layout.log(table))).encode()
 
 
@@ -77,7 +77,7 @@ def forgotten_between(tree: Tree, token: str, first: int, last: int) -> bool:
     return node is not None and any(first < int(length) <= last for length in node.value.split())
 
 
-def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     """Check WINDOW and NOTES for a commit that took place, in a model with a window.
 
     WINDOW: an id that it forgets is not among the newest, or was written too long before the newest one.  NOTES: the note of a
@@ -100,7 +100,7 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
     return None
 
 
-def _freed_by(note: str, tree: Tree, table: Table) -> str | None:
+def _freed_by(note: str, tree: Tree, table: TablePlace) -> str | None:
     """Return an id that is free because of this note alone."""
     node = tree.get(note) if note.startswith(f"{layout.drops(table)}/") else None
     for name in () if node is None else tree.children(layout.blocks(table)) or ():
@@ -114,7 +114,7 @@ def _freed_by(note: str, tree: Tree, table: Table) -> str | None:
     return None
 
 
-def _index_of(insert: fx.StagingId, tree: Tree, table: Table) -> int | None:
+def _index_of(insert: fx.StagingId, tree: Tree, table: TablePlace) -> int | None:
     """Return the index of an insert whose entry is in the log."""
     for name in tree.children(layout.log(table)) or ():
         path = f"{layout.log(table)}/{name}"

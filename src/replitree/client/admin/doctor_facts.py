@@ -9,7 +9,7 @@ from replitree.client.transport.standing import LogState, read_log_state
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.fold import maximal
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.rescue.restore import restored_from
@@ -49,7 +49,7 @@ class Facts:
     restoring: str = ""
 
 
-def read_facts(table: Table) -> fx.Procedure[Facts | None]:
+def read_facts(table: TablePlace) -> fx.Procedure[Facts | None]:
     """Read what coordination knows about a table; None when it is gone."""
     dropping = yield fx.Exists(layout.dropped(table))
     restoring = yield fx.Get(layout.restoring(table))
@@ -71,7 +71,7 @@ def read_facts(table: Table) -> fx.Procedure[Facts | None]:
     return Facts(dropping, log, leaders, blocks, results, quorums, held, registered, restored_from(restoring))
 
 
-def _leaders(table: Table) -> fx.Procedure[tuple[str, ...]]:
+def _leaders(table: TablePlace) -> fx.Procedure[tuple[str, ...]]:
     parent = layout.leader_election(table)
     names: tuple[str, ...] = (yield fx.Children(parent)) or ()
     ordered = sorted(names, key=lambda name: name.rpartition("-")[2])

@@ -25,8 +25,7 @@ from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_block
-from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.layout import Table as TablePlace
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.membership.table import (

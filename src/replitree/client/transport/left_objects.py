@@ -25,7 +25,7 @@ from replitree.coordination.port import Coordination, make_root
 from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeError, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.storage.objects.location import StoreLocation, open_store
 from replitree.storage.objects.s3_uploads import UploadsNotListed
 from replitree.storage.schema.definition import TableDefinition, decode_definition
@@ -74,7 +74,7 @@ class LeftObjects(msgspec.Struct, frozen=True):
 # --- when a table is dropped --------------------------------------------------------------------------------------------------
 
 
-def note_left(coordination: Coordination, root: str, place: Table) -> None:
+def note_left(coordination: Coordination, root: str, place: TablePlace) -> None:
     """Note what a dropped table that no replica is left in may have in its store; nothing where it certainly has nothing.
 
     Raises

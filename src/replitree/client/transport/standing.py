@@ -12,7 +12,7 @@ import msgspec
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Entry
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import next_index, read_start, search_log
 from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, NOT_LOST
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT
@@ -51,7 +51,7 @@ class LogState(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaStanding, ...]
 
 
-def read_log_state(table: Table) -> fx.Procedure[LogState | None]:
+def read_log_state(table: TablePlace) -> fx.Procedure[LogState | None]:
     """Read where the log begins and ends, and where every replica stands; None when the table is gone."""
     yield fx.Sync(layout.log(table))
     start = yield from read_start(table)
@@ -88,7 +88,7 @@ def read_standing(replica: Replica) -> fx.Procedure[ReplicaStanding | None]:
     )
 
 
-def find_tail(table: Table, begin: fx.LogIndex) -> fx.Procedure[fx.LogIndex]:
+def find_tail(table: TablePlace, begin: fx.LogIndex) -> fx.Procedure[fx.LogIndex]:
     """Find the index that the next log entry will have, from one on that the log has reached."""
     tail = begin
 

@@ -38,7 +38,7 @@ def epochs_max(replica: Replica) -> int:
     only by activations that something about its epoch or session has asked for (`replitree.replica.kit.evidence`), and
     the limit is met only by a replica that is dropped and added again.
 
-    >>> epochs_max(Replica(layout.Table("/replitree/tables/events"), "r1"))
+    >>> epochs_max(Replica(layout.TablePlace("/replitree/tables/events"), "r1"))
     14393
     """
     return COUNTING_BYTES_MAX // (_SET_BYTES + len(layout.host(replica)))

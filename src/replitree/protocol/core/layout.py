@@ -64,7 +64,7 @@ _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TablePlace:
     """A table's place: its path, and the parent that new log entries go below.
 
     Sequential numbers are 31 bits wide in ZooKeeper, so a log goes on below a fresh parent in time
@@ -86,12 +86,12 @@ class Table:
         """The table's name: the end of its path."""
         return self.path.rpartition("/")[2]
 
-    def below(self, parent: int) -> Table:
+    def below(self, parent: int) -> TablePlace:
         """Return the same table, whose log has gone on below another parent."""
         return replace(self, parent=parent)
 
 
-def table_at(path: str, node: Node | None) -> Table:
+def table_at(path: str, node: Node | None) -> TablePlace:
     """Return the table whose own node was read; None: there is none.
 
     Raises
@@ -100,19 +100,19 @@ def table_at(path: str, node: Node | None) -> Table:
         The node's value is not the incarnation of a table.
 
     >>> table_at("/t", Node(b"5f0c", 0))
-    Table(path='/t', parent=0, incarnation='5f0c')
+    TablePlace(path='/t', parent=0, incarnation='5f0c')
     """
     value = b"" if node is None else node.value
     if value and _INCARNATION.fullmatch(value) is None:
         raise UnsupportedFormat(f"{path} has the value {value[:100]!r}, which is no incarnation: restore the node")
-    return Table(path, incarnation=value.decode())
+    return TablePlace(path, incarnation=value.decode())
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One replica of a table."""
 
-    table: Table
+    table: TablePlace
     name: str
 
 
@@ -199,27 +199,27 @@ def table_path(root: str, name: str) -> str:
     return f"{tables(root)}/{check_table_name(name)}"
 
 
-def metadata(table: Table) -> str:
+def metadata(table: TablePlace) -> str:
     """Return the node that holds the table's identity, keys and settings."""
     return f"{table.path}/metadata"
 
 
-def columns(table: Table) -> str:
+def columns(table: TablePlace) -> str:
     """Return the node that holds the table's columns and their schema version."""
     return f"{table.path}/columns"
 
 
-def dropped(table: Table) -> str:
+def dropped(table: TablePlace) -> str:
     """Return the node that exists from the moment a drop of the table has begun."""
     return f"{table.path}/dropped"
 
 
-def restoring(table: Table) -> str:
+def restoring(table: TablePlace) -> str:
     """Return the node that exists while a table's nodes are made anew, with the name of the replica whose parts it gets."""
     return f"{table.path}/restoring"
 
 
-def log(table: Table) -> str:
+def log(table: TablePlace) -> str:
     """Return the first parent of the log's entries, whose value says where the log begins."""
     return log_parent(table, 0)
 
@@ -228,10 +228,10 @@ MOVING = "moving-"
 """Begins the names of the claims on parts that move."""
 
 
-def log_parent(table: Table, parent: int) -> str:
+def log_parent(table: TablePlace, parent: int) -> str:
     """Return one parent of the log's entries; the first is number 0.
 
-    >>> log_parent(Table("/t"), 0), log_parent(Table("/t"), 1)
+    >>> log_parent(TablePlace("/t"), 0), log_parent(TablePlace("/t"), 1)
     ('/t/log', '/t/log.2')
     """
     return f"{table.path}/{_parent_name(parent)}"
@@ -241,12 +241,12 @@ def _parent_name(parent: int) -> str:
     return "log" if parent == 0 else f"log.{parent + 1}"
 
 
-def open_logs(table: Table) -> str:
+def open_logs(table: TablePlace) -> str:
     """Return the parent of the marks that let entries be appended."""
     return f"{table.path}/open"
 
 
-def open_log(table: Table, parent: int | None = None) -> str:
+def open_log(table: TablePlace, parent: int | None = None) -> str:
     """Return the mark that lets entries be appended below a parent: the given one, or that of the table's place."""
     return f"{table.path}/open/{_parent_name(table.parent if parent is None else parent)}"
 
@@ -270,25 +270,25 @@ def at_pointer(replica: Replica, pointer: int) -> Replica:
     return Replica(replica.table.below(parent_of(pointer)), replica.name)
 
 
-def log_create(table: Table) -> str:
+def log_create(table: TablePlace) -> str:
     """Return the path to create sequentially: the next log entry."""
     return f"{log_parent(table, table.parent)}/log-"
 
 
-def log_entry(table: Table, index: int) -> str:
+def log_entry(table: TablePlace, index: int) -> str:
     """Return the node of the entry at `index`.
 
-    >>> log_entry(Table("/t"), 41)
+    >>> log_entry(TablePlace("/t"), 41)
     '/t/log/log-0000000041'
     """
     parent, number = divmod(index, PARENT_ENTRIES)
     return f"{log_parent(table, parent)}/log-{number:010d}"
 
 
-def index_of(table: Table, path: str) -> LogIndex:
+def index_of(table: TablePlace, path: str) -> LogIndex:
     """Return the index of the log entry at `path`.
 
-    >>> index_of(Table("/t"), "/t/log/log-0000000041"), index_of(Table("/t"), "/t/log.2/log-0000000041")
+    >>> index_of(TablePlace("/t"), "/t/log/log-0000000041"), index_of(TablePlace("/t"), "/t/log.2/log-0000000041")
     (41, 2147483689)
     """
     parent, _, number = path.removeprefix(f"{table.path}/").partition("/log-")
@@ -296,57 +296,57 @@ def index_of(table: Table, path: str) -> LogIndex:
     return LogIndex(before * PARENT_ENTRIES + int(number))
 
 
-def blocks(table: Table) -> str:
+def blocks(table: TablePlace) -> str:
     """Return the parent of the deduplication ids."""
     return f"{table.path}/blocks"
 
 
-def block(table: Table, block_id: BlockId) -> str:
+def block(table: TablePlace, block_id: BlockId) -> str:
     """Return the node of one deduplication id."""
     return f"{table.path}/blocks/{block_id}"
 
 
-def quorum_statuses(table: Table) -> str:
+def quorum_statuses(table: TablePlace) -> str:
     """Return the parent of the inserts whose quorum is open."""
     return f"{table.path}/quorum/status"
 
 
-def quorum_status(table: Table, insert: StagingId) -> str:
+def quorum_status(table: TablePlace, insert: StagingId) -> str:
     """Return the node that says who has an insert's parts; it is there exactly as long as its quorum is open."""
     return f"{table.path}/quorum/status/{insert}"
 
 
-def leader_election(table: Table) -> str:
+def leader_election(table: TablePlace) -> str:
     """Return the parent of those who stand for leader."""
     return f"{table.path}/leader_election"
 
 
-def leader_create(table: Table) -> str:
+def leader_create(table: TablePlace) -> str:
     """Return the path to create sequentially to stand for leader."""
     return f"{table.path}/leader_election/leader-"
 
 
-def results(table: Table) -> str:
+def results(table: TablePlace) -> str:
     """Return the parent of the results of merges and mutations."""
     return f"{table.path}/results"
 
 
-def result(table: Table, name: str) -> str:
+def result(table: TablePlace, name: str) -> str:
     """Return the node that says what content a merged or mutated part has."""
     return f"{table.path}/results/{name}"
 
 
-def drops(table: Table) -> str:
+def drops(table: TablePlace) -> str:
     """Return the parent of what is remembered of drops."""
     return f"{table.path}/drops"
 
 
-def drop(table: Table, partition: str) -> str:
+def drop(table: TablePlace, partition: str) -> str:
     """Return the node with the index below which a partition's blocks were dropped."""
     return f"{table.path}/drops/{partition}"
 
 
-def epochs(table: Table) -> str:
+def epochs(table: TablePlace) -> str:
     """Return the parent of the notes about replicas that were dropped; it comes with the first of them."""
     return f"{table.path}/epochs"
 
@@ -356,7 +356,7 @@ def last_epoch(replica: Replica) -> str:
     return f"{epochs(replica.table)}/{replica.name}"
 
 
-def replicas(table: Table) -> str:
+def replicas(table: TablePlace) -> str:
     """Return the parent of all replicas."""
     return f"{table.path}/{REPLICAS}{f'-{table.incarnation}' if table.incarnation else ''}"
 
@@ -462,56 +462,56 @@ def part(replica: Replica, name: str) -> str:
     return f"{replica_path(replica)}/parts/{name}"
 
 
-def sharing(table: Table) -> str:
+def sharing(table: TablePlace) -> str:
     """Return the node of a table whose parts lie in an object store; its value is the store's id."""
     return f"{table.path}/zero_copy_s3"
 
 
-def all_writing(table: Table) -> str:
+def all_writing(table: TablePlace) -> str:
     """Return the parent of the shares that are being written."""
     return f"{table.path}/zero_copy_s3/writing"
 
 
-def writing(table: Table, name: str) -> str:
+def writing(table: TablePlace, name: str) -> str:
     """Return the node of a share whose objects may be on their way, and that no replica owns yet."""
     return f"{all_writing(table)}/{name}"
 
 
-def moving(table: Table, name: str) -> str:
+def moving(table: TablePlace, name: str) -> str:
     """Return the ephemeral node by which a replica claims to move a part into the store."""
     return f"{table.path}/zero_copy_s3/{MOVING}{name}"
 
 
-def shares(table: Table) -> str:
+def shares(table: TablePlace) -> str:
     """Return the parent of all shares of objects."""
     return f"{table.path}/zero_copy_s3/shared"
 
 
-def share(table: Table, name: str) -> str:
+def share(table: TablePlace, name: str) -> str:
     """Return the node of one share; its children are its owners."""
     return f"{shares(table)}/{name}"
 
 
-def all_garbage(table: Table) -> str:
+def all_garbage(table: TablePlace) -> str:
     """Return the parent of the shares whose objects are to be deleted."""
     return f"{table.path}/zero_copy_s3/garbage"
 
 
-def garbage(table: Table, name: str) -> str:
+def garbage(table: TablePlace, name: str) -> str:
     """Return the node of a share whose objects are to be deleted."""
     return f"{all_garbage(table)}/{name}"
 
 
-def restored(table: Table) -> str:
+def restored(table: TablePlace) -> str:
     """Return the node of a table that was restored: objects without a node may be those of parts that only disks know of."""
     return f"{table.path}/zero_copy_s3/restored"
 
 
-def all_merged(table: Table) -> str:
+def all_merged(table: TablePlace) -> str:
     """Return the parent of the work marks."""
     return f"{table.path}/zero_copy_s3/merged"
 
 
-def merged(table: Table, part: str) -> str:
+def merged(table: TablePlace, part: str) -> str:
     """Return the ephemeral node that says which replica makes a result that goes into an object store."""
     return f"{all_merged(table)}/{part}"

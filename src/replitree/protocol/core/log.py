@@ -16,7 +16,7 @@ from replitree.decoding import json_decoder
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Entry, RollEntry, decode_entry
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.values import decode_value
 
 LOG_FORMATS = (1, 2)
@@ -69,16 +69,16 @@ _decode = json_decoder(LogValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def encode_log(table: Table, first: int = 0) -> bytes:
+def encode_log(table: TablePlace, first: int = 0) -> bytes:
     """Return the bytes of a table's node ``log``; `first` is the lowest index whose entry is there, or comes next.
 
-    >>> encode_log(Table("/t"), 41), encode_log(Table("/t", incarnation="5f0c"))
+    >>> encode_log(TablePlace("/t"), 41), encode_log(TablePlace("/t", incarnation="5f0c"))
     (b'{"first":41,"format":1}', b'{"first":0,"format":2}')
     """
     return _encode(LogValue(first, LOG_FORMATS[bool(table.incarnation)]))
 
 
-def log_start(table: Table, node: fx.Node) -> LogStart:
+def log_start(table: TablePlace, node: fx.Node) -> LogStart:
     """Read where the log begins from its parent node.
 
     Raises
@@ -90,13 +90,13 @@ def log_start(table: Table, node: fx.Node) -> LogStart:
     return LogStart(fx.LogIndex(value.first), node.version)
 
 
-def read_start(table: Table) -> fx.Procedure[LogStart | None]:
+def read_start(table: TablePlace) -> fx.Procedure[LogStart | None]:
     """Read where the log begins; None when the table is gone."""
     node = yield fx.Get(layout.log(table))
     return None if node is None else log_start(table, node)
 
 
-def begins_after(table: Table, log: fx.Node, index: fx.LogIndex) -> bool:
+def begins_after(table: TablePlace, log: fx.Node, index: fx.LogIndex) -> bool:
     """Whether the entry at an index was removed: the node `log` was read when it was not found.
 
     That nothing is found at an index is the tail only if the log does not begin after it.
@@ -104,7 +104,7 @@ def begins_after(table: Table, log: fx.Node, index: fx.LogIndex) -> bool:
     return log_start(table, log).first > index
 
 
-def reaches_back(table: Table, index: fx.LogIndex) -> fx.Procedure[bool]:
+def reaches_back(table: TablePlace, index: fx.LogIndex) -> fx.Procedure[bool]:
     """Whether no entry from `index` on was removed: what a search from there has not found was never in the log."""
     begins = yield from read_start(table)
     return begins is not None and begins.first <= index
@@ -118,7 +118,7 @@ def next_index(index: fx.LogIndex, entry: Entry) -> fx.LogIndex:
 
 
 def search_log(
-    table: Table, start: fx.LogIndex, find: Callable[[fx.LogIndex, Entry], T | None], window: int = SEARCH_WINDOW
+    table: TablePlace, start: fx.LogIndex, find: Callable[[fx.LogIndex, Entry], T | None], window: int = SEARCH_WINDOW
 ) -> fx.Procedure[T | None]:
     """Search the log from `start` to the tail; return the first thing that `find` makes of an entry.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, decode_block, quorum_of
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.insert.quorum import find_end
 
 
-def find_earlier(table: Table, block: fx.BlockId) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
+def find_earlier(table: TablePlace, block: fx.BlockId) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
     """Look whether an insert with this block id is in the table.
 
     Returns

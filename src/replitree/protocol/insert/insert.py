@@ -50,7 +50,7 @@ from replitree.protocol.core.entries import (
     part_names,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
 from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
@@ -132,7 +132,7 @@ class Freed:
 
     blocks: tuple[tuple[fx.BlockId, fx.Version], ...] = ()
 
-    def take(self, table: Table, block: fx.BlockId, value: bytes) -> fx.Create | fx.Set:
+    def take(self, table: TablePlace, block: fx.BlockId, value: bytes) -> fx.Create | fx.Set:
         """Return the operation that makes a block id this insert's."""
         path = layout.block(table, block)
         version = dict(self.blocks).get(block)
@@ -334,7 +334,7 @@ def _settle(
     return renewed
 
 
-def find_insert(table: Table, block: BlockValue) -> fx.Procedure[FoundEntry | None]:
+def find_insert(table: TablePlace, block: BlockValue) -> fx.Procedure[FoundEntry | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
 
     def is_it(index: fx.LogIndex, entry: Entry) -> FoundEntry | None:
@@ -343,14 +343,14 @@ def find_insert(table: Table, block: BlockValue) -> fx.Procedure[FoundEntry | No
     return (yield from search_log(table, fx.LogIndex(block.log_from), is_it, SEARCH_WINDOW))
 
 
-def _taken_blocks(table: Table, blocks: tuple[fx.BlockId, ...]) -> fx.Procedure[NotInLog]:
+def _taken_blocks(table: TablePlace, blocks: tuple[fx.BlockId, ...]) -> fx.Procedure[NotInLog]:
     """Find all the block ids of a refused group that exist, not only the first."""
     many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
     return NotInLog(tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None))
 
 
 def _answer_duplicates(
-    table: Table, requests: tuple[Request, ...], taken: tuple[fx.BlockId, ...]
+    table: TablePlace, requests: tuple[Request, ...], taken: tuple[fx.BlockId, ...]
 ) -> fx.Procedure[_Left]:
     """Answer the requests whose block ids are taken; return the others, the ids that are free again, and those that wait."""
     free: list[tuple[fx.BlockId, fx.Version]] = []
@@ -375,7 +375,7 @@ def _answer_duplicates(
     return _Left(again, Freed(tuple(free)), GroupEnd(tuple(awaited)))
 
 
-def _was_dropped(table: Table, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:
+def _was_dropped(table: TablePlace, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:
     """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again.
 
     When its entry is gone it was below the first that is there.  Before who cleans the log removes the drop's entry too, the

@@ -55,7 +55,7 @@ from replitree.protocol.core.entries import (
     inserted_parts,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import search_log
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.counted import ATTEMPTS_MAX, QuorumValue, decode_quorum, encode_quorum
@@ -94,7 +94,7 @@ class QuorumEnded:
     verdict: Verdict
 
 
-_Asked: TypeAlias = Callable[[Table, QuorumValue, fx.Node], fx.Procedure["tuple[fx.Operation, ...] | None"]]
+_Asked: TypeAlias = Callable[[TablePlace, QuorumValue, fx.Node], fx.Procedure["tuple[fx.Operation, ...] | None"]]
 """What is to become of an open insert, by its node; None: nothing."""
 
 
@@ -125,7 +125,7 @@ def join(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry)
     Whether it is certainly counted, or the insert is open no more.
     """
 
-    def count(table: Table, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
+    def count(table: TablePlace, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
         yield from ()
         if replica.name in value.replicas:
             return None
@@ -221,7 +221,7 @@ def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEnt
     Whether it is open no more; the log says what became of it.
     """
 
-    def fail(table: Table, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
+    def fail(table: TablePlace, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
         del value
         freed = yield from free_blocks(table, entry)
         partitions = tuple(part.partition for part in entry.parts)
@@ -231,7 +231,7 @@ def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEnt
     return (yield from _change(replica, epoch, entry, fail))
 
 
-def free_blocks(table: Table, insert: GetEntry) -> fx.Procedure[tuple[fx.Operation, ...]]:
+def free_blocks(table: TablePlace, insert: GetEntry) -> fx.Procedure[tuple[fx.Operation, ...]]:
     """Return what deletes the block ids of an insert that leaves the table; it is counted as every removal of ids is."""
     parent: fx.Node | None = yield fx.Get(layout.blocks(table))
     paths = tuple(layout.block(table, block) for block in insert.blocks)
@@ -246,7 +246,7 @@ def free_blocks(table: Table, insert: GetEntry) -> fx.Procedure[tuple[fx.Operati
     return fx.Set(layout.blocks(table), parent.value, parent.version), *deletes
 
 
-def _append(table: Table, *verdicts: Verdict) -> tuple[fx.Operation, ...]:
+def _append(table: TablePlace, *verdicts: Verdict) -> tuple[fx.Operation, ...]:
     """Return what appends the ends of quorums to the log."""
     if not verdicts:
         return ()
@@ -285,7 +285,7 @@ def _change(replica: Replica, epoch: fx.Epoch, entry: GetEntry, asked: _Asked) -
     return False
 
 
-def _last_parent(table: Table) -> fx.Procedure[Table]:
+def _last_parent(table: TablePlace) -> fx.Procedure[TablePlace]:
     """Find the parent that new entries go below: the log has gone on."""
     marks: tuple[str, ...] = (yield fx.Children(layout.open_logs(table))) or ()
     return table.below(max((layout.parent_named(mark) for mark in marks), default=table.parent))
@@ -294,7 +294,7 @@ def _last_parent(table: Table) -> fx.Procedure[Table]:
 # --- when it is over ----------------------------------------------------------------------------------------------------------
 
 
-def find_end(table: Table, index: fx.LogIndex) -> fx.Procedure[QuorumEnded | None]:
+def find_end(table: TablePlace, index: fx.LogIndex) -> fx.Procedure[QuorumEnded | None]:
     """Search the log for what became of the insert at `index`; None: it is open, or the entry that tells is gone."""
 
     def is_it(at: fx.LogIndex, entry: Entry) -> QuorumEnded | None:
@@ -305,7 +305,7 @@ def find_end(table: Table, index: fx.LogIndex) -> fx.Procedure[QuorumEnded | Non
     return (yield from search_log(table, fx.LogIndex(index + 1), is_it))
 
 
-def answer_awaited(table: Table, awaited: Awaited, known: QuorumEnded | None = None) -> fx.Procedure[None]:
+def answer_awaited(table: TablePlace, awaited: Awaited, known: QuorumEnded | None = None) -> fx.Procedure[None]:
     """Answer those who wait for a quorum; the caller has pulled the log so far that the insert is open no more.
 
     `known` is the entry that ended it, if the caller has it still: then the log is not asked.
@@ -331,7 +331,7 @@ def answer_all(awaited: Awaited, answer: fx.ClientAnswer) -> fx.Procedure[None]:
         yield fx.Answer(request, answer)
 
 
-def _keeps_its_id(table: Table, entry: GetEntry) -> fx.Procedure[bool]:
+def _keeps_its_id(table: TablePlace, entry: GetEntry) -> fx.Procedure[bool]:
     """Whether a block id of an insert is there: an insert that fails loses them in the same commit."""
     paths = tuple(layout.block(table, block) for block in entry.blocks)
     many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
@@ -352,7 +352,7 @@ class Replicas:
     live: tuple[str, ...]
 
 
-def count_replicas(table: Table) -> fx.Procedure[Replicas]:
+def count_replicas(table: TablePlace) -> fx.Procedure[Replicas]:
     """Count the replicas of a table, and those that can take part in a quorum now; all that the answer goes by is watched.
 
     A watch is set before what it is for is read.

@@ -12,7 +12,7 @@ from enum import Enum
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.epochs import Noted, note_paths
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import LogStart, encode_log, read_start
 from replitree.protocol.shares.letting_go import release_attempts
 from replitree.protocol.shares.share import LetGo, release
@@ -51,14 +51,14 @@ class TableOutcome(Enum):
     LAST_GOOD = "last good"
 
 
-def find_table(path: str) -> fx.Procedure[Table]:
+def find_table(path: str) -> fx.Procedure[TablePlace]:
     """Look which table is at `path`; without an incarnation when there is none."""
     node = yield fx.Get(path)
     return layout.table_at(path, node)
 
 
 def create_table(
-    table: Table, metadata: bytes, columns: bytes, more: tuple[fx.Create, ...] = ()
+    table: TablePlace, metadata: bytes, columns: bytes, more: tuple[fx.Create, ...] = ()
 ) -> fx.Procedure[TableOutcome]:
     """Create a table's nodes, and `more`.
 
@@ -81,7 +81,7 @@ def create_table(
     return TableOutcome.DONE if found.value == metadata else TableOutcome.EXISTS
 
 
-def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tuple[fx.Create, ...]:
+def table_nodes(table: TablePlace, metadata: bytes, columns: bytes, log: bytes) -> tuple[fx.Create, ...]:
     """Return what creates a table's nodes, without replicas; `log` is the value that says where the log begins."""
     return (
         fx.Create(table.path, table.incarnation.encode()),
@@ -157,7 +157,7 @@ def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[fx.Operation
     )
 
 
-def mark_dropped(table: Table) -> fx.Procedure[TableOutcome]:
+def mark_dropped(table: TablePlace) -> fx.Procedure[TableOutcome]:
     """Begin the drop of a table: of this one, and not of another one that has its name when the commit comes late."""
     outcome = yield fx.Commit(fx.Check(layout.replicas(table), fx.ANY_VERSION), fx.Create(layout.dropped(table)))
     match outcome:
@@ -246,7 +246,7 @@ def _mark_dropped(replica: Replica, host: fx.Node, lost: fx.Node) -> tuple[fx.Op
     )
 
 
-def good_replica(table: Table, besides: str) -> fx.Procedure[tuple[fx.Check, fx.Check] | None]:
+def good_replica(table: TablePlace, besides: str) -> fx.Procedure[tuple[fx.Check, fx.Check] | None]:
     """Find another replica that is not lost; return the operations that prove that it still is not.
 
     Its `is_lost` has not changed, and no replica was added: of one that was dropped and has joined again its version begins
@@ -308,7 +308,7 @@ def _release_shares(replica: Replica, marked: fx.Check) -> fx.Procedure[bool]:
     return isinstance((yield from release(replica, fx.Epoch(host.version))), LetGo)
 
 
-def remove_table(table: Table) -> fx.Procedure[TableOutcome]:
+def remove_table(table: TablePlace) -> fx.Procedure[TableOutcome]:
     """Delete the nodes of a dropped table that no replica is left of.
 
     Each commit needs the mark of the drop: it can't touch another table that has been created at this path since.

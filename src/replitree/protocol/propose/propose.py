@@ -30,7 +30,7 @@ from replitree.protocol.core.entries import (
     encode_block,
     encode_entry,
 )
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, search_log
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 
@@ -186,7 +186,7 @@ def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedu
     return renewed
 
 
-def find_command(table: Table, command: fx.EntryId) -> fx.Procedure[Proposed | Forgotten | None]:
+def find_command(table: TablePlace, command: fx.EntryId) -> fx.Procedure[Proposed | Forgotten | None]:
     """Find a command by its id; None when there is none, or when it was so long ago that its id was cleaned."""
     path = layout.block(table, command_block(command))
     many: fx.Many = yield fx.GetMany((path,))
@@ -198,7 +198,7 @@ def find_command(table: Table, command: fx.EntryId) -> fx.Procedure[Proposed | F
     return Forgotten() if proposed is None else proposed
 
 
-def _search(table: Table, command: fx.EntryId, log_from: fx.LogIndex) -> fx.Procedure[Proposed | None]:
+def _search(table: TablePlace, command: fx.EntryId, log_from: fx.LogIndex) -> fx.Procedure[Proposed | None]:
     """Search the log for a command, from `log_from` on."""
 
     def is_it(index: fx.LogIndex, entry: Entry) -> Proposed | None:

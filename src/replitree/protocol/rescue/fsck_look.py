@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Get, Sync
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import text_of
 from replitree.protocol.shares.share import ObjectsInDoubt, ShareEffect, ShareId
 
@@ -201,7 +201,7 @@ Checking: TypeAlias = Generator[FsckEffect, Any, _T]
 # --- looking ------------------------------------------------------------------------------------------------------------------
 
 
-def look(table: Table) -> Checking[FsckLook | ObjectsInDoubt]:
+def look(table: TablePlace) -> Checking[FsckLook | ObjectsInDoubt]:
     """Look at everything once, in the order that this module tells."""
     listed = yield ListObjects()
     if isinstance(listed, ObjectsInDoubt):
@@ -219,7 +219,7 @@ def look(table: Table) -> Checking[FsckLook | ObjectsInDoubt]:
     return FsckLook(listed.now_ms, objects, listed.uploads, attempts, owners, garbage, replicas, *rest)
 
 
-def _replicas(table: Table) -> Checking[tuple[SeenReplica, ...]]:
+def _replicas(table: TablePlace) -> Checking[tuple[SeenReplica, ...]]:
     found: list[SeenReplica] = []
     for name in (yield Children(layout.replicas(table))) or ():
         replica = Replica(table, name)

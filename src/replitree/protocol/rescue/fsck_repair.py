@@ -32,7 +32,7 @@ from enum import Enum
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import text_of
 from replitree.protocol.rescue.fsck import Finding, FindingKind, MarkName, confirmed, is_unused, may_use
 from replitree.protocol.rescue.fsck_look import (
@@ -96,7 +96,7 @@ class Report:
 
 
 def fsck(
-    table: Table, grace_ms: int, *, with_repair: bool, keep_orphans: bool = False
+    table: TablePlace, grace_ms: int, *, with_repair: bool, keep_orphans: bool = False
 ) -> Checking[Report | ObjectsInDoubt]:
     """Look twice, judge, and repair what can be repaired.
 
@@ -132,7 +132,7 @@ def _report(seen: FsckLook, done: tuple[tuple[Finding, Repair], ...]) -> Report:
     return Report(done, seen.silent, len(seen.objects), len(objects), size, seen.not_judged)
 
 
-def repair(table: Table, finding: Finding) -> Checking[Repair]:
+def repair(table: TablePlace, finding: Finding) -> Checking[Repair]:
     """Do what may be done about a finding."""
     match finding.kind:
         case FindingKind.ORPHAN:
@@ -160,7 +160,7 @@ def repair(table: Table, finding: Finding) -> Checking[Repair]:
 # --- garbage ------------------------------------------------------------------------------------------------------------------
 
 
-def _make_garbage(table: Table, share_id: ShareId, proof: tuple[fx.Operation, ...]) -> Checking[Repair]:
+def _make_garbage(table: TablePlace, share_id: ShareId, proof: tuple[fx.Operation, ...]) -> Checking[Repair]:
     """Make a share garbage if that holds, and work it off."""
     outcome = yield fx.Commit(*proof, fx.Create(layout.garbage(table, share_id)))
     if not isinstance(outcome, fx.Applied):
@@ -168,13 +168,13 @@ def _make_garbage(table: Table, share_id: ShareId, proof: tuple[fx.Operation, ..
     return (yield from _work_off(table, share_id))
 
 
-def without(table: Table, share_id: ShareId) -> tuple[fx.Operation, ...]:
+def without(table: TablePlace, share_id: ShareId) -> tuple[fx.Operation, ...]:
     """Return what proves that a share is neither begun nor owned: its nodes can be made, and are not there afterwards."""
     paths = layout.writing(table, share_id), layout.share(table, share_id)
     return tuple(each for path in paths for each in (fx.Create(path), fx.Delete(path, fx.ANY_VERSION)))
 
 
-def _work_off(table: Table, share_id: ShareId) -> Checking[Repair]:
+def _work_off(table: TablePlace, share_id: ShareId) -> Checking[Repair]:
     deleted = yield DeleteObjects(share_id)
     if not isinstance(deleted, ObjectsGone):
         return Repair.UNKNOWN  # the garbage has it now: the replica that removes it goes on
@@ -197,7 +197,7 @@ class FencedReplica:
     said: SeenReplica
 
 
-def _release_mark(table: Table, finding: Finding) -> Checking[Repair]:
+def _release_mark(table: TablePlace, finding: Finding) -> Checking[Repair]:
     mark = MarkName.parse(finding.mark)
     assert mark is not None
     replica = Replica(table, mark.replica)
@@ -219,7 +219,7 @@ def _release_mark(table: Table, finding: Finding) -> Checking[Repair]:
     return Repair.CHANGED
 
 
-def _give_up(table: Table, finding: Finding) -> Checking[Repair]:
+def _give_up(table: TablePlace, finding: Finding) -> Checking[Repair]:
     proof: tuple[fx.Operation, ...] = ()
     if not finding.is_gone:
         replica = Replica(table, finding.replica)

@@ -35,7 +35,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, decode_entry
 from replitree.protocol.core.fold import maximal, restore
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import read_start
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
@@ -446,7 +446,7 @@ class NotSurvivor:
 
 
 def survive(
-    table: Table, name: str, *, half_built: bool = False, behind: bool = False
+    table: TablePlace, name: str, *, half_built: bool = False, behind: bool = False
 ) -> fx.Procedure[Survivor | NotSurvivor]:
     """Declare a replica's state the table's, when all are lost: the others will recover from it.  For an operator.
 

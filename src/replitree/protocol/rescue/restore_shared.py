@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId, ShareOwner
 from replitree.protocol.shares.table_store import sharing_nodes
 
@@ -45,7 +45,7 @@ class RestoredShares:
     incarnation: str
     shares: Mapping[str, tuple[ShareId, ...]] = field(default_factory=dict)
 
-    def nodes(self, table: Table) -> Iterator[fx.Create]:
+    def nodes(self, table: TablePlace) -> Iterator[fx.Create]:
         """Yield what creates the table's nodes of shares."""
         place = layout.sharing(table)
         for each in sharing_nodes(table):

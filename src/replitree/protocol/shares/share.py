@@ -35,7 +35,7 @@ from typing import Any, NewType, TypeAlias, TypeVar
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 
 ShareId = NewType("ShareId", str)
 """Name of a share: unguessable, made anew by every attempt to write a part."""
@@ -249,7 +249,7 @@ def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned 
 # --- the garbage --------------------------------------------------------------------------------------------------------------
 
 
-def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
+def work_off(table: TablePlace) -> Sharing[tuple[ShareId, ...]]:
     """Delete the objects of shares without owners; return which were done."""
     done: list[ShareId] = []
     names: tuple[str, ...] = (yield fx.Children(layout.all_garbage(table))) or ()
@@ -263,7 +263,7 @@ def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
     return tuple(done)
 
 
-def _forget_garbage(table: Table, gone: list[ShareId]) -> Sharing[None]:
+def _forget_garbage(table: TablePlace, gone: list[ShareId]) -> Sharing[None]:
     """Delete the nodes of shares whose objects are gone, in one commit; refused: another replica has deleted some of them."""
     while gone:
         outcome = yield fx.Commit(*(fx.Delete(layout.garbage(table, share), fx.ANY_VERSION) for share in gone))

@@ -6,7 +6,7 @@ from enum import Enum
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import text_of
 
 
@@ -52,7 +52,7 @@ def incarnation_of(replica: Replica, fresh: str) -> fx.Procedure[str | None]:
     return None
 
 
-def sharing_nodes(table: Table) -> tuple[fx.Create, ...]:
+def sharing_nodes(table: TablePlace) -> tuple[fx.Create, ...]:
     """Return what creates the nodes of a table whose parts lie in an object store, beside the others."""
     return (
         fx.Create(layout.sharing(table)),

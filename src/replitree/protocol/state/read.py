@@ -36,7 +36,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, inserted_parts
 from replitree.protocol.core.fold import Change, settled
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.pull import Queued
@@ -78,7 +78,7 @@ def position_of(
     assert_never(level)
 
 
-def end_of_log(table: Table) -> fx.Procedure[fx.LogIndex | None]:
+def end_of_log(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Return an index above every entry that was in the log when this began.
 
     None when that is in doubt: the commit has no answer, or the session has changed meanwhile; or when there is no such table.

@@ -31,7 +31,7 @@ from msgspec import UNSET
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Entry, GetEntry, decode_block, encode_block
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import read_start, search_log
 
 BATCH = 100
@@ -193,14 +193,14 @@ def _write_dropped(
 # --- reading, removing ------------------------------------------------------------------------------------------------------
 
 
-def _read_notes(table: Table) -> fx.Procedure[tuple[tuple[str, fx.Node], ...]]:
+def _read_notes(table: TablePlace) -> fx.Procedure[tuple[tuple[str, fx.Node], ...]]:
     """Read what is noted of drops, by partition."""
     names: tuple[str, ...] = (yield fx.Children(layout.drops(table))) or ()
     many: fx.Many = (yield fx.GetMany(tuple(layout.drop(table, name) for name in names))) if names else fx.Many(())
     return tuple((name, node) for name, node in zip(names, many.nodes, strict=True) if node is not None)
 
 
-def _read_blocks(table: Table, known: Blocks) -> fx.Procedure[dict[fx.BlockId, Block] | None]:
+def _read_blocks(table: TablePlace, known: Blocks) -> fx.Procedure[dict[fx.BlockId, Block] | None]:
     """Read the ids that are not known; return all that are there, None when the table is gone."""
     names: tuple[str, ...] | None = yield fx.Children(layout.blocks(table))
     if names is None:
@@ -221,7 +221,7 @@ def _read_blocks(table: Table, known: Blocks) -> fx.Procedure[dict[fx.BlockId, B
 
 
 def _read_again(
-    table: Table, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]
+    table: TablePlace, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]
 ) -> fx.Procedure[dict[fx.BlockId, fx.Node]]:
     """Read ids again; return those that are what is remembered of them, and note in `found` what others are now."""
     many: fx.Many = yield fx.GetMany(tuple(layout.block(table, block) for block in batch))
@@ -238,7 +238,7 @@ def _read_again(
     return same
 
 
-def _block(table: Table, block: fx.BlockId, node: fx.Node) -> Block:
+def _block(table: TablePlace, block: fx.BlockId, node: fx.Node) -> Block:
     value = decode_block(node.value, layout.block(table, block))
     partitions = () if value.partitions is UNSET else value.partitions
     return Block(node.changed_ms, value.insert, fx.LogIndex(value.log_from), partitions, value.dropped is True)

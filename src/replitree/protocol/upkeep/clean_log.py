@@ -34,7 +34,7 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import LogStart, encode_log, read_start
 from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
 
@@ -264,7 +264,7 @@ def _remove(
     return Cleaned(end, end - start.first, lost)
 
 
-def _left_below(table: Table, first: fx.LogIndex) -> fx.Procedure[tuple[fx.LogIndex, range]]:
+def _left_below(table: TablePlace, first: fx.LogIndex) -> fx.Procedure[tuple[fx.LogIndex, range]]:
     """Return the next entries below a parent that is closed, and the index that the log begins with after them."""
     batch = range(first, first + REMOVE_BATCH)
     many: fx.Many = yield fx.GetMany(tuple(layout.log_entry(table, index) for index in batch))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.pull import Place
@@ -34,7 +34,7 @@ class Need:
     added: fx.Version
 
 
-def lowest_need(table: Table) -> fx.Procedure[Need | None]:
+def lowest_need(table: TablePlace) -> fx.Procedure[Need | None]:
     """Find out what replicas may still make; None while one is added or removed.
 
     The pointers are read before the queues: an entry that is pulled in between is then still counted.  Whether a replica is

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Applied, Commit, Create, Effect, LogIndex
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 
 Perform: TypeAlias = Callable[[Effect], Any]
 """What performs effects and returns their outcomes."""
@@ -29,7 +29,7 @@ class Appends:
         self._committing = 0
         self._indexes: set[LogIndex] = set()
 
-    def noting(self, table: Table, perform: Perform) -> Perform:
+    def noting(self, table: TablePlace, perform: Perform) -> Perform:
         """Return what performs effects as `perform` does, and takes note of the entries that they append."""
 
         def perform_and_note(effect: Effect) -> Any:

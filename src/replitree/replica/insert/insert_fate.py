@@ -20,7 +20,7 @@ from typing import Any
 from replitree.errors import BadInput, NotAuthorized
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.replica.insert.appends import Perform
 
 
@@ -43,7 +43,7 @@ class Fates:
         Performs the effects.
     """
 
-    def __init__(self, table: Table, perform: Perform) -> None:
+    def __init__(self, table: TablePlace, perform: Perform) -> None:
         self._blocks = layout.blocks(table)
         self._perform = perform
         self._staged: tuple[fx.RequestId, ...] = ()

@@ -23,13 +23,13 @@ from replitree.wire.block_ids import is_of_token
 
 if TYPE_CHECKING:
     from replitree.protocol.core.effects import StagedPart
-    from replitree.protocol.core.layout import Table
+    from replitree.protocol.core.layout import TablePlace
     from replitree.replica.insert.group_commit import PendingInsert
     from replitree.replica.perform.runner import Performer
     from replitree.storage.parts.manifest import PartManifest
 
 
-def has_other_rows(performer: Performer, table: Table, pending: PendingInsert, found: Duplicate) -> bool:
+def has_other_rows(performer: Performer, table: TablePlace, pending: PendingInsert, found: Duplicate) -> bool:
     """Return whether a duplicate with a token is one of an insert that certainly had other rows, or in another order."""
     if found.index is None or not is_of_token(pending.block):
         return False

@@ -23,7 +23,7 @@ from replitree.errors import (
 )
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import GetMany, Version
-from replitree.protocol.core.layout import Table
+from replitree.protocol.core.layout import TablePlace
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_unchecked
 
@@ -39,7 +39,9 @@ class Definitions:
         Returns the present session.
     """
 
-    def __init__(self, table: Table, definition: TableDefinition, coordination: Callable[[], Coordination]) -> None:
+    def __init__(
+        self, table: TablePlace, definition: TableDefinition, coordination: Callable[[], Coordination]
+    ) -> None:
         self._table = table
         self._coordination = coordination
         self._lock = threading.Lock()

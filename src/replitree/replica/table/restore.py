@@ -24,7 +24,7 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, Exists, RequestId, StoreEffect
-from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.rescue.restore import NotRestored, Restored, choose_parts, detached_parts, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
@@ -218,11 +218,11 @@ def lost_tables(config: ServerConfig) -> tuple[str, ...]:
     """
     names = kept_tables(Path(config.data) / "tables")
     with _session(config) as session:
-        places = {name: Table(layout.table_path(session.url.root, name)) for name in names}
+        places = {name: TablePlace(layout.table_path(session.url.root, name)) for name in names}
         return tuple(name for name, place in places.items() if not _is_whole(session, place))
 
 
-def _is_whole(coordination: Coordination, place: Table) -> bool:
+def _is_whole(coordination: Coordination, place: TablePlace) -> bool:
     """Tell whether a table is there, and is not being restored."""
     is_there = coordination.perform(Exists(layout.metadata(place)))
     return bool(is_there) and not coordination.perform(Exists(layout.restoring(place)))
@@ -285,7 +285,7 @@ def _write(
     with _session(config) as coordination:
         root = coordination.url.root
         make_root(coordination, layout.tables(root))
-        table = Table(layout.table_path(root, definition.name), incarnation=new_incarnation())
+        table = TablePlace(layout.table_path(root, definition.name), incarnation=new_incarnation())
         place = Replica(table, config.name)
         performer = Performer(lambda: coordination, _no_store, _no_answer)
         me = own_identity("").encode()
