@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from replitree.client.transport.http import HttpClient
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children
+from replitree.protocol.core.effects import Children, Epoch, Procedure
 from replitree.protocol.shares import uploading
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import Sharer
 from replitree.spark.write.store_write import sent
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.joined import joined_manifest
@@ -189,6 +191,26 @@ def test_a_discarded_job_leaves_nothing(shared: SharedCluster, job: Job) -> None
         job.task(10)
 
 
+def test_a_job_that_is_discarded_while_a_task_begins_leaves_nothing(
+    shared: SharedCluster, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the note on the disk and that in coordination, upkeep finds an upload that is gone."""
+    sharing = shared.nodes[0].table().sharing
+    assert sharing is not None
+    begin_attempts = uploading.begin_attempts
+
+    def is_discarded_first(sharer: Sharer, epoch: Epoch, shares: tuple[ShareId, ...]) -> Procedure[bool]:
+        assert job.discard() == 200
+        sharing.work()
+        return begin_attempts(sharer, epoch, shares)
+
+    monkeypatch.setattr(uploading, "begin_attempts", is_discarded_first)
+    status, _ = shared.nodes[0].request("POST", f"{job.upload.route}/objects", b'{"files": {"all": 1}}')
+    assert status == 200, "the upload was there when the request came"
+    shared.wait_empty()
+    wait_for(lambda: noted(shared.nodes[0]) == [], "the disk has forgotten it")
+
+
 @pytest.mark.slow
 def test_a_job_whose_driver_is_gone_leaves_nothing(
     shared: SharedCluster, job: Job, monkeypatch: pytest.MonkeyPatch
@@ -305,6 +327,35 @@ def test_an_upload_is_not_discarded_while_it_is_committed(shared: SharedCluster,
     with uploads.committing(job.upload.id):
         assert job.discard() == 400
     assert job.commit(task)[0] == 200
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_an_upload_that_could_not_be_staged_is_committed_again(
+    shared: SharedCluster, job: Job, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """The disk fails after a part has its place in staging, and again while the part and its share are put back."""
+    task, staged = job.task(0), shared.nodes[0].table().store.staged
+    adopt, give_back = staged.adopt, staged.give_back
+    left = [StoreError("no space left on device")] * failures
+
+    def fails_late(folder: Path, staging: str) -> None:
+        adopt(folder, staging)
+        raise StoreError("no space left on device")
+
+    def fails_first(staging: str, folder: Path, shares: Collection[str]) -> None:
+        if left:
+            raise left.pop()
+        give_back(staging, folder, shares)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staged, "adopt", fails_late)
+        patch.setattr(staged, "give_back", fails_first)
+        status, answer = job.commit(task)
+    assert (status, answer["error"]) == (503, "ReadOnly"), answer
+    assert job.commit(task) == (200, {"outcome": "inserted", "index": 0, "rows": 10})
+    shared.wait_equal(list(range(10)))
+    shared.wait_settled()
+    assert len(shared.stored()) == 1
 
 
 def test_names_that_could_not_be_noted_are_not_told(

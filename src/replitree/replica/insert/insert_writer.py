@@ -67,7 +67,7 @@ class InsertWriter:
             case StagedUpload(folder, manifests):
                 if self._storage.sharing is not None:
                     self._storage.sharing.uploads.take(manifests)
-                self._uploaded[staging] = first
+                self._uploaded[staging] = first  # before the parts move: if that fails, `give_back` finds what to undo
                 store.staged.adopt(folder, staging)
                 return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
             case Detached(name):
@@ -81,13 +81,14 @@ class InsertWriter:
 
         Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
         """
-        upload = self._uploaded.pop(staging, None)
+        upload = self._uploaded.get(staging)
         if upload is None:
             return False
         shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
         self._store.staged.give_back(staging, upload.folder, shares)
         if self._storage.sharing is not None:
             self._storage.sharing.uploads.put_back(upload.folder.name, upload.manifests)
+        self._uploaded.pop(staging, None)  # last: after an error the next try has to find it, or it removes the rows
         return True
 
     def forget(self, staging: StagingId) -> None:

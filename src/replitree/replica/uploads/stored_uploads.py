@@ -161,9 +161,9 @@ class StoredUploads:
         ReadOnly, Unavailable
             Nothing can be begun now.
         """
-        self._uploads.heard_of(upload)
-        epoch = self._availability.epoch()
         with self._beginning:  # coordination may take long: a request for the list does not wait for it
+            self._uploads.heard_of(upload)  # under the lock: once `left` names the shares of an upload it gets no more
+            epoch = self._availability.epoch()
             self._resume(upload)
             before = self._begun.get(upload, {})
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
@@ -340,8 +340,17 @@ class StoredUploads:
                 self._write(upload, {**self._begun.get(upload, {}), **back})
 
     def left(self) -> tuple[ShareId, ...]:
-        """Return the shares that were begun for uploads that are gone: their attempts are to be given up."""
-        gone = [begun for upload, begun in list(self._begun.items()) if not self._uploads.has(upload)]
+        """Return the shares that were begun for uploads that are gone: their attempts are to be given up.
+
+        None while a request for names runs.  What that request has noted on the disk, coordination may still be about to
+        note: given up and forgotten now, the attempt would stay until the next activation.
+        """
+        if not self._beginning.acquire(blocking=False):
+            return ()
+        try:
+            gone = [begun for upload, begun in list(self._begun.items()) if not self._uploads.has(upload)]
+        finally:
+            self._beginning.release()
         return tuple(ShareId(each.share) for begun in gone for each in begun.values())
 
     def given_up(self, shares: Sequence[ShareId]) -> bool:
