@@ -46,7 +46,7 @@ MUTANTS = {
 
 MUTANTS_SLOWLY = {
     ("recover_source_lost", "removal-proves-nothing"): 38,
-    ("recover_source_lost", "pointer-before-lost"): 39,
+    ("recover_source_lost", "pointer-before-lost"): 38,
     ("recover_source_lost", "sources-not-kept-for"): 39,
     ("recover_pointer", "pointer-of-source-unversioned"): 20,
     ("recover_away", "recovery-ends-away"): 38,

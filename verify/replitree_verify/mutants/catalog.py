@@ -6,7 +6,6 @@ are bugs that the explorer found in this code base, kept as the mistakes they we
 
 from __future__ import annotations
 
-from replitree_verify.mutants.longlife import LONG_LIFE
 from replitree_verify.mutants.lost import LOST_PARTS
 from replitree_verify.mutants.lost_results import LOST_RESULTS
 from replitree_verify.mutants.mutant import Mutant, read_mutants
@@ -356,7 +355,9 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(table.older_pull_wins, "pull_next"),
         ),
         *read_mutants("log"),
-        *LONG_LIFE,
+        *read_mutants("cleaning"),
+        *read_mutants("recovering"),
+        *read_mutants("joining"),
         *LOST_PARTS,
         *QUORUMS,
         *LOST_RESULTS,
