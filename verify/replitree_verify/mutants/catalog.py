@@ -11,9 +11,6 @@ from replitree_verify.mutants.lost_results import LOST_RESULTS
 from replitree_verify.mutants.mutant import Mutant, read_mutants
 from replitree_verify.mutants.quorum import QUORUMS
 from replitree_verify.mutants.read import READING
-from replitree_verify.mutants.restore import RESTORING
-from replitree_verify.mutants.scope import SCOPES
-from replitree_verify.mutants.upkeep import UPKEEP
 from replitree_verify.mutations import changes, table
 from replitree_verify.mutations.changes import stages_with
 from replitree_verify.mutations.table import patched
@@ -361,10 +358,10 @@ MUTANTS: dict[str, Mutant] = {
         *LOST_PARTS,
         *QUORUMS,
         *LOST_RESULTS,
-        *UPKEEP,
-        *RESTORING,
+        *read_mutants("upkeep"),
+        *read_mutants("restoring"),
         *READING,
-        *SCOPES,
+        *read_mutants("mutating"),
     )
 }
 """Every mutant by its name.

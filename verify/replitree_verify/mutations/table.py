@@ -94,7 +94,6 @@ def _mutate_what_is_here(
 
 
 MUTATE_WHAT_IS_HERE: Patches = {(execute, "execute_mutation"): _mutate_what_is_here}
-NOT_COMPARED_TOGETHER: Patches = {(mutate, "_agrees"): lambda _claim, _content: True}
 KEEP_LOWEST_MUTATION: Patches = {(fold, "merged_part"): _keep_lowest_mutation}
 CHANGE_LATER_BLOCKS: Patches = {(fold, "_earlier"): _whatever_is_there}
 
