@@ -64,21 +64,19 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Sessions for which it was installed; undone at the end."""
+@pytest.fixture(autouse=True)
+def _uninstalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take away at the end what `install` has given the class of all frames."""
     monkeypatch.setattr(
         java_gateway, "get_return_value", get_return_value
     )  # a session of another file needs its JVM for it
-    sessions: dict[str, Any] = {}
-    yield sessions
-    for session in sessions.values():
-        actions.uninstall(session)
+    yield
+    if "_collect_as_arrow" in vars(DataFrame):
+        del DataFrame._collect_as_arrow  # noqa: SLF001 - `install` replaces it: there is no other way
 
 
-def call(installed: dict[str, Any], client: Client, name: str, target: str = FRAME) -> str:
+def call(client: Client, name: str, target: str = FRAME) -> str:
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(_gateway_client=client)))
-    installed["it"] = spark
     actions.install(spark)
     actions.install(spark)  # again it does nothing
     answer = client.send_command(f"c\n{target}\n{name}\ne\n")
@@ -87,18 +85,18 @@ def call(installed: dict[str, Any], client: Client, name: str, target: str = FRA
 
 
 @pytest.mark.parametrize("name", sorted(READS[DATASET]))
-def test_an_action_that_reads_is_sent_again_to_a_new_frame(installed: dict[str, Any], path: Path, name: str) -> None:
+def test_an_action_that_reads_is_sent_again_to_a_new_frame(path: Path, name: str) -> None:
     client = Client(["xro5", "yi42"], f"ChecksumException: {path}")
-    assert call(installed, client, name) == "yi42"
+    assert call(client, name) == "yi42"
     assert client.called == [(FRAME, name), ("o9", name)]
     assert path.read_bytes() == b"good"
 
 
 @pytest.mark.parametrize("kind", sorted(set(READS) - {DATASET}))
-def test_other_objects_make_new_frames_by_themselves(installed: dict[str, Any], path: Path, kind: str) -> None:
+def test_other_objects_make_new_frames_by_themselves(path: Path, kind: str) -> None:
     (name, *_) = sorted(READS[kind])
     client = Client(["xro5", "yi42"], f"ChecksumException: {path}", kind)
-    assert call(installed, client, name) == "yi42"
+    assert call(client, name) == "yi42"
     assert client.called == [(FRAME, name)] * 2
 
 
@@ -115,12 +113,10 @@ def test_other_objects_make_new_frames_by_themselves(installed: dict[str, Any], 
         ("count", "org.apache.spark.api.java.JavaRDD"),
     ],
 )
-def test_any_other_call_is_sent_once_and_its_error_says_what_to_do(
-    installed: dict[str, Any], path: Path, name: str, kind: str
-) -> None:
+def test_any_other_call_is_sent_once_and_its_error_says_what_to_do(path: Path, name: str, kind: str) -> None:
     client = Client(["xro5"], f"ChecksumException: {path}", kind)
     with pytest.raises(ActionFailed, match=r"part p_1_1_0.*not repeated by itself.*run it again") as failed:
-        call(installed, client, name)
+        call(client, name)
     assert client.called == [(FRAME, name)]
     assert path.read_bytes() == b"good", "the part must be reported"
     assert isinstance(failed.value, CorruptPart)
@@ -129,45 +125,33 @@ def test_any_other_call_is_sent_once_and_its_error_says_what_to_do(
 
 
 @pytest.mark.parametrize("answer", ["xro5", "xsno such method", "yi42", "x"])
-def test_other_answers_pass_through(installed: dict[str, Any], answer: str) -> None:
+def test_other_answers_pass_through(answer: str) -> None:
     client = Client([answer], "java.lang.ArithmeticException: / by zero")
-    assert call(installed, client, "count") == answer
+    assert call(client, "count") == answer
     assert client.called == [(FRAME, "count")]
 
 
-def test_another_error_of_a_repeated_action_is_returned(installed: dict[str, Any], path: Path) -> None:
+def test_another_error_of_a_repeated_action_is_returned(path: Path) -> None:
     client = Client(["xro5", "xsother"], f"ChecksumException: {path}")
-    assert call(installed, client, "count") == "xsother"
+    assert call(client, "count") == "xsother"
 
 
-def test_what_fails_on_whole_files_is_not_repeated_for_ever(installed: dict[str, Any], path: Path) -> None:
+def test_what_fails_on_whole_files_is_not_repeated_for_ever(path: Path) -> None:
     client = Client(["xro5"] * 9, f"ChecksumException: {path}")
     with pytest.raises(ActionFailed, match=r"is whole again, and the action fails as before.*unpersist"):
-        call(installed, client, "count")
+        call(client, "count")
     assert len(client.called) == 2
 
 
-def test_a_file_that_is_not_repaired_ends_the_action(
-    installed: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_repaired_ends_the_action(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage_reports, "REPAIR_S_MAX", 0.1)
     (file,) = damage_reports.named_files(str(path))
     monkeypatch.setattr(file.source, "report", lambda _: True)
     client = Client(["xro5"], f"ChecksumException: {path}")
     with pytest.raises(ActionFailed, match="run: replitree doctor"):
-        call(installed, client, "count")
+        call(client, "count")
     assert len(client.called) == 1
-
-
-def test_it_can_be_removed(installed: dict[str, Any], path: Path) -> None:
-    client = Client(["yi1", "xro5"], f"ChecksumException: {path}")
-    call(installed, client, "count")
-    assert "_collect_as_arrow" in vars(DataFrame)
-    actions.uninstall(installed["it"])
-    assert client.send_command(f"c\n{FRAME}\ncount\ne\n") == "xro5"
-    assert not {"send_command", "_collect_as_arrow"} & (vars(client).keys() | vars(DataFrame).keys())
 
 
 def test_a_session_without_a_gateway_is_left_alone() -> None:
     actions.install(cast("Any", SimpleNamespace()))
-    actions.uninstall(cast("Any", SimpleNamespace()))

@@ -12,10 +12,10 @@ from typing_extensions import override
 from replitree.tablet.group.admission import Answer, AskStanding, Standing
 from replitree.tablet.group.ids import GroupId
 from replitree.tablet.group.member import Failed
-from replitree.tablet.group.openings import AskEach
+from replitree.tablet.group.openings import AskEach, open_group
 from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members import asking as blob_asking
-from replitree.tablet.members.asking import SILENT, UNANSWERED, Asking, open_members
+from replitree.tablet.members.asking import SILENT, UNANSWERED, Asking, performed
 from replitree.tablet.members.member import MemoryMember
 from tests.waiting import wait_for
 
@@ -183,7 +183,7 @@ def test_error_that_nobody_reckoned_with_is_a_doubt() -> None:
 @pytest.mark.usefixtures("at_once")
 def test_group_is_opened_without_a_member_that_hangs(members: list[Hanging]) -> None:
     shut(members[1])
-    obstacles = open_members(Quorum(GroupId("g"), 3, 2), members, ["0", "1", "2"])
+    obstacles = performed(members, open_group(Quorum(GroupId("g"), 3, 2), ["0", "1", "2"])).obstacles
     assert [each is None for each in obstacles] == [True, False, True]
 
 

@@ -22,8 +22,9 @@ from replitree.tablet.core.election import Candidate, NotElected, Won, stand
 from replitree.tablet.group.effects import Collection, Overtaken, Procedure, Put, Stored
 from replitree.tablet.group.ids import BlobId, Channel, Generation, Step, TabletId, log_entry
 from replitree.tablet.group.member import Contents, Done, Failed, Look, Raise, Request, Scan, Sweep, Swept, Write
+from replitree.tablet.group.openings import open_group
 from replitree.tablet.group.quorum import Quorum
-from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.asking import performed
 from replitree.tablet.members.group import BlobGroups, MemberPool
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.store import BlobStore, blob_of, key_of, make_blob_store
@@ -324,7 +325,7 @@ LOG_ONLY = Channels(TabletId(7), (((Generation(1), GROUP),),))
 def group_on(member: BlobStore) -> BlobGroups:
     """Open a group whose one member is on a store."""
     quorum = Quorum(GROUP, 1, 1)
-    (obstacle,) = open_members(quorum, [member], ["s0"])
+    (obstacle,) = performed([member], open_group(quorum, ["s0"])).obstacles
     return BlobGroups({GROUP: (quorum, [MemberPool(member, obstacle)])}, patience_s=60)
 
 

@@ -12,9 +12,10 @@ from replitree.storage.objects import ObjectStore, open_store
 from replitree.tablet.group.effects import Fence, Overtaken
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import AskFence, Contents, Done, Failed, FenceIs, Raise, Scan
+from replitree.tablet.group.openings import open_group
 from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members import store_state as blob_store_state
-from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.asking import performed
 from replitree.tablet.members.member import Admission, Reopened, Standing
 from replitree.tablet.members.store import BlobStore, make_blob_store, state_on
 from replitree.tablet.members.store_state import STATE_KEY
@@ -53,7 +54,7 @@ def member(objects: ObjectStore) -> Iterator[BlobStore]:
 def with_session(objects: ObjectStore) -> BlobStore:
     """Open a group of one place."""
     member = BlobStore(objects)
-    assert open_members(Quorum(GROUP, 1, 1), [member], ["s0"]) == (None,)
+    assert performed([member], open_group(Quorum(GROUP, 1, 1), ["s0"])).obstacles == (None,)
     return member
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from replitree.storage.files.folder_walk import below, bytes_below
+from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import open_store
 from replitree.storage.shares.inventory import inventory_of
 
@@ -59,11 +59,6 @@ class _Seen:
 def test_a_folder_that_vanishes_has_nothing(vanishing: Path) -> None:
     file = vanishing / "a" / "data-0.parquet#1"
     assert sorted(below(vanishing)) == [vanishing / "a", file, vanishing / "b"]
-
-
-def test_bytes_are_those_of_files_that_are_still_there(vanishing: Path) -> None:
-    (vanishing / "a" / "link").symlink_to("data-0.parquet#1")
-    assert bytes_below(vanishing) == len(b"begun")
 
 
 def test_what_was_begun_is_listed_while_a_share_goes(vanishing: Path, tmp_path: Path) -> None:

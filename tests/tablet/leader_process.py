@@ -13,8 +13,9 @@ from replitree.tablet.core.commit import Draft, form, open_ledger, stored
 from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.group.effects import Procedure, Put, Stored
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, TabletId
+from replitree.tablet.group.openings import open_group
 from replitree.tablet.group.quorum import Quorum
-from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.asking import performed
 from replitree.tablet.members.directory import BlobDirectory
 from replitree.tablet.members.group import BlobGroups, MemberThread
 from replitree.tablet.members.member import BlobMember
@@ -24,11 +25,11 @@ CHANNELS = Channels(TabletId(7), (((Generation(1), GROUP),),))
 INCARNATIONS = ("d0", "d1", "d2")
 
 
-def open_group(root: Path) -> BlobGroups:
+def opened_groups(root: Path) -> BlobGroups:
     """Open the group with the directories that are there."""
     quorum = Quorum(GROUP, 3, 2)
     members: list[BlobMember] = [BlobDirectory(root / str(number)) for number in range(3)]
-    obstacles = open_members(quorum, members, INCARNATIONS)
+    obstacles = performed(members, open_group(quorum, INCARNATIONS)).obstacles
     threads = [MemberThread(member, obstacle) for member, obstacle in zip(members, obstacles, strict=True)]
     return BlobGroups({GROUP: (quorum, threads)})
 
@@ -46,7 +47,7 @@ def put(blob: BlobId, data: bytes) -> Procedure[object]:
 
 def main(root: Path, issuer: str) -> None:
     """Lead until nothing can be stored any more."""
-    groups = open_group(root)
+    groups = opened_groups(root)
     elected = groups.run(stand(Candidate(CHANNELS, issuer)))
     assert isinstance(elected, Won), elected
     bodies = [entry.body.decode() for _, entry in elected.recovered.accepted]

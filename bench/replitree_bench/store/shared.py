@@ -27,9 +27,9 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core.effects import Fetched, FetchPart
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.storage.disk.store import PartStore
-from replitree.storage.files.folder_walk import bytes_below
 from replitree.storage.objects import open_store
 from replitree.storage.shares.shares import ShareObjects
+from replitree_bench.kit.folders import bytes_below
 from replitree_bench.kit.report import Measured, Report, medians, quantile
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from replitree.storage.files.durable import sync_folder
-from replitree.storage.files.folder_walk import bytes_below
 from replitree.storage.schema.definition import define_table
+from replitree_bench.kit.folders import bytes_below
 from replitree_bench.kit.report import Measured
 from replitree_bench.kit.systems import SCHEMA, make_rows
 from replitree_bench.table.longlife import BLOCKS, wait_lost

@@ -42,7 +42,8 @@ from replitree.tablet.core.channels import in_one_group
 from replitree.tablet.core.entries import LogEntry, encode
 from replitree.tablet.group.ids import NOTHING, Generation, GroupId, Step, TabletId, log_entry
 from replitree.tablet.group.member import Done, Failed, Look, Reply, Request, Write
-from replitree.tablet.members.asking import open_members
+from replitree.tablet.group.openings import open_group
+from replitree.tablet.members.asking import performed
 from replitree.tablet.members.folders import make_group, members_of, read_group
 from replitree.tablet.members.frames import bytes_of
 from replitree.tablet.members.group import BlobGroups, MemberThread
@@ -266,7 +267,7 @@ def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], list[
     """Open a group and lead its tablet; give it, and its members."""
     file = read_group(folder)
     members = [Asked(member) for member in members_of(folder, file)]
-    obstacles = open_members(file.quorum, members, [each.incarnation for each in file.members])
+    obstacles = performed(members, open_group(file.quorum, [each.incarnation for each in file.members])).obstacles
     assert not any(obstacles)
     groups = BlobGroups({file.group: (file.quorum, [MemberThread(member) for member in members])})
     try:

@@ -36,8 +36,9 @@ from replitree.tablet import open as open_tablet
 from replitree.tablet.core.channels import in_one_group
 from replitree.tablet.core.pace import STORE_FLIGHTS, Limits
 from replitree.tablet.group.ids import TabletId
+from replitree.tablet.group.openings import open_group
 from replitree.tablet.group.quorum import Quorum
-from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.asking import performed
 from replitree.tablet.members.group import BlobGroups, MemberPool
 from replitree.tablet.members.store import BlobStore, make_blob_store
 from replitree_bench.kit.clients import run_clients
@@ -224,7 +225,7 @@ def _leading(objects: Counted, *, probes: bool = False) -> Iterator[Tablet[int]]
     """Open the group and lead its tablet; `probes`: as the first in a process."""
     member = BlobStore(cast("ObjectStore", objects), probes=probes)
     quorum = Quorum(GROUP, 1, 1)
-    assert open_members(quorum, [member], ["bench"]) == (None,)
+    assert performed([member], open_group(quorum, ["bench"])).obstacles == (None,)
     groups = BlobGroups({GROUP: (quorum, [MemberPool(member)])}, patience_s=30.0)
     try:
         channels = in_one_group(TabletId(1), GROUP)

@@ -245,10 +245,6 @@ class LocalCluster(Connection):
         self._process(name).launch()
         self._write_cluster_file()
 
-    def is_running(self, name: str) -> bool:
-        """Tell whether a replica's process runs."""
-        return self._process(name).pid != 0
-
     def exit_status(self, name: str) -> int | None:
         """Return the exit status of a replica's process that has ended by itself; negative: the signal that ended it."""
         return self._process(name).exit_status

@@ -148,16 +148,6 @@ def install(spark: SparkSession) -> None:
             DataFrame._collect_as_arrow = _repeating(DataFrame._collect_as_arrow)  # type: ignore[method-assign]  # noqa: SLF001 - see above
 
 
-def uninstall(spark: SparkSession) -> None:
-    """Undo `install`."""
-    client = _client_of(spark)
-    with _lock:
-        if client is not None and isinstance(vars(client).get("send_command"), _GatewaySender):
-            del client.send_command
-        if "_collect_as_arrow" in vars(DataFrame):
-            del DataFrame._collect_as_arrow  # noqa: SLF001 - as above
-
-
 def _client_of(spark: SparkSession) -> Any:
     """Return the client of a session's gateway; None: it has none, as those of Spark Connect."""
     try:
@@ -300,4 +290,4 @@ def _names(files: Sequence[WatchedFile]) -> str:
     return ", ".join(f"{file.path} of part {file.part}" for file in files)
 
 
-__all__ = ["READS", "ActionFailed", "install", "uninstall", "watch"]
+__all__ = ["READS", "ActionFailed", "install", "watch"]

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from replitree.storage.files import durable
-
 
 def below(folder: Path) -> Iterator[Path]:
     """Yield the files and folders below a folder, at any depth; of what vanishes or comes meanwhile some may be left out.
@@ -22,17 +20,6 @@ def below(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder, onerror=_refuse):
         for name in (*folders, *files):
             yield Path(place, name)
-
-
-def bytes_below(folder: Path) -> int:
-    """Return the bytes of the files below a folder; one that vanishes meanwhile may be left out.
-
-    Raises
-    ------
-    OSError
-        A folder can't be listed, or a file can't be looked at.
-    """
-    return sum(durable.file_bytes(path) or 0 for path in below(folder))
 
 
 def _refuse(error: OSError) -> None:

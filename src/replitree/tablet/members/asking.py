@@ -20,8 +20,7 @@ from typing import TypeVar
 from replitree.tablet.group.admission import Admit, Answer, AskRules, AskStanding, AskStreams, Question, Remember
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Failed
-from replitree.tablet.group.openings import AskEach, open_group
-from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.group.openings import AskEach
 from replitree.tablet.members.group import PATIENCE_S, READ_PATIENCE
 from replitree.tablet.members.member import BlobMember
 
@@ -167,8 +166,3 @@ def performed(members: Sequence[BlobMember], procedure: Procedure[T], asking: As
             return result
         assert isinstance(effect, AskEach), f"members can't perform {effect}"
         outcome = asking.each(members, effect)
-
-
-def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Sequence[str]) -> tuple[str | None, ...]:
-    """Open a group; return for each member None if it takes part, else why not (see `openings.open_group`)."""
-    return performed(members, open_group(quorum, incarnations)).obstacles
