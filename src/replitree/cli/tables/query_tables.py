@@ -14,6 +14,8 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from replitree.storage.sql.sql_parser import NotRead, parse_all
+
 if TYPE_CHECKING:
     from sqlglot import exp
 
@@ -118,13 +120,11 @@ def _read_by(statement: str) -> tuple[set[str], set[str]] | None:
 
 def _parsed(statement: str) -> exp.Query | None:
     """Return the one query that a statement is; None when sqlglot finds anything else."""
-    import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of statements that it keeps as text
     try:
-        trees = [tree for tree in sqlglot.parse(statement, dialect="spark") if tree is not None]
-    except (SqlglotError, RecursionError):
+        trees = parse_all(statement)
+    except (NotRead, RecursionError):
         return None
     return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None

@@ -48,7 +48,8 @@ from replitree.storage.sql.expression_types import (
 )
 from replitree.storage.sql.literals import parse_date, parse_moment
 from replitree.storage.sql.predicate import Predicate
-from replitree.storage.sql.predicate_parser import TEXT_CHARACTERS_MAX, column_of, condition_of, parser_problem
+from replitree.storage.sql.predicate_parser import TEXT_CHARACTERS_MAX, column_of, condition_of
+from replitree.storage.sql.sql_parser import NotRead, parse_one
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -85,16 +86,13 @@ def parse_assignment(text: str, column: Column, definition: TableDefinition) -> 
         It can't be read, names an unknown column, calculates with what is no number, or doesn't fit the column; says what to
         use instead.
     """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     if len(text) > TEXT_CHARACTERS_MAX:
         raise BadInput(f"an expression may have {TEXT_CHARACTERS_MAX:,} characters; this has {len(text):,}")
     try:
         reader = _Reader(text, definition)
-        found = reader.expression(sqlglot.parse_one(text, dialect="spark"))
-    except SqlglotError as error:
-        raise BadInput(f"can't read the expression {text!r}: {parser_problem(error) or 'no expression'}") from error
+        found = reader.expression(parse_one(text))
+    except NotRead as error:
+        raise BadInput(f"can't read the expression {text!r}: {str(error) or 'no expression'}") from error
     except RecursionError as error:
         raise BadInput(f"the expression for {column.name!r} is nested too deeply") from error
     if not can_assign(found.type, column.arrow_type):

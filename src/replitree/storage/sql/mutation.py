@@ -40,7 +40,8 @@ from replitree.storage.sql.expression import Constant, Expression, condition_val
 from replitree.storage.sql.expression_kernels import NoValueError
 from replitree.storage.sql.expression_parser import parse_assignment, varying_function
 from replitree.storage.sql.predicate import Predicate
-from replitree.storage.sql.predicate_parser import parse_predicate, parser_problem
+from replitree.storage.sql.predicate_parser import parse_predicate
+from replitree.storage.sql.sql_parser import NotRead, parse_all, parse_one, tokens_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -180,15 +181,13 @@ def parse_mutation(statement: str, definition: TableDefinition, *, partition: st
     BadInput
         It is no such statement of this table, or can't be used; says why.
     """
-    import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     _refuse_comments(statement)
     try:
-        trees = [tree for tree in sqlglot.parse(statement, dialect="spark") if tree is not None]
-    except SqlglotError as error:
-        raise BadInput(f"can't read the statement {statement!r}: {parser_problem(error)}") from error
+        trees = parse_all(statement)
+    except NotRead as error:
+        raise BadInput(f"can't read the statement {statement!r}: {error}") from error
     except RecursionError as error:
         raise BadInput("the statement is nested too deeply; use IN (…) for many values") from error
     tree = trees[0] if len(trees) == 1 else None
@@ -264,10 +263,8 @@ def _pieces(statement: str) -> tuple[list[str], str]:
 
 def _outer(text: str, word: str) -> list[tuple[int, int]]:
     """Give begin and end of each place where a word or sign stands outside of parentheses and quotes."""
-    import sqlglot
-
     found, depth = [], 0
-    for token in sqlglot.tokenize(text, dialect="spark"):
+    for token in tokens_of(text):
         place = token.start, token.end + 1
         depth += {"(": 1, ")": -1}.get(text[slice(*place)], 0)
         if not depth and text[slice(*place)].upper() == word:
@@ -277,20 +274,15 @@ def _outer(text: str, word: str) -> list[tuple[int, int]]:
 
 def _check_piece(text: str, tree: exp.Expr) -> None:
     """Refuse a piece that, when it is read by itself, is not what it was in the statement."""
-    import sqlglot
-
-    if sqlglot.parse_one(text, dialect="spark") != tree:
+    if parse_one(text) != tree:
         raise BadInput(f"{text!r} has another meaning by itself; give condition and values one by one")
 
 
 def _refuse_comments(text: str) -> None:
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     try:
-        tokens = sqlglot.tokenize(text, dialect="spark")
-    except SqlglotError as error:
-        raise BadInput(f"can't read {text[:200]!r}: {parser_problem(error)}") from error
+        tokens = tokens_of(text)
+    except NotRead as error:
+        raise BadInput(f"can't read {text[:200]!r}: {error}") from error
     if any(token.comments for token in tokens):
         raise BadInput(f"{text[:200]!r} has a comment, which the log has no place for; leave it out")
 
@@ -376,13 +368,10 @@ def _settable(name: str, definition: TableDefinition) -> Column:
 
 def _refuse_unusable(text: str) -> None:
     """Refuse what has no meaning that stays the same; what can't be read at all is for the parsers to say."""
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     _refuse_comments(text)
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
-    except (SqlglotError, RecursionError):
+        tree = parse_one(text)
+    except (NotRead, RecursionError):
         return
     _check_depth(text, tree)
     varying = varying_function(tree)

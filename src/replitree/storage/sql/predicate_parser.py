@@ -13,7 +13,6 @@ statistics can prune by such a comparison.  What is beside an expression is calc
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -43,12 +42,10 @@ from replitree.storage.sql.predicate import (
     Or,
     Predicate,
 )
+from replitree.storage.sql.sql_parser import NotRead, parse_one
 
 if TYPE_CHECKING:
     from sqlglot import exp
-
-_INCOMPLETE = re.compile(r"Required keyword: '\w+' missing for <class '(?:\w+\.)*(\w+)'>")
-"""How sqlglot says that something is missing."""
 
 TEXT_CHARACTERS_MAX = 100_000
 EXPONENT_MAX = 400
@@ -65,16 +62,12 @@ def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
     BadInput
         It can't be read, names an unknown column, or compares what does not compare; says what to use instead.
     """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     if len(text) > TEXT_CHARACTERS_MAX:
         raise BadInput(f"a condition may have {TEXT_CHARACTERS_MAX:,} characters; this has {len(text):,}")
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
-        return Predicate(text, _Translator(text, definition).node(tree), definition)
-    except SqlglotError as error:
-        raise BadInput(f"can't read the condition {text!r}: {parser_problem(error) or 'no condition'}") from error
+        return Predicate(text, _Translator(text, definition).node(parse_one(text)), definition)
+    except NotRead as error:
+        raise BadInput(f"can't read the condition {text!r}: {str(error) or 'no condition'}") from error
     except RecursionError as error:
         raise BadInput("the condition is nested too deeply; use IN (…) for many values") from error
 
@@ -87,16 +80,6 @@ def condition_of(tree: exp.Expr, text: str, definition: TableDefinition) -> Pred
 def column_of(tree: exp.Expr, text: str, definition: TableDefinition) -> ColumnRef:
     """Give the column, or the field of one, that a tree of sqlglot's names.  Raises as `parse_predicate`."""
     return _Translator(text, definition).column(tree)
-
-
-def parser_problem(error: Exception) -> str:
-    """Return what sqlglot found wrong, on one line and without the names of its classes.
-
-    >>> parser_problem(ValueError("Required keyword: 'this' missing for <class 'sqlglot.expressions.query.Where'>. Line 1"))
-    'WHERE is not complete. Line 1'
-    """
-    first = (str(error).splitlines() or [""])[0]
-    return _INCOMPLETE.sub(lambda found: f"{found[1].upper()} is not complete", first)
 
 
 class _Translator:

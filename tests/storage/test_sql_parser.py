@@ -1,0 +1,29 @@
+"""Whatever the library raises while it reads a text, the text is bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from replitree.errors import BadInput
+from replitree.storage.sql.predicate_parser import parse_predicate
+from replitree.storage.sql.sql_parser import NotRead, parse_all, parse_one, tokens_of
+from tests.storage.support import bench_table
+
+
+@pytest.mark.parametrize("read", [parse_one, parse_all])
+@pytest.mark.parametrize("text", ["a = 1e30.1BD", "select (", "a between"])
+def test_text_that_can_not_be_read_is_bad_input(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(NotRead):
+        read(text)
+
+
+def test_open_quote_has_no_tokens() -> None:
+    with pytest.raises(NotRead):
+        tokens_of("a = 'b")
+
+
+def test_condition_with_an_exponent_that_has_a_point_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"can't read the condition 'k = 1e30\.1BD': it has a literal"):
+        parse_predicate("k = 1e30.1BD", bench_table())
