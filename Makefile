@@ -23,7 +23,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis fuzz golden nightly format clean
+.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis fuzz golden record nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -89,6 +89,9 @@ nemesis: $(READY)  ## the same while clients write down what they see, which is 
 
 fuzz: $(READY)  ## feed everything that reads bytes with damaged and invented ones (INPUTS=1000000 SEED=1 ARGS="--target arrow")
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS) $(ARGS)
+
+record: $(READY)  ## explore every model, and keep what was counted in docs/results (ARGS="--seconds 3600": a slice; the next one goes on)
+	$(BIN)/python -m tests.verify.record $(ARGS)
 
 nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
 	$(PYTEST) -m "not system or nightly" --hypothesis-profile search --timeout 3600 tests
