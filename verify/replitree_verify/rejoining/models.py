@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program import inserter, life, upkeep
+from replitree.protocol.program import executor, inserter, life, upkeep
 from replitree_verify.rejoining.operators import drop, remake, remove, restore, write_log
-from replitree_verify.rejoining.processes import count, register, register_local
-from replitree_verify.rejoining.world import HELPER, LATER, OPERATOR, Model, Task, me_of, replica_of
+from replitree_verify.rejoining.processes import execute_shared
+from replitree_verify.rejoining.world import HELPER, LATER, OPERATOR, OTHER, Model, Task, me_of, replica_of
 
 OLD, NEW = "old", "new"
 _DROP: tuple[Task, ...] = ((drop, ()),)
@@ -14,6 +14,10 @@ _DROP: tuple[Task, ...] = ((drop, ()),)
 
 def _activate(name: str) -> Task:
     return life.become_active, (replica_of(name), me_of(name))
+
+
+def _execute(name: str) -> Task:
+    return execute_shared, (replica_of(name),)
 
 
 def _append(name: str) -> Task:
@@ -24,11 +28,15 @@ def _let_go(name: str) -> Task:
     return upkeep.let_go_next, (replica_of(name),)
 
 
-def _remade(name: str, does: str, *tasks: Task, **also: bool) -> Model:
+def _remade(name: str, does: str, *tasks: Task, is_marked: bool = False) -> Model:
     """Return a model of a table that is dropped, and made anew under its name, while a process still does something."""
     seats: dict[str, tuple[Task, ...]] = {OLD: tasks, LATER: (_activate(LATER),), OPERATOR: ((remake, ()),)}
     return Model(
-        name, f"{does}; its table is dropped, and another one of its name is created", seats, is_joined=True, **also
+        name,
+        f"{does}; its table is dropped, and another one of its name is created",
+        seats,
+        is_joined=True,
+        is_marked=is_marked,
     )
 
 
@@ -36,9 +44,8 @@ MODELS = (
     Model(
         "rejoin_register",
         "a process registers a part that it has taken over; its replica is dropped, and another process joins",
-        {OLD: ((register, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
+        {OLD: (_execute(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
-        is_held=True,
     ),
     Model(
         "rejoin_leave",
@@ -55,41 +62,44 @@ MODELS = (
     ),
     Model(
         "rejoin_count",
-        "a process counts its replica for an open insert",
-        {OLD: ((count, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
+        "a process registers a part and, in the same commit, counts its replica for the insert, which is open",
+        {OLD: (_execute(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
-        is_held=True,
+        counted=(OTHER.name,),
+    ),
+    Model(
+        "rejoin_count_later",
+        "the same, and another replica was faster: the process registers the part, and then counts its replica",
+        {OLD: (_execute(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
+        is_joined=True,
+        counted=(OTHER.name, "r3"),
     ),
     Model(
         "rejoin_first",
         "two processes add a replica of a new name, one after the other; the first one registers a part",
-        {OLD: (_activate(OLD), (register, (OLD,))), NEW: (_activate(NEW),), OPERATOR: _DROP},
-        is_held=True,
+        {OLD: (_activate(OLD), _execute(OLD)), NEW: (_activate(NEW),), OPERATOR: _DROP},
     ),
     Model(
         "rejoin_again",
         "the same, and the name was dropped before, after two epochs",
-        {OLD: (_activate(OLD), (register, (OLD,))), NEW: (_activate(NEW),), OPERATOR: _DROP},
+        {OLD: (_activate(OLD), _execute(OLD)), NEW: (_activate(NEW),), OPERATOR: _DROP},
         had=2,
-        is_held=True,
     ),
     Model(
         "rejoin_doubt",
         "a process registers a part, while the answer to a commit is lost, which takes place, or comes late",
-        {OLD: ((register, (OLD,)),), NEW: (_activate(NEW),), OPERATOR: _DROP},
+        {OLD: (_execute(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
-        is_held=True,
         unknown=1,
     ),
-    _remade("remade_register", "a process registers a part", (register, (OLD,)), is_held=True),
+    _remade("remade_register", "a process registers a part", _execute(OLD)),
     _remade("remade_leave", "a process lets go of a share", _let_go(OLD), is_marked=True),
     _remade("remade_append", "a process inserts rows", _append(OLD)),
     _remade(
         "remade_activate",
         "a process takes another epoch, and registers a part",
         _activate(OLD),
-        (register, (OLD,)),
-        is_held=True,
+        _execute(OLD),
     ),
     Model(
         "remade_helped",
@@ -108,10 +118,9 @@ MODELS = (
     Model(
         "remade_restored",
         "a process registers a part on a local disk, while the table, which coordination has lost, is restored from another's",
-        {OLD: ((register_local, (OLD,)),), LATER: (_activate(LATER),), OPERATOR: ((restore, ()),)},
+        {OLD: ((executor.execute_next, (replica_of(OLD),)),), LATER: (_activate(LATER),), OPERATOR: ((restore, ()),)},
         is_joined=True,
         is_lost=True,
-        is_held=True,
     ),
 )
 

@@ -2,8 +2,8 @@
 
 Joining and activating are stages of the life thread, as far as `Opened`: the process has an epoch then, and knows which replica
 of its name it is.  A process that finds another one active does no more: one that begins later stands for it.  An insert is
-taken by the stages of `replitree.protocol.program.inserter`, a share is let go of by the upkeep.  Of an executor only the
-commits are left: it registers a part, or counts the replica.
+taken by the stages of `replitree.protocol.program.inserter`, the entry of another replica's insert is executed by those of
+`replitree.protocol.program.executor`, a share is let go of by the upkeep.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.fold import apply
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
-from replitree.protocol.insert import quorum
+from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.insert.insert import Inserter, Request
-from replitree.protocol.program import inserter, life_in_store
+from replitree.protocol.program import executor, inserter, life_in_store
 from replitree.protocol.program.stages import (
     Accept,
     Accepted,
+    AskReload,
     AwaitIdle,
     AwaitReplica,
     AwaitUpkeep,
+    AwaitWork,
     CurrentSharer,
     Forget,
+    GiveBack,
     LeftDisk,
     LetGoEnded,
     Opened,
@@ -35,42 +38,13 @@ from replitree.protocol.program.stages import (
     Stage,
     Stop,
     UpkeepTurn,
+    WorkTurn,
 )
 from replitree.protocol.shares import sharing
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.state import registration
-from replitree_verify.rejoining.world import CONTENT, LATER, OPEN, PART, REMADE, STORE_ID, Seat, me_of, replica_of
-
-Executed = Generator[Any, Any, None]
-
-
-def register(name: str) -> Executed:
-    """Register the part that was taken over from the other replica: its share is marked in the same commit."""
-    epoch: fx.Epoch | None = yield fx.CurrentEpoch()
-    sharer: Sharer = yield CurrentSharer()
-    if epoch is not None and sharer.incarnation == name:  # the replica was added by this process
-        yield from sharing.with_shares(sharer, _registering(sharer.replica, epoch))
-
-
-def register_local(name: str) -> Executed:
-    """Register the part of a table that has no object store."""
-    epoch: fx.Epoch | None = yield fx.CurrentEpoch()
-    if epoch is not None:
-        yield from _registering(replica_of(name), epoch)
-
-
-def _registering(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[object]:
-    part = parse_part(PART)
-    operations = (registration.register(replica, part, CONTENT),)
-    return registration.finish(replica, epoch, (), operations, (part,))
-
-
-def count(name: str) -> Executed:
-    """Count the replica for the open insert, which this process has executed."""
-    epoch: fx.Epoch | None = yield fx.CurrentEpoch()
-    if epoch is not None:
-        yield from quorum.join(replica_of(name), epoch, fx.LogIndex(0), OPEN)
-
+from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.registration import View
+from replitree_verify.rejoining.world import INSERT, LATER, PULLED, REMADE, STORE_ID, Seat, me_of, replica_of
 
 # --- stages of the program, with the shares and the incarnation of a process --------------------------------------------------
 
@@ -98,6 +72,12 @@ def insert_group(
     return (yield from sharing.with_shares(sharer, inserter.insert_group(appends, epoch, staging, requests)))
 
 
+def execute_shared(replica: Replica) -> Generator[Any, Any, Any]:
+    """Execute an entry of the queue, and keep the shares of what it registers."""
+    sharer: Sharer = yield CurrentSharer()
+    return (yield from sharing.with_shares(sharer, executor.execute_next(replica)))
+
+
 STAGES: Mapping[str, Callable[..., Generator[Any, Any, Any]]] = {
     each.__name__: each for each in (join_again, take_stand, insert_group)
 }
@@ -110,7 +90,20 @@ ENOUGH = object()
 """Stands for the outcome of an effect with which a task ends."""
 
 
-def remembered(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat] | None:
+def _work_turn(epoch: fx.Epoch, *, is_open: bool) -> WorkTurn:
+    """Return what an executor works with that has pulled the insert of the other replica, and nothing else.
+
+    Parameters
+    ----------
+    is_open
+        Whether the quorum of the insert is open where the replica stands in the log.
+    """
+    opened = (PULLED,) if is_open else ()
+    parts, change = apply(PartSet(), PULLED, INSERT, opened=opened)
+    return WorkTurn(epoch, View(parts, PartSet(), opened=opened), (Queued(PULLED, INSERT, change),))
+
+
+def remembered(seat: Seat, name: str, effect: Any, *, is_open: bool) -> tuple[Any, Seat] | None:
     """Return the outcome of an effect on a process's memory, and that memory after it; None for all other effects."""
     sharer = Sharer(replica_of(name), seat.incarnation)
     match effect:
@@ -125,13 +118,15 @@ def remembered(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat] | None:
         case AwaitUpkeep() if seat.epoch is not None and seat.leaving:
             ((part, share),) = seat.leaving
             return UpkeepTurn(sharer, seat.epoch, LeftDisk(share, part, (share,))), seat
+        case AwaitWork() if seat.epoch is not None:
+            return _work_turn(seat.epoch, is_open=is_open), seat
         case LetGoEnded():  # what it can't let go of is tried again much later
             return None, replace(seat, leaving=())
-        case Accept() | AwaitUpkeep() | AwaitReplica():
+        case Accept() | AwaitUpkeep() | AwaitReplica() | AwaitWork() | GiveBack():
             return ENOUGH, seat
-        case Quieten() | AwaitIdle() | Release() | ReportTrouble() | Stop():
+        case AskReload() | Quieten() | AwaitIdle() | Release() | ReportTrouble() | Stop():
             return None, seat
     return None
 
 
-__all__ = ["ENOUGH", "STAGES", "count", "register", "register_local", "remembered"]
+__all__ = ["ENOUGH", "STAGES", "execute_shared", "remembered"]

@@ -14,6 +14,7 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.entries import encode_entry, quorum_of
 from replitree.protocol.core.run import run
 from replitree.protocol.membership import table
 from replitree.protocol.program import life
@@ -30,10 +31,11 @@ from replitree_verify.rejoining.processes import ENOUGH, STAGES, remembered
 from replitree_verify.rejoining.world import (
     CONTENT,
     HELPER,
+    INSERT,
     ONE,
-    OPEN,
     OTHER,
     PART,
+    PULLED,
     SHARE,
     STORE_ID,
     TABLE,
@@ -65,15 +67,15 @@ class Scene:
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
-        here = ((PART, SHARE),) if self.model.is_held else ()
-        seats = (Seat(disk=here), *(Seat() for _ in self.names[1:]))
-        world = World(_table(self.model), seats, budget=(self.model.endings, self.model.unknown))
+        world = World(
+            _table(self.model), tuple(Seat() for _ in self.names), budget=(self.model.endings, self.model.unknown)
+        )
         for _ in range(self.model.had):
             world = self._activated(world, 0)
         if self.model.had:
             world = self._ended(world, 0)
             world = replace(world, tree=_run(world.tree, table.drop_replica(ONE, shared=True)))
-            world = world.with_seat(0, Seat(session=1, disk=world.seats[0].disk))
+            world = world.with_seat(0, Seat(session=1))
         if self.model.is_joined:
             world = self._activated(world, 0)
         if self.model.is_lost:
@@ -132,7 +134,7 @@ class Scene:
     def _settled(self, world: World, number: int, seat: Seat) -> World:
         """Answer what is answered at once."""
         while seat.place != END:
-            told, seat = _told_at_once(seat, self.names[number], world.life, self._kernel.effect(seat.place))
+            told, seat = self._told_at_once(seat, self.names[number], world.life, self._kernel.effect(seat.place))
             if told is _SILENT:
                 break
             place = END if told is ENOUGH else self._kernel.step(seat.place, told)
@@ -189,22 +191,43 @@ class Scene:
             return world
         seat, replica = world.seats[number], replica_of(self.names[number])
         has_joined = tree.exists(layout.replica_path(replica)) and not world.tree.exists(layout.replica_path(replica))
+        if has_joined:  # its queue has the insert from the beginning: a late commit is refused for its epoch alone
+            tree = _with(tree, {layout.queue_entry(replica, PULLED): encode_entry(INSERT)})
         is_guarded = any(isinstance(each, fx.Check) and each.path == layout.host(replica) for each in effect.operations)
         is_over = is_guarded and seat.epoch is not None and seat.life != world.life
         is_help = self.names[number] == HELPER and is_remade(world.tree)
         changed = (*world.changed, short(effect)) if is_over or is_help else world.changed
         return replace(world, tree=tree, life=world.life + has_joined, changed=changed)
 
+    def _told_at_once(self, seat: Seat, name: str, life_now: int, effect: Any) -> tuple[Any, Seat]:
+        """Return the outcome of an effect that only this process notices, and its memory after that."""
+        match effect:
+            case fx.CurrentEpoch():
+                return seat.epoch, seat
+            case fx.AdoptEpoch(epoch):
+                return None, replace(seat, epoch=epoch, life=life_now)
+            case fx.Stage():
+                return fx.Staged((fx.StagedPart("all", 1, 1, CONTENT),)), seat
+            case SharesOf(parts):
+                return tuple(SharedPart(part, share, is_new=False) for part, share in seat.disk if part in parts), seat
+            case HasPart(part):
+                return any(here == part for here, _ in seat.disk), seat
+            case fx.FetchMany(fetches):
+                here = {*seat.disk, *((each.part, SHARE) for each in fetches)}
+                return tuple(fx.Fetched(each.part) for each in fetches), replace(seat, disk=tuple(sorted(here)))
+        if type(effect) in _ALWAYS:
+            return _ALWAYS[type(effect)], seat
+        return remembered(seat, name, effect, is_open=bool(self.model.counted)) or (_SILENT, seat)
+
 
 def _table(model: Model) -> Tree:
-    """Return the tree of a table on an object store, with a part and an open insert of the other replica."""
+    """Return the tree of a table on an object store, with a part of the other replica."""
     tree = _run(_run(Tree(), table.create_table(TABLE, b"", b"")), table.join_table(OTHER, "i1"))
     more = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
     mark = f"{layout.share(TABLE, SHARE)}/{OTHER.name}~i1~{PART}"
-    opened = encode_quorum(QuorumValue(3, (OTHER.name,)))
     if model.has_log:
         tree, _ = tree.commit((fx.Create(layout.log_create(TABLE), sequential=True),), 1)
-    return _with(
+    tree = _with(
         tree,
         {
             layout.sharing(TABLE): STORE_ID.encode(),
@@ -212,9 +235,14 @@ def _table(model: Model) -> Tree:
             layout.share(TABLE, SHARE): b"",
             mark: b"",
             layout.part(OTHER, PART): CONTENT.encode(),
-            layout.quorum_status(TABLE, OPEN.insert): opened,
         },
     )
+    status = layout.quorum_status(TABLE, INSERT.insert)
+    for number, _ in enumerate(model.counted):
+        value = encode_quorum(QuorumValue(quorum_of(INSERT), model.counted[: number + 1]))
+        operation = fx.Set(status, value, fx.Version(number - 1)) if number else fx.Create(status, value)
+        tree, _ = tree.commit((operation,), 1)
+    return tree
 
 
 def _with(tree: Tree, values: dict[str, bytes]) -> Tree:
@@ -235,24 +263,6 @@ def _run(tree: Tree, procedure: fx.Procedure[Any]) -> Tree:
 
     run(procedure, perform)
     return tree
-
-
-def _told_at_once(seat: Seat, name: str, life_now: int, effect: Any) -> tuple[Any, Seat]:
-    """Return the outcome of an effect that only this process notices, and its memory after that."""
-    match effect:
-        case fx.CurrentEpoch():
-            return seat.epoch, seat
-        case fx.AdoptEpoch(epoch):
-            return None, replace(seat, epoch=epoch, life=life_now)
-        case fx.Stage():
-            return fx.Staged((fx.StagedPart("all", 1, 1, CONTENT),)), seat
-        case SharesOf(parts):
-            return tuple(SharedPart(part, share, is_new=False) for part, share in seat.disk if part in parts), seat
-        case HasPart(part):
-            return any(here == part for here, _ in seat.disk), seat
-    if type(effect) in _ALWAYS:
-        return _ALWAYS[type(effect)], seat
-    return remembered(seat, name, effect) or (_SILENT, seat)
 
 
 _ALWAYS: dict[type, Any] = {

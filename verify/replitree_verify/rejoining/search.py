@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
 from replitree_verify.rejoining.invariants import violations
@@ -13,12 +11,8 @@ from replitree_verify.rejoining.world import Model, World
 
 def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`."""
-    scene = Scene(model)
-
-    def always(world: World) -> Iterable[str]:
-        return violations(world, scene.names)
-
-    return search_all(scene, Rules(always, lambda _: ()), mutant, states_max)
+    rules: Rules[World] = Rules(violations, lambda _: ())
+    return search_all(Scene(model), rules, mutant, states_max)
 
 
 __all__ = ["search"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.effects import Epoch
+from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
@@ -35,10 +35,11 @@ STORE_ID = "store"
 
 PART, CONTENT = "all_0_0_0", "c1"
 SHARE = ShareId("s1")
-OPEN = GetEntry(
-    OTHER.name, fx.StagingId("open"), (fx.StagedPart("all", 1, 1, CONTENT),), (fx.BlockId("o"),), format=3, quorum=3
+PULLED = LogIndex(0)
+INSERT = GetEntry(
+    OTHER.name, fx.StagingId("open"), (fx.StagedPart("all", 1, 1, CONTENT),), (fx.BlockId("o"),), format=3, quorum=4
 )
-"""An insert of the other replica whose quorum is open."""
+"""An insert of the other replica with a quorum, and its place in the log: the replica has it in its queue."""
 
 
 def is_remade(tree: Tree) -> bool:
@@ -80,9 +81,10 @@ class Model:
         Whether the table has a log entry, as another one of its name may have.
     is_lost
         Whether coordination has lost everything since the first seat's process became the replica.
-    is_held, is_marked
-        Whether the first seat's disk has the part, which it has not registered; whether it has let the part go, and not
-        yet its share.
+    is_marked
+        Whether the first seat's process has let the part go, and not yet its share.
+    counted
+        The replicas that are counted for the insert, whose quorum is open; none: it was reached before.
     endings
         Sessions that end while their processes do not notice.
     unknown
@@ -96,8 +98,8 @@ class Model:
     had: int = 0
     has_log: bool = False
     is_lost: bool = False
-    is_held: bool = False
     is_marked: bool = False
+    counted: tuple[str, ...] = ()
     endings: int = 1
     unknown: int = 0
 
@@ -175,12 +177,13 @@ class World:
 __all__ = [
     "CONTENT",
     "HELPER",
+    "INSERT",
     "LATER",
     "ONE",
-    "OPEN",
     "OPERATOR",
     "OTHER",
     "PART",
+    "PULLED",
     "REMADE",
     "SHARE",
     "STORE_ID",
