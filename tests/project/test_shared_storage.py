@@ -17,7 +17,7 @@ from replitree_verify.prepared import models as prepared_models
 from replitree_verify.rejoining import models as rejoining_models
 from replitree_verify.shared_tables import models as shared_models
 from replitree_verify.shared_tables import mutants as shared_mutants
-from replitree_verify.sharing import models, mutants
+from replitree_verify.sharing import models
 from tests.project.source import ROOT, functions
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
@@ -26,7 +26,7 @@ ROW = re.compile(r"^\| (I?[\d, ]+) \|", re.MULTILINE)
 CASES = {
     "tests/verify/sharing/test_sharing.py": {
         *(model.name for model in models.MODELS),
-        *(mutant.name for mutant in mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("sharing")),
     },
     "tests/verify/merging/test_merging.py": {
         *(model.name for model in merging_models.MODELS),
@@ -92,11 +92,11 @@ def test_there_are_as_many_models_and_mutants_as_is_said(suite: str) -> None:
 )
 def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, begin: tuple[str, ...]) -> None:
     said = told(paragraph, "models"), told(paragraph, "mutants")
-    assert said == (named(models.MODELS, *begin), named(mutants.MUTANTS, *begin))
+    assert said == (named(models.MODELS, *begin), named(read_patches("sharing"), *begin))
 
 
 def test_every_mutant_is_a_known_bug() -> None:
-    every = [each.name for suite in SUITES.values() for each in suite[1]] + [each.name for each in mutants.MUTANTS]
+    every = [each.name for suite in SUITES.values() for each in suite[1]] + [each.name for each in read_patches("sharing")]
     assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 
 

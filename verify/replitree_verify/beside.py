@@ -44,7 +44,6 @@ from replitree_verify.shared_tables.mutants import MUTANTS as SHARED_TABLE_MUTAN
 from replitree_verify.shared_tables.search import search as search_tables
 from replitree_verify.sharing.invariants import DESCRIPTIONS
 from replitree_verify.sharing.models import MODELS as SHARING
-from replitree_verify.sharing.mutants import MUTANTS as SHARING_MUTANTS
 from replitree_verify.sharing.search import search
 from replitree_verify.tablets.explore import explore as explore_tablet
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
@@ -66,7 +65,7 @@ class Room:
 
 
 ROOMS = (
-    Room(SHARING, SHARING_MUTANTS, DESCRIPTIONS, search),
+    Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
     Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
     Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
     Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),

@@ -85,7 +85,7 @@ OWN_MODELS = (
         "there is a mark of an earlier replica of this name, too, which fsck lets go of",
         {LOST: (_FIND,), FSCK: _CHECK},
         {},
-        **_lost("t"),
+        **_lost("earlier"),
     ),
 )
 
