@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -86,6 +86,7 @@ def write_parts(descriptor: int, parts: Sequence[bytes | memoryview], offset: in
     for first in range(0, len(parts), PARTS_AT_ONCE):
         some = parts[first : first + PARTS_AT_ONCE]
         size, done = sum(map(len, some)), os.pwritev(descriptor, some, offset + written)
+        # `pwritev` may write less than it was given, on a full disk or after a signal: only then the rest is joined.
         if done < size:
             rest = memoryview(b"".join(some))[done:]
             while rest:
@@ -100,45 +101,36 @@ def sync_files(paths: Sequence[Path | str]) -> None:
 
     The disk is asked for all of them at once: it writes its journal and empties its cache about once, not once for each.
     """
+    # A process may have 1,024 files open; a batch of parts may have more.
     for first in range(0, len(paths), SYNC_AT_ONCE):
-        _sync_some(paths[first : first + SYNC_AT_ONCE])
-
-
-def _sync_some(paths: Sequence[Path | str]) -> None:
-    descriptors: list[int] = []
-    try:
-        for path in paths:
-            descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW))
-            if len(paths) > SYNC_THREADS:
-                _begin_writing(descriptors[-1])
-        if len(descriptors) == 1:
-            os.fsync(descriptors[0])
-        else:
-            pool = _threads(os.getpid())
-            _wait_for_all([pool.submit(os.fsync, descriptor) for descriptor in descriptors])
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        some = paths[first : first + SYNC_AT_ONCE]
+        descriptors: list[int] = []
+        try:
+            for path in some:
+                descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW))
+                # A hint to the system to begin writing the pages now; with as many threads as files fsync does that itself.
+                if len(some) > SYNC_THREADS and hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(descriptors[-1], 0, 0, os.POSIX_FADV_DONTNEED)
+            if len(descriptors) == 1:
+                os.fsync(descriptors[0])
+            else:
+                pool = _threads(os.getpid())
+                tasks = [pool.submit(os.fsync, descriptor) for descriptor in descriptors]
+                # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
+                wait(tasks)
+                for task in tasks:
+                    task.result()
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
     """Return the threads that wait for the disk: one that was forked has none of its parent's."""
+    # The argument is the cache's key: a fork copies the pool and none of its threads, and a task would wait for ever.
     del process
     return ThreadPoolExecutor(SYNC_THREADS, "sync")
-
-
-def _wait_for_all(tasks: Sequence[Future[None]]) -> None:
-    """Wait until all tasks have ended, and raise what the first one raised that has failed."""
-    wait(tasks)
-    for task in tasks:
-        task.result()
-
-
-def _begin_writing(descriptor: int) -> None:
-    """Let the system begin to write a file's pages; a hint, and only for speed."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sync_folder(path: Path) -> None:
@@ -167,6 +159,7 @@ def link_file(source: Path, target: Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError as error:
+        # Only a disk that has no links gets a copy: a full or failing disk raises.
         if error.errno not in _NO_LINKS:
             raise
         copy_file(source, target)
@@ -189,6 +182,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 def make_folder(path: Path) -> bool:
     """Create a folder, and tell whether it is new.  Its parent must exist."""
+    # Another process may make it in between: `exist_ok`, and then both sync its name, which is harmless.
     if path.is_dir():
         return False
     private.make_folder(path, exist_ok=True)
@@ -216,8 +210,10 @@ def file_bytes(path: Path) -> int | None:
 
 def _stat(path: Path) -> os.stat_result | None:
     try:
+        # `lstat`: a link is neither a folder nor a file of ours, wherever it leads.
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
+        # A file where a folder of the path should be means the same: there is nothing of this name.
         return None
 
 
@@ -248,6 +244,7 @@ def _pieces(path: Path) -> Iterator[memoryview]:
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         buffer = bytearray(READ_BYTES)
         view = memoryview(buffer)
+        # One buffer for the whole file: callers hash each piece at once and keep nothing of it.
         while count := file.readinto(buffer):
             yield view[:count]
 
@@ -301,5 +298,7 @@ class HashingFile:
     def close(self) -> None:
         """Close the file; again does nothing."""
         if not self.closed:
+            # Before `close`: when that raises the descriptor is closed
+            # all the same, and may be another file's on a second try.
             self.closed = True
             os.close(self._descriptor)

@@ -29,6 +29,7 @@ def root(data: bytes, start: int) -> int:
 def slots(data: bytes, table: int, number: int) -> list[int]:
     """Return where the values of a table's first fields (at most 8) lie, 0 for each that the table does not have."""
     vtable: int = table - _I32(data, table)[0]
+    # Python would read a negative place from the end of the bytes.
     if vtable < 0:
         raise struct.error("a vtable lies before the bytes")
     known = min(number, (_U16(data, vtable)[0] - 4) // 2)
@@ -73,6 +74,7 @@ def longs(data: bytes, vector: int, per_element: int) -> list[int]:
     if not vector:
         return []
     size, start = 8 * per_element * count(data, vector), vector + 4
+    # Slices do not raise: a vector that ends beyond the bytes would be shorter than it says.
     if start + size > len(data):
         raise struct.error("a vector ends beyond the bytes")
     return memoryview(data)[start : start + size].cast("q").tolist()

@@ -23,5 +23,6 @@ def below(folder: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> None:
+    # A folder that vanished between its listing and its visit is no error; one that can't be read is.
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error

@@ -65,6 +65,7 @@ def decode_known(decoder: JsonDecoder[T], data: bytes | str, what: str, formats:
         A newer replitree wrote it, or none did.
     """
     try:
+        # The number alone first: a newer format may have fields of other types, which would read as damage.
         found = _decoder.decode(data).format
         if found in formats:
             return decoder.decode(data)

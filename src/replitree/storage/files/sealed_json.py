@@ -46,8 +46,10 @@ def unseal(data: bytes, since: int) -> bytes:
     """
     found = _SEALED.match(data)
     rest = data if found is None else found[1] + data[found.end() :]
+    # Without the field the bytes are those that were hashed: the checksum can't cover itself.
     if found is not None and xxhash.xxh3_128_hexdigest(rest).encode() != found[2]:
         raise msgspec.DecodeError("its bytes are not what its checksum says")
+    # A checksum that was cut out, or a format number that was lowered, must not pass for an earlier version's file.
     if (format_of(rest) >= since) != (found is not None):
         raise msgspec.DecodeError("its checksum is missing, or its format has none")
     return rest

@@ -121,10 +121,12 @@ class SumsHasher:
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes."""
+        # Arrow hands over views of other item sizes: lengths below are bytes.
         view = memoryview(data).cast("B")
         self._whole.update(view)
         self.bytes += view.nbytes
         position = 0
+        # Few writes are a multiple of a block: the rest of the last one is filled first.
         if self._filled:
             position = self._fill(view[: BLOCK_BYTES - self._filled])
         end = position + (view.nbytes - position) // BLOCK_BYTES * BLOCK_BYTES
@@ -197,11 +199,13 @@ def decode_sums(data: bytes, size: int, checksum: str) -> Sums | None:
     """
     blocks = -(-size // BLOCK_BYTES)
     first = _HEAD.size + 4 * blocks
+    # The length first: from here on every place that is read lies inside of the bytes.
     if len(data) != sums_bytes(size) or data[: _HEAD.size] != _HEAD.pack(_HADOOP, BLOCK_BYTES):
         return None
     magic, summed, whole, digest = _TAIL.unpack_from(data, len(data) - _TAIL.size)
     if (magic, summed, whole.hex()) != (MAGIC, size, checksum):
         return None
+    # Last: it is the only step that reads all of the sums.
     if xxhash.xxh3_128_digest(memoryview(data)[:-16]) != digest:
         return None
     found = array("Q", data[first : first + 8 * blocks])
@@ -215,6 +219,8 @@ def read_sums(path: Path, size: int, checksum: str) -> Sums | None:
     try:
         with sums_path(path).open("rb") as file:
             data = file.read(SUMS_BYTES_MAX + 1)
+    # A sums file that can't be read counts as missing: sums are
+    # made of the data file again, and verified by its checksum.
     except OSError:
         return None
     return decode_sums(data, size, checksum)

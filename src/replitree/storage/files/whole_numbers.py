@@ -29,6 +29,7 @@ def whole_numbers(values: pa.Array | pa.ChunkedArray) -> Numbers | None:
     None for a column that has nulls, several chunks, or other values than integers, dates and timestamps.
     """
     if isinstance(values, pa.ChunkedArray):
+        # A join of the chunks would copy: the caller's kernels take chunks as they are.
         if values.num_chunks != 1:
             return None
         values = values.chunk(0)

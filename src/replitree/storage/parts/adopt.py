@@ -39,7 +39,7 @@ from replitree.storage.files.sums import Sums, is_summed
 from replitree.storage.parts.content_hash import ContentHasher
 from replitree.storage.parts.encode import seal_part
 from replitree.storage.parts.encodings import columns_with_nan
-from replitree.storage.parts.manifest import ColumnStats, FileEntry, PartManifest, data_file
+from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
 from replitree.storage.parts.order import is_sorted
 from replitree.storage.parts.statistics import StatisticsCollector
 from replitree.storage.parts.sums_files import write_sums
@@ -87,7 +87,11 @@ def adopt_files(
         entries = [(path, entry) for path in files if (entry := pass_.file(path)) is not None]
         if not entries:
             raise BadInput("there are no rows in the files; nothing to insert")
-        manifest = pass_.manifest(tuple(_renamed(entry, i) for i, (_, entry) in enumerate(entries)))
+        manifest = pass_.manifest(
+            tuple(
+                FileEntry(data_file(i), entry.rows, entry.bytes, entry.checksum) for i, (_, entry) in enumerate(entries)
+            )
+        )
         _move([path for path, _ in entries], folder, manifest, pass_.sums, sync=sync)
     return manifest
 
@@ -118,10 +122,6 @@ def described(folder: Path, manifest: PartManifest, definition: TableDefinition,
     return pass_.manifest(files) if sum(rows) else msgspec.structs.replace(manifest, files=files, rows=0)
 
 
-def _renamed(entry: FileEntry, number: int) -> FileEntry:
-    return FileEntry(data_file(number), entry.rows, entry.bytes, entry.checksum)
-
-
 def _move(
     paths: Sequence[Path], folder: Path, manifest: PartManifest, sums: Mapping[Path, Sums], *, sync: bool
 ) -> None:
@@ -129,22 +129,22 @@ def _move(
     target = folder / manifest.partition
     private.make_folder(target)
     for path, entry in zip(paths, manifest.files, strict=True):
-        _move_file(path, target / entry.name)
+        place = target / entry.name
+        if on_one_disk(path, place.parent):
+            rename(path, place)
+            # A moved file keeps the mode that Spark or the user gave it.
+            private.fit(place)
+        else:
+            # The copy is synced before the source goes: a crash in between leaves both, and the copy lies in staging.
+            copy_file(path, place)
+            path.unlink()
         if is_summed(entry.bytes):
             write_sums(target / entry.name, sums[path])
+    # The manifest comes last: until it is written the folder is no part, and the sweep of staging deletes it.
     seal_part(target, manifest, sync=sync)
     if sync:
         sync_folder(folder)
         sync_folder(folder.parent)
-
-
-def _move_file(source: Path, target: Path) -> None:
-    if on_one_disk(source, target.parent):
-        rename(source, target)
-        private.fit(target)
-    else:
-        copy_file(source, target)
-        source.unlink()
 
 
 @dataclass(slots=True)
@@ -185,6 +185,7 @@ class _Pass:
 
     def manifest(self, files: tuple[FileEntry, ...]) -> PartManifest:
         assert self._group is not None
+        schema = self._definition.arrow_schema
         return PartManifest(
             partition=self._group.partition,
             partition_values=self._group.values,
@@ -192,30 +193,26 @@ class _Pass:
             bytes=sum(file.bytes for file in files),
             schema_version=self._definition.schema_version,
             files=files,
-            columns=self._columns(),
+            columns={name: found.stats(schema.field(name).type) for name, found in self._statistics.items()},
             content_hash=self._hasher.hexdigest(),
         )
-
-    def _columns(self) -> dict[str, ColumnStats]:
-        schema = self._definition.arrow_schema
-        return {name: found.stats(schema.field(name).type) for name, found in self._statistics.items()}
 
     def _batch(self, batch: pa.RecordBatch, path: Path) -> int:
         table = pa.Table.from_batches([batch])
         for part in split_by_partition(table, self._definition):
-            self._check_partition(part.partition, part.values, path)
+            if self._group is None:
+                self._group = _Group(part.partition, part.values)
+            # The first row decides, unless the caller names a partition.
+            expected = self._group.partition if self._expected is None else self._expected
+            if part.partition != expected:
+                raise BadInput(
+                    f"{path} has rows of partition {part.partition}; all rows of these files must be of {expected}"
+                )
         self._with_nan |= columns_with_nan(table)
         self._hasher.update(batch)
         for name, collector in self._statistics.items():
             collector.update(table.column(name))
         return int(batch.num_rows)
-
-    def _check_partition(self, partition: str, values: tuple[Scalar, ...], path: Path) -> None:
-        if self._group is None:
-            self._group = _Group(partition, values)
-        expected = self._group.partition if self._expected is None else self._expected
-        if partition != expected:
-            raise BadInput(f"{path} has rows of partition {partition}; all rows of these files must be of {expected}")
 
 
 def _sorted_batches(path: Path, definition: TableDefinition, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -223,6 +220,7 @@ def _sorted_batches(path: Path, definition: TableDefinition, batch_rows: int) ->
     last: pa.Table | None = None
     for batch in file_batches(path, definition, batch_rows):
         table = pa.Table.from_batches([batch])
+        # Two sorted batches may still overlap: the last row of one is compared with the first row of the next.
         joined = table if last is None else pa.concat_tables([last, table.slice(0, 1)])
         if not is_sorted(table, definition.order_by) or not is_sorted(joined, definition.order_by):
             raise BadInput(f"{path} is not sorted by {', '.join(definition.order_by)} (ascending, nulls first)")
@@ -250,6 +248,7 @@ def file_batches(path: Path, definition: TableDefinition, batch_rows: int = BATC
             check_schema(file.schema_arrow, str(path), definition)
             schema = definition.arrow_schema
             for batch in file.iter_batches(batch_rows, columns=schema.names):
+                # Arrow returns a batch without rows for an empty row group.
                 if batch.num_rows:
                     yield _exactly(batch.select(schema.names), schema, path)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -278,6 +277,7 @@ def check_schema(schema: pa.Schema, file: str, definition: TableDefinition) -> N
         if column.name not in found:
             raise SchemaMismatch(f"{file}: column {column.name!r} is missing: expected {column.type}")
         arrow = found.pop(column.name)
+        # The Arrow types may differ (dictionary, large text); what counts is the type that Parquet stores.
         if not _is_stored_as(arrow, column.type):
             raise SchemaMismatch(
                 f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
@@ -297,12 +297,16 @@ def _is_stored_as(arrow: pa.DataType, expected: str) -> bool:
 def _is_stored_plainly(arrow: pa.DataType) -> bool:
     kinds = pa.types
     if kinds.is_dictionary(arrow):
+        # Parquet stores a dictionary column as its values; only Arrow's reader calls it a dictionary.
         return _is_stored_plainly(arrow.value_type)
     if arrow.num_fields:
         return all(_is_stored_plainly(arrow.field(i).type) for i in range(arrow.num_fields))
     if kinds.is_timestamp(arrow):
+        # Spark writes INT96 by default, which Arrow reads as nanoseconds.
         return bool(arrow.unit == "us")
     return not (
+        # `storable_type` takes these for rows that are converted; a file
+        # stays as it is, and Spark can't read them as the column's type.
         kinds.is_unsigned_integer(arrow)
         or kinds.is_float16(arrow)
         or kinds.is_date64(arrow)

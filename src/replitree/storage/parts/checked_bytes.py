@@ -81,6 +81,7 @@ class DiskBytes:
     is_remote = False
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
+        # `__del__` closes the descriptor also when `opened` has raised.
         self._descriptor = -1
         self.path = path
         self._entry = entry
@@ -95,6 +96,7 @@ class DiskBytes:
         view = memoryview(found)
         done = 0
         with reading(self.path):
+            # preadv moves no position, so threads share the descriptor; it may read fewer bytes than there is room for.
             while done < count and (read := os.preadv(self._descriptor, [view[done:]], first + done)):
                 done += read
         if done < count:
@@ -139,6 +141,7 @@ class CheckedBytes:
         """
         source: ByteSource | None = None
         try:
+            # The lock is released before the read: threads read ranges of one file at the same time.
             source = self._opened()
             return self._read(source, first, count)
         except (DamagedFile, FileNotFoundError) as problem:
@@ -161,8 +164,10 @@ class CheckedBytes:
     def _replaced(self, bad: ByteSource | None, problem: Problem) -> ByteSource:
         """Return the good copy; the first thread that finds the file damaged brings it."""
         with self._lock:
+            # Another thread has fetched the good copy while this one was reading the bad one.
             if self._is_replaced and self._source is not None and self._source is not bad:
                 return self._source
+            # The copy is damaged, too.  One more fetch would not help, and each reader would fetch again.
             if self._is_replaced:
                 raise problem
             path = self._file.replaced(problem)
@@ -173,12 +178,14 @@ class CheckedBytes:
 
     def _read(self, source: ByteSource, first: int, count: int) -> pa.Buffer:
         size = self._file.entry.bytes
+        # A small file has no sums: each read verifies all of it, at most `SUMMED_BYTES_MIN` bytes.
         if not is_summed(size):
             return self._verified(source, 0, size, self._is_whole).slice(first, count)
         sums = source.sums()
         if not count:
             return pa.py_buffer(b"")
         start = first // BLOCK_BYTES
+        # Checksums are of whole blocks: the range is widened to their edges, and cut again after they were compared.
         begin, end = start * BLOCK_BYTES, min(-(-(first + count) // BLOCK_BYTES) * BLOCK_BYTES, size)
         blocks = self._verified(source, begin, end, lambda found: first_changed(found, start, sums))
         return blocks.slice(first - begin, count)
@@ -288,6 +295,7 @@ def opened(path: Path, entry: FileEntry) -> int:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise damaged(path, "is no file") from error
+    # Of the descriptor, not of the path: the file may be exchanged between two calls.
     size = os.fstat(descriptor).st_size
     if size != entry.bytes:
         os.close(descriptor)
@@ -313,9 +321,11 @@ def sums_for(path: Path, entry: FileEntry) -> Sums:
     kept = kept_sums(entry)
     if kept is not None:
         return kept
+    # The reader may have a link; the sums file lies beside the file itself.
     path = Path(os.path.realpath(path))
     found = read_sums(path, entry.bytes, entry.checksum)
     if found is None:
+        # A file of another size is refused before all of its bytes are read.
         os.close(opened(path, entry))
         with reading(path):
             checksum, found = file_sums(path)
@@ -327,6 +337,7 @@ def sums_for(path: Path, entry: FileEntry) -> Sums:
 
 def kept_sums(entry: FileEntry) -> Sums | None:
     """Return the sums of a large data file if an earlier reader of this process has kept them."""
+    # The content, not the path: the same file under another name, or on another disk, has the same sums.
     key = entry.checksum, entry.bytes
     with _lock:
         found = _kept.get(key)
@@ -343,6 +354,7 @@ def keep_sums(entry: FileEntry, sums: Sums) -> None:
         if key not in _kept:
             _kept_bytes += len(sums.encoded)
         _kept[key] = sums
+        # The newest stays even if it alone is above the limit: its reader asks for it at every block.
         while _kept_bytes > SUMS_BYTES_KEPT and len(_kept) > 1:
             _, dropped = _kept.popitem(last=False)
             _kept_bytes -= len(dropped.encoded)

@@ -106,11 +106,15 @@ def conform(data: Any, definition: TableDefinition, budget: Budget | None = None
 
 def _conform(data: Any, definition: TableDefinition, budget: Budget, zone: str) -> pa.Table:
     table, rounds = _table_of(data, definition)
-    if _has_schema(table, definition):
+    # Rows of our own client have the schema to the letter.  Equality of nested types says too little: see `_is_exactly`.
+    if table.schema.equals(definition.arrow_schema, check_metadata=True) and _is_flat(definition.columns):
         check_sound(table)
         _check_nulls(table, definition)
         return table
+    # Names are compared before any value is looked at: a wrong column is the common mistake, and the cheap answer.
     _check_names(table.column_names, definition)
+    # Layouts that are not plain are not validated by Arrow: its checks
+    # trust the references in them.  `plain_table` checks these.
     check_sound(table, only_plain=True)
     table = plain_table(table, budget)
     columns = [
@@ -119,11 +123,6 @@ def _conform(data: Any, definition: TableDefinition, budget: Budget, zone: str) 
     conformed = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
     _check_nulls(conformed, definition)
     return conformed
-
-
-def _has_schema(table: pa.Table, definition: TableDefinition) -> bool:
-    """Tell whether rows have the table's schema to the letter already, as those of our own client have."""
-    return bool(table.schema.equals(definition.arrow_schema, check_metadata=True)) and _is_flat(definition.columns)
 
 
 @lru_cache(maxsize=256)
@@ -140,12 +139,20 @@ def _table_of(data: Any, definition: TableDefinition) -> tuple[pa.Table, bool]:
         return data, False
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data]), False
+    # All of it: the names, nulls and types of every batch are judged before anything is staged.
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all(), False
+    # Before `Mapping` and `Sequence`: data frames speak Arrow, and some of them are mappings of columns, too.
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return _imported(data), False
     if isinstance(data, Mapping):
-        return _table_of_columns(data, definition), True
+        names = [str(name) for name in data]
+        _check_names(names, definition)
+        arrays = [_array_of(values, definition, name) for name, values in zip(names, data.values(), strict=True)]
+        lengths = {name: len(array) for name, array in zip(names, arrays, strict=True)}
+        if len(set(lengths.values())) > 1:
+            raise SchemaMismatch(f"the columns have different numbers of rows: {lengths}")
+        return pa.table(arrays, names=names), True
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         return _table_of_rows(data, definition), True
     raise BadInput(
@@ -161,16 +168,6 @@ def _imported(data: Any) -> pa.Table:
         raise BadInput(f"can't take the rows of a {type(data).__name__}: {error}") from error
 
 
-def _table_of_columns(columns: Mapping[str, Any], definition: TableDefinition) -> pa.Table:
-    names = [str(name) for name in columns]
-    _check_names(names, definition)
-    arrays = [_array_of(values, definition, name) for name, values in zip(names, columns.values(), strict=True)]
-    lengths = {name: len(array) for name, array in zip(names, arrays, strict=True)}
-    if len(set(lengths.values())) > 1:
-        raise SchemaMismatch(f"the columns have different numbers of rows: {lengths}")
-    return pa.table(arrays, names=names)
-
-
 def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table:
     names: dict[str, None] = {}
     for number, row in enumerate(rows):  # Python objects can't be taken any other way than one by one
@@ -178,16 +175,15 @@ def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table
             raise BadInput(f"row {number} is a {type(row).__name__}: give a list of dicts, one per row")
         names.update(dict.fromkeys(row))
     _check_names([str(name) for name in names], definition)
+    # A key that one dict lacks is the column's default in this row, even when other rows have the key.
     given = {c.name: c.default_scalar.as_py() for c in definition.columns if c.has_default}
     columns = {name: [row.get(name, given.get(name)) for row in rows] for name in names}
     arrays = [_array_of(values, definition, name) for name, values in columns.items()]
-    return pa.table(arrays, names=list(columns)) if columns else _empty_rows(len(rows), definition)
-
-
-def _empty_rows(rows: int, definition: TableDefinition) -> pa.Table:
-    """Rows of which no column was given."""
+    if columns:
+        return pa.table(arrays, names=list(columns))
+    # An Arrow table without columns has no number of rows: dicts without keys are rows of defaults.
     first = definition.columns[0]
-    return pa.table([pa.repeat(first.default_scalar, rows)], names=[first.name])
+    return pa.table([pa.repeat(first.default_scalar, len(rows))], names=[first.name])
 
 
 def _array_of(values: Any, definition: TableDefinition, name: str) -> pa.Array | pa.ChunkedArray:
@@ -228,7 +224,12 @@ def _check_names(names: Sequence[str], definition: TableDefinition) -> None:
     known = {column.name: column for column in definition.columns}
     for name in names:
         if name not in known:
-            raise SchemaMismatch(_unknown_column(name, definition))
+            columns = [column.name for column in definition.columns]
+            by_lower = {known.lower(): known for known in columns}
+            near = [by_lower[n] for n in difflib.get_close_matches(name.lower(), by_lower, n=1)]
+            hint = f"; did you mean {near[0]!r}?" if near else f"; its columns are {', '.join(columns[:20])}"
+            raise SchemaMismatch(f"table {definition.name} has no column {name!r}{hint}")
+    # `count` for each name is quadratic: it runs only when the set says that a name stands twice.
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise SchemaMismatch(f"column {twice[0]!r} is given twice")
@@ -236,14 +237,6 @@ def _check_names(names: Sequence[str], definition: TableDefinition) -> None:
     if missing:
         column = missing[0]
         raise SchemaMismatch(f"column {column.name!r} is missing: expected {column.type}, which may not be null")
-
-
-def _unknown_column(name: str, definition: TableDefinition) -> str:
-    names = [column.name for column in definition.columns]
-    by_lower = {known.lower(): known for known in names}
-    near = [by_lower[n] for n in difflib.get_close_matches(name.lower(), by_lower, n=1)]
-    hint = f"; did you mean {near[0]!r}?" if near else f"; its columns are {', '.join(names[:20])}"
-    return f"table {definition.name} has no column {name!r}{hint}"
 
 
 @lru_cache(maxsize=64)  # every insert asks; Arrow's answer is a quarter of what a small insert costs the client
@@ -291,15 +284,11 @@ def _check_nulls(table: pa.Table, definition: TableDefinition) -> None:
             continue
         values = table.column(number)
         if values.null_count:
-            row = _first_null(values)
+            row = int(values.is_null().index(True).as_py())
             raise SchemaMismatch(
                 f"column {column.name!r}: expected {column.type}, which may not be null; found null in row {row} "
                 f"({values.null_count} in all)"
             )
-
-
-def _first_null(values: pa.ChunkedArray) -> int:
-    return int(values.is_null().index(True).as_py())
 
 
 # --- one column ---------------------------------------------------------------------------------------------------------
@@ -308,11 +297,13 @@ def _first_null(values: pa.ChunkedArray) -> int:
 def _column(table: pa.Table, column: Column, place: _ConversionContext) -> pa.ChunkedArray:
     index, target = table.schema.get_field_index(column.name), column.arrow_type
     if index < 0:
+        # A default of a megabyte times a million rows is refused before it is made.
         place.budget.take(table.num_rows * pa.repeat(column.default_scalar, 1).nbytes)
         return pa.chunked_array([pa.repeat(column.default_scalar, table.num_rows)])
     values = table.column(index)
     if _is_exactly(values.type, target):
         return values
+    # A cast to plain text may need more than 2 GiB of offsets: large chunks are halved until each fits.
     chunks = [piece for chunk in values.chunks for piece in _cut(chunk)]
     return pa.chunked_array([_convert(chunk, target, place) for chunk in chunks], type=target)
 
@@ -334,9 +325,12 @@ def _convert(array: pa.Array, target: pa.DataType, place: _ConversionContext) ->
     if _is_exactly(array.type, target):
         return array
     kinds = pa.types
+    # A column of nulls, or of no buffers at all, becomes this many bytes.
     place.budget.take(len(array) * slot_bytes_min(target))
     if kinds.is_null(array.type):
         return pa.nulls(len(array), target)
+    # Nested types first: their converters raise errors with the
+    # path of the field inside, and are not wrapped in `_checked`.
     for is_kind, converter in _NESTED:
         if is_kind(target):
             return converter(array, target, place)
@@ -377,6 +371,7 @@ def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _Conversion
 def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Change the scale of decimals, only as far as Arrow has powers of ten for it: it does not check."""
     found = array.type
+    # Arrow's table of powers of ten is that of the source's width: a narrow decimal has too few of them.
     if found.bit_width < DECIMAL_BITS:
         array = array.cast(pa.decimal128(SCALES_MAX[DECIMAL_BITS], found.scale))
     scale = target.scale if _is_decimal(target) else 0
@@ -388,6 +383,8 @@ def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContex
 def _float_to_float(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
         return array.cast(target)
+    # Arrow casts a double to a float without an error, also when
+    # it becomes infinite: the values are compared afterwards.
     narrow = array.cast(target)
     changed = _changed(array, narrow.cast(array.type), exact=not place.rounds)
     if changed is not None:
@@ -400,6 +397,7 @@ def _changed(before: pa.Array, after: pa.Array, *, exact: bool) -> float | None:
     import pyarrow.compute as pc
 
     same = pc.equal(before, after) if exact else pc.equal(pc.is_inf(before), pc.is_inf(after))
+    # NaN equals nothing, also not itself, and null compares to null: neither was changed.
     fine = pc.fill_null(pc.or_(same, pc.is_nan(before)), True)
     if pc.all(fine, min_count=0).as_py():
         return None
@@ -463,8 +461,10 @@ def _hint(found: pa.DataType, target: pa.DataType) -> str:
 def _convert_list(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if not is_list_like(array.type):
         raise place.mismatch(target, array.type)
+    # Large and fixed-size lists have other offsets; from here on there are those of plain lists only.
     if not isinstance(array, pa.ListArray):
         array = _checked(_cast, array, pa.list_(array.type.value_type), place)
+    # `flatten`, not `values`: the latter has what lies under null lists and outside of the slice.
     elements = _convert(array.flatten(), target.value_type, place.inside("element"))
     return pa.ListArray.from_arrays(_dense_offsets(array), elements, type=target, mask=_mask(array))
 
@@ -487,6 +487,8 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: _ConversionCont
     if not pa.types.is_struct(array.type):
         raise place.mismatch(target, array.type)
     found = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
+    # `array.flatten` gives the fields with the struct's own nulls
+    # applied; a dict drops the second of two fields of one name.
     unknown = sorted(found.keys() - {field.name for field in target})
     if unknown or len(found) < array.type.num_fields:
         raise place.mismatch(
@@ -514,6 +516,7 @@ def _dense_offsets(array: pa.Array) -> pa.Array:
     """Offsets into the flattened elements, in which nulls have none."""
     import pyarrow.compute as pc
 
+    # `flatten` has dropped the elements under null lists: the array's own offsets no longer fit.
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths)
     return pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])

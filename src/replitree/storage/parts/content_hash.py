@@ -57,6 +57,7 @@ def content_hash(data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -
     """
     batches = data.to_batches() if isinstance(data, pa.Table) else data
     if isinstance(batches, list) and len(batches) == 1:
+        # Most inserts are one small batch: the streaming form would make some objects for each column of it.
         found = _hash_one(batches[0], schema)
         if found is not None:
             return found
@@ -125,8 +126,10 @@ class _Column:
         """Add rows."""
         rows = len(array)
         if array.null_count:
+            # Positions count from the first row of all batches, so the cut into batches does not change the hash.
             positions = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             self._nulls.update((positions + self._rows).astype("<u8").data)
+            # What lies under a null is whatever the writer left there.
             array = array.drop_null()
         self._rows += rows
         if len(array):
@@ -172,9 +175,11 @@ class _Bytes:
 
     def update(self, array: pa.Array) -> None:
         _, positions, values = array.buffers()
+        # Offsets of a slice do not begin at zero; lengths are the same wherever the values lie.
         offsets = np.frombuffer(positions, "<i4", len(array) + 1, array.offset * 4)
         self._lengths.update((offsets[1:] - offsets[:-1]).data)
         first, last = int(offsets[0]), int(offsets[-1])
+        # Arrow may leave out the buffer of values when all of them are empty.
         if last > first:
             self._values.update(values.slice(first, last - first))
 
@@ -192,6 +197,7 @@ class _List:
 
     def update(self, array: pa.Array) -> None:
         self._lengths.update(np.diff(array.offsets.to_numpy()).data)
+        # `flatten` honours the slice; `values` would hash elements that belong to other rows.
         self._element.update(array.flatten())
 
     def digest_into(self, total: Any) -> None:
@@ -275,7 +281,9 @@ _plans: dict[int, _HashPlan] = {}
 def _plan_of(schema: pa.Schema) -> _HashPlan:
     """Give the plan of a schema, remembered by the object: a table's definition always has the same one."""
     plan = _plans.get(id(schema))
+    # An id is used again once its object is collected: the plan holds its schema, and the identity is compared.
     if plan is None or plan.schema is not schema:
+        # Dropping all is enough: a replica has few tables, and a plan costs microseconds.
         if len(_plans) >= PLANS_MAX:
             _plans.clear()
         plan = _plans[id(schema)] = _HashPlan(schema)
@@ -285,6 +293,7 @@ def _plan_of(schema: pa.Schema) -> _HashPlan:
 def _hash_one(batch: pa.RecordBatch, schema: pa.Schema) -> str | None:
     """Hash a batch, or None when it takes more than digests of whole buffers."""
     plan = _plan_of(schema)
+    # Without rows Arrow may leave buffers out.
     if not batch.num_rows or not batch.schema.equals(schema):
         return None
     pieces = [batch.num_rows.to_bytes(8, "little")]

@@ -96,6 +96,7 @@ def stage_table(
         table = table.combine_chunks()  # a group's many small pieces would be looked at one by one, several times
     parts = split_by_partition(table, definition, partitions_max)
     with store_errors(f"write a part in {folder}"):
+        # Whether the folder is new decides whether its own name, in its parent, has to be synced.
         is_new = make_folder(folder)
         jobs = [_StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
         manifests = tuple(_stage_parts(jobs))
@@ -138,11 +139,14 @@ class _StagingJob:
 
 def _stage_parts(jobs: Sequence[_StagingJob]) -> Iterator[PartManifest]:
     rows = sum(job.part.rows.num_rows for job in jobs)
+    # Threads cost more than they gain for rows that one file takes.
     if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and jobs[0].files_max == 1):
         yield from map(_stage_part, jobs)
         return
     with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
         if len(jobs) == 1:
+            # One part: its sort and its files share the threads.  Several
+            # parts have a thread each, and must not wait for the same pool.
             yield _stage_part(jobs[0], pool)
         else:
             yield from pool.map(_stage_part, jobs)
@@ -153,6 +157,7 @@ def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> Par
     private.make_folder(job.folder)
     files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool)
     manifest = _manifest(job.part, rows, job.definition, files)
+    # `stage_table` syncs all parts at once: the disk writes its journal once for all of them.
     seal_part(job.folder, manifest, sync=False)
     return manifest
 
@@ -175,6 +180,7 @@ def _manifest(
 
 def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> None:
     """Write the manifest of a part whose data files are written, and sync them all: from here on the folder is a part."""
+    # The manifest after the files: a crash before it leaves a folder that is no part.
     write_file(f"{folder}/{MANIFEST_FILE}", manifest.encode(), sync=False)
     if sync:
         sync_part(folder, manifest)
@@ -206,7 +212,26 @@ def write_files(
     paths = [folder / data_file(number) for number in range(len(pieces))]
 
     def write(piece: pa.Table, path: Path) -> FileEntry:
-        return _write_file(piece, path, options, definition.settings.row_group_rows, sync)
+        if _is_small(piece):
+            sink = pa.BufferOutputStream()
+            _encode_into(sink, piece, options, definition.settings.row_group_rows)
+            data = sink.getvalue()
+            # Small files are synced together with the manifest: see `sync_parts`.
+            write_file(path, data, sync=False)
+            if is_summed(len(data)):
+                write_sums(path, sums_of(data))
+            return FileEntry(path.name, piece.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
+        file = HashingFile(path)
+        try:
+            _encode_into(file, piece, options, definition.settings.row_group_rows)
+            # In the thread that wrote the file: the disk writes while other threads encode.
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        if is_summed(file.bytes):
+            write_sums(path, file.sums())
+        return FileEntry(path.name, piece.num_rows, file.bytes, file.checksum)
 
     run = map if pool is None or len(pieces) == 1 else pool.map
     return tuple(run(write, pieces, paths))
@@ -218,33 +243,9 @@ def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
     if files == 1:
         return [rows]
     size = -(-rows.num_rows // files)
+    # Pieces end where row groups do: otherwise each file would have one more short row group.
     size = -(-size // group) * group
     return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
-
-
-def _write_file(rows: pa.Table, path: Path, options: dict[str, Any], group: int, sync: bool) -> FileEntry:
-    if _is_small(rows):
-        data = _encode_in_memory(rows, options, group)
-        write_file(path, data, sync=False)
-        if is_summed(len(data)):
-            write_sums(path, sums_of(data))
-        return FileEntry(path.name, rows.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
-    file = HashingFile(path)
-    try:
-        _encode_into(file, rows, options, group)
-        if sync:
-            file.sync()
-    finally:
-        file.close()
-    if is_summed(file.bytes):
-        write_sums(path, file.sums())
-    return FileEntry(path.name, rows.num_rows, file.bytes, file.checksum)
-
-
-def _encode_in_memory(rows: pa.Table, options: dict[str, Any], group: int) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    _encode_into(sink, rows, options, group)
-    return sink.getvalue()
 
 
 def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int) -> None:

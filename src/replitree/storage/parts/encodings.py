@@ -45,14 +45,14 @@ def writer_options(
         Parquet paths of the leaf columns that may have NaN; by default those of the rows that do.
     """
     dictionary, delta = choose_encodings(rows, definition)
+    nan_columns = columns_with_nan(rows) if with_nan is None else with_nan
     return {
         "compression": "zstd",
         "compression_level": definition.settings.compression_level,
         "use_dictionary": dictionary or False,
         "column_encoding": dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
-        "write_statistics": _columns_with_statistics(
-            rows.schema, columns_with_nan(rows) if with_nan is None else with_nan
-        ),
+        "write_statistics": not nan_columns
+        or [path for field in rows.schema for path, _ in leaf_types(field.name, field.type) if path not in nan_columns],
         "write_page_index": True,
         "write_page_checksum": definition.is_shared,
         "store_schema": False,
@@ -71,11 +71,15 @@ def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[
     """
     dictionary: list[str] = []
     if rows.num_rows >= DICTIONARY_ROWS_MIN:
-        samples = _samples(rows)
+        # Runs of neighbours, no rows at random: what counts is how values repeat inside of a row group.
+        last = max(0, rows.num_rows - SAMPLE_ROWS)
+        starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
+        samples = pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
         dictionary = [path for path, values in leaves(samples) if _repeats(values)]
     delta = [
         name
         for name in definition.order_by
+        # pyarrow takes the dot of a column's name for a path into a struct.
         if name not in dictionary and "." not in name and _is_whole(rows.schema.field(name).type)
     ]
     return dictionary, delta
@@ -86,29 +90,16 @@ def _is_whole(arrow: pa.DataType) -> bool:
     return bool(kinds.is_int32(arrow) or kinds.is_int64(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))
 
 
-def _samples(rows: pa.Table) -> pa.Table:
-    """Give runs of neighbours: how values repeat inside a row group is what counts, also in a sorted column."""
-    last = max(0, rows.num_rows - SAMPLE_ROWS)
-    starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
-    return pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
-
-
 def _repeats(values: pa.Array) -> bool:
     import pyarrow.compute as pc
 
+    # Parquet stores a boolean in a bit: no dictionary is smaller.
     if pa.types.is_boolean(values.type) or len(values) < SAMPLE_ROWS // 4:
         return False
     return bool(pc.count_distinct(values).as_py() <= len(values) * DICTIONARY_SHARE_MAX)
 
 
 # --- statistics -----------------------------------------------------------------------------------------------------------
-
-
-def _columns_with_statistics(schema: pa.Schema, with_nan: frozenset[str]) -> bool | list[str]:
-    """Give the Parquet paths of the columns that get statistics, or True for all."""
-    if not with_nan:
-        return True
-    return [path for field in schema for path, _ in leaf_types(field.name, field.type) if path not in with_nan]
 
 
 def columns_with_nan(rows: pa.Table) -> frozenset[str]:
@@ -125,6 +116,7 @@ def _has_floats(arrow: pa.DataType) -> bool:
 
 def _has_nan(values: pa.Array) -> bool:
     if pa.types.is_float64(values.type) and not values.null_count:
+        # For each insert of a few rows: a kernel of Arrow's costs ten times as much before its first value.
         numbers = np.frombuffer(values.buffers()[1], "<f8", len(values), values.offset * 8)
         return bool(np.isnan(numbers).any())
     import pyarrow.compute as pc
@@ -163,6 +155,7 @@ def _leaves_of(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         for field, inner in zip(values.type, values.flatten(), strict=True):
             yield from _leaves_of(f"{path}.{field.name}", inner)
     elif kinds.is_map(values.type):
+        # The pairs as a list: offsets, slices and nulls are then handled as those of any list.
         pairs = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
         yield from _leaves_of(f"{path}.key_value", pairs.flatten())
     elif kinds.is_list(values.type):

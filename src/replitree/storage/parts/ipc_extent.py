@@ -127,8 +127,10 @@ class _Meter:
             if size == -1:  # the marker of messages since Arrow 0.15; before, a message began with its size
                 (size,) = _SIZE(data, at)
                 at += 4
+            # The end-of-stream marker; whatever follows is not read by Arrow either.
             if size == 0:
                 break
+            # -1 is the only negative number that a message may begin with.
             if size < 0 or at + size > end:
                 raise BadInput(f"{_NOT_A_STREAM}: a message ends beyond the body")
             at = self._message(at, at + size)
@@ -148,6 +150,7 @@ class _Meter:
         if not header or (kind == _SCHEMA) != (not self.messages):
             raise BadInput(f"{_NOT_A_STREAM}: it must begin with its only schema")
         if kind == _SCHEMA:
+            # A cache of schemas of any size would be memory that a client fills.
             remembered = body - start <= REMEMBERED_BYTES_MAX
             self.is_plain = (_is_known_plain if remembered else _is_plain_schema)(data[start:body])
             self.schema_end = body + body_bytes
@@ -159,22 +162,19 @@ class _Meter:
                     "requests, or upload files"
                 )
         elif kind == _DICTIONARIES:
-            self._dictionary(header, body, body_bytes)
+            data, before = self._data, self.bytes
+            name, batch, extends = fb.slots(data, header, 3)
+            if not batch:
+                raise BadInput(f"{_NOT_A_STREAM}: a dictionary has no values")
+            self._batch(fb.reference(data, batch), body, body_bytes)
+            whole, name = self.bytes - before, fb.long(data, name)
+            if fb.byte(data, extends):  # Arrow copies the earlier one
+                whole += self._dictionaries.get(name, 0)
+                self._add(whole)
+            self._dictionaries[name] = whole
         else:
             raise BadInput(f"{_NOT_A_STREAM} of rows: it has a message of kind {kind}")
         return body + body_bytes
-
-    def _dictionary(self, header: int, body: int, body_bytes: int) -> None:
-        data, before = self._data, self.bytes
-        name, batch, extends = fb.slots(data, header, 3)
-        if not batch:
-            raise BadInput(f"{_NOT_A_STREAM}: a dictionary has no values")
-        self._batch(fb.reference(data, batch), body, body_bytes)
-        whole, name = self.bytes - before, fb.long(data, name)
-        if fb.byte(data, extends):  # Arrow copies the earlier one
-            whole += self._dictionaries.get(name, 0)
-            self._add(whole)
-        self._dictionaries[name] = whole
 
     def _batch(self, batch: int, body: int, body_bytes: int) -> int:
         """Add the arrays of a record batch; return its rows."""
@@ -187,6 +187,7 @@ class _Meter:
         total = sum(slots) + ARRAY_BYTES * len(slots)
         numbers = iter(fb.longs(data, fb.reference(data, buffers), 2))
         for offset, size in zip(numbers, numbers, strict=True):
+            # Arrow's format puts every buffer at a multiple of eight bytes, and its kernels read whole words.
             if offset < 0 or size < 0 or offset + size > body_bytes or offset & 7:
                 raise BadInput("the body is damaged: a buffer lies outside of its message")
             total += _decompressed(data, body + offset, size) if compression and size else size
@@ -204,6 +205,7 @@ class _Meter:
 
 def _decompressed(data: bytes, at: int, length: int) -> int:
     """Return the length of a compressed buffer's content: it stands before it, -1 for content that is not compressed."""
+    # A compressed buffer begins with the length of its content, -1 for content that is not compressed.
     if length < 8:
         raise BadInput("the body is damaged: a compressed buffer has no length")
     (size,) = _LENGTH(data, at)
@@ -265,6 +267,8 @@ def _are_plain(data: bytes, fields: int, allowance: _Allowance, depth: int) -> b
         if kind == _TIMESTAMP and of_type:
             zone = fb.slots(data, fb.reference(data, of_type), 2)[1]
             allowance.take_text(fb.count(data, fb.reference(data, zone)))
+        # Several references may lead to one field: depth and the allowance
+        # bound a walk that is exponentially longer than the bytes.
         inside = _are_plain(data, fb.reference(data, children), allowance, depth - 1)
         plain = plain and inside and kind in _PLAIN and not dictionary
     return plain

@@ -58,6 +58,7 @@ def _joined(column: str, pieces: Sequence[PartManifest]) -> ColumnStats:
         raise BadInput(
             f"the pieces of a part tell of different columns than {column!r}: write all of it for one schema"
         )
+    # A piece of nulls only has no bounds, and does not make those of the others unknown.
     with_values = [each for each, piece in zip(stats, pieces, strict=True) if each.nulls < piece.rows]
     low = _end([(each.low, each.min) for each in with_values], is_low=True)
     return ColumnStats(kind, low, _end([(each.high, each.max) for each in with_values], is_low=False), nulls)

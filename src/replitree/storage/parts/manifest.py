@@ -211,6 +211,7 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
 
         The content stays as it is: the part is registered with it.
         """
+        # Not `FORMAT`: the number decides what the content is, and replicas compare the content of registered parts.
         return self if self.is_sealed else msgspec.structs.replace(self, format=SEALED_FORMAT)
 
     @property
@@ -278,6 +279,7 @@ def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
         A newer replitree wrote them.
     """
     try:
+        # The checksum comes first: a damaged format number must not be taken for a newer format.
         data = unseal(data, SEALED_FORMAT)
         refuse_newer(data, where, FORMAT)
         manifest = _decoder.decode(data)
@@ -291,6 +293,7 @@ def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
 
 def is_same_manifest(data: bytes | None, manifest: PartManifest) -> bool:
     """Whether the bytes of a manifest file (None: there is none) are those of a manifest, with a checksum or without."""
+    # Equal bytes are the common case, and need no decoding.
     if data is None or data == manifest.encode():
         return data is not None
     try:
@@ -327,6 +330,7 @@ def manifest_problem(manifest: PartManifest) -> str | None:
     if not names or len(set(names)) < len(names):
         return "it has no files, or one twice"
     for file in manifest.files:
+        # The manifest may come from another machine: a name with a slash would leave the part's folder.
         if not is_data_file(file.name):
             return f"{file.name!r} is not the name of a data file"
         if file.rows < 0 or file.bytes < 0 or _CHECKSUM.fullmatch(file.checksum) is None:

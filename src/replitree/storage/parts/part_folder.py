@@ -99,6 +99,7 @@ def whole_manifest(folder: Path) -> PartManifest | None:
         manifest = read_manifest(folder)
     except CorruptPart:
         return None
+    # The data files are objects in a store: copies beside the manifest may be missing.
     if manifest.share_id is not None:
         return manifest
     whole = all(file_bytes(folder / file.name) == file.bytes for file in manifest.files)
@@ -142,14 +143,17 @@ def link_part_folder(source: Path, manifest: PartManifest, target: Path) -> None
 
     The target's own name is durable after a sync of its parent.  What an earlier try left there is deleted first.
     """
+    # A crash in the middle of an earlier try has left names here, and `os.link` replaces none.
     remove_folder(target)
     private.make_folder(target)
     for file in manifest.files:
         if manifest.share_id is None or file_bytes(source / file.name) == file.bytes:
             link_file(source / file.name, target / file.name)
+            # The manifest is linked after the data files: a crash before it leaves a folder that is no part.
             link_sums(source / file.name, target / file.name)
     link_file(source / MANIFEST_FILE, target / MANIFEST_FILE)
     if read_manifest(target) != manifest:  # the rows have moved meanwhile: the same files, with another manifest
+        # Not written in place: the bytes belong to the source's name, too.
         (target / MANIFEST_FILE).unlink()
         write_file(target / MANIFEST_FILE, manifest.encode())
     sync_folder(target)

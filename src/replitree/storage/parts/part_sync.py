@@ -15,13 +15,12 @@ def sync_part(folder: Path, manifest: PartManifest) -> None:
     sync_parts([(folder, manifest)])
 
 
-def _local_files(manifest: PartManifest) -> tuple[str, ...]:
-    """Names of the data files that must be durable here: those of a share are so in its store."""
-    return () if manifest.share_id is not None else tuple(file.name for file in manifest.files)
-
-
 def sync_parts(parts: Sequence[tuple[Path, PartManifest]], names: Sequence[Path] = ()) -> None:
     """Make the files of parts and their names durable, and the names in some more folders, all at once."""
-    paths = [f"{folder}/{name}" for folder, manifest in parts for name in (*_local_files(manifest), MANIFEST_FILE)]
+    # The data files of a share are objects: their store has made them durable.
+    paths = [
+        f"{folder}/{file.name}" for folder, manifest in parts if manifest.share_id is None for file in manifest.files
+    ]
+    paths += [f"{folder}/{MANIFEST_FILE}" for folder, _ in parts]
     paths += [str(path) for folder, manifest in parts for path in sums_files(folder, manifest)]
     sync_files([*paths, *(folder for folder, _ in parts), *names])

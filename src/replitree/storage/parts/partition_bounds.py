@@ -47,6 +47,7 @@ def bounds_manifest(definition: TableDefinition, partition: str, values: Sequenc
 
 def _stats(type_text: str, transform: Transform, value: Scalar) -> ColumnStats | None:
     """Return what a partition value says of its column in a part that has one row; None: nothing that prunes."""
+    # The partition may be that of NaN, which has no bounds; null proves nothing of a bound either.
     if value is None or type_text in ("float", "double"):
         return None
     if transform.kind is TransformKind.IDENTITY:
@@ -55,6 +56,7 @@ def _stats(type_text: str, transform: Transform, value: Scalar) -> ColumnStats |
     if unit is None or not isinstance(value, int):
         return None
     stored = "D" if type_text == "date" else "us"
+    # The first moment of the next month or day, less one: calendar units have no fixed length.
     ends = np.array([value, value + 1]).astype(f"datetime64[{unit}]").astype(f"datetime64[{stored}]").astype(np.int64)
     return ColumnStats(type_text, int(ends[0]), int(ends[1]) - 1)
 

@@ -178,6 +178,7 @@ def plain(array: pa.Array, budget: Budget, place: str) -> pa.Array:
     BadInput
         The values exceed the budget.
     """
+    # The result is validated as well: the checks before are ours, these are Arrow's.
     check = _Check(budget, place)
     try:
         found = check.plain(array)
@@ -225,6 +226,7 @@ class _Check:
         indices = self._numbers(array, 1, array.type.index_type.to_pandas_dtype())
         if not len(array) or (valid is not None and not valid.any()):
             return pa.nulls(len(array), values.type)
+        # The index of a null slot may be anything: Arrow does not check it, and kernels read it.
         indices = indices if valid is None else np.where(valid, indices, 0)
         self.require(indices.min() >= 0 and indices.max() < len(values), "an index beyond its dictionary")
         return self._taken(values, indices.astype(np.int64), valid)
@@ -247,9 +249,11 @@ class _Check:
         if valid is not None:
             starts, sizes = np.where(valid, starts, 0), np.where(valid, sizes, 0)
         self.require(np.all((starts >= 0) & (sizes >= 0)), "a list with a negative start or size")
+        # As a difference: the sum of two numbers of the client may overflow 64 bits.
         self.require(np.all(starts <= len(elements) - sizes), "a list that ends beyond its elements")
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
+        # Before the arrays of positions are made: views may share elements, so `total` is not bounded by the body.
         self._budget.take(8 * total)
         within = np.arange(total) - np.repeat(ends - sizes, sizes)
         taken = self._taken(elements, np.repeat(starts, sizes) + within, None)
@@ -262,6 +266,7 @@ class _Check:
         valid, (_, _, *texts) = self._valid(array), array.buffers()
         views = self._numbers(array, 1, np.int32, 4)
         if valid is not None:
+            # Arrow does not validate the view of a null slot, and a cast follows it.
             views = np.where(valid[:, None], views, 0)
         sizes, long = views[:, 0].astype(np.int64), views[views[:, 0] > VIEW_INLINE_BYTES].astype(np.int64)
         self.require(np.all(sizes >= 0), "text of a negative length")
@@ -285,6 +290,7 @@ class _Check:
 
     def _taken(self, values: pa.Array, indices: _Numbers, valid: _Numbers | None) -> pa.Array:
         """Take values by indices that are known to be right."""
+        # Only rows of another machine have a limit: for our own the sum would be work for nothing.
         if self._budget.is_limited:
             self._budget.take(int(slot_bytes(values)[indices].sum()))
         return values.take(pa.array(indices, mask=None if valid is None else ~valid))
@@ -294,12 +300,14 @@ class _Check:
     def _nested(self, array: pa.Array) -> pa.Array:
         """Make the fields or elements plain, and keep everything else."""
         kinds, arrow = pa.types, array.type
+        # Without `full`: this checks the buffers' sizes only, which the code below relies on.
         array.validate()
         if kinds.is_struct(arrow):
             fields = [self.plain(array.field(number)) for number in range(arrow.num_fields)]
             valid = self._valid(array)
             mask = None if valid is None else pa.array(~valid)
             return pa.StructArray.from_arrays(fields, fields=list(plain_type(arrow)), mask=mask)
+        # `values`, with what lies outside of the slice: the offsets stay as they are.
         elements = self.plain(array.values)
         buffers = array.buffers()[: arrow.num_buffers]
         if kinds.is_fixed_size_list(arrow):
@@ -349,21 +357,18 @@ def slot_bytes(array: pa.Array) -> _Numbers:
         found: _Numbers = np.diff(ends[(array.offset + np.arange(count + 1)) * arrow.list_size]) + 1
         return found
     if kinds.is_nested(arrow) or arrow in _LARGE or arrow in _LARGE.values():
-        return _offset_bytes(array)
+        kinds, arrow = pa.types, array.type
+        if not len(array):
+            return np.zeros(0, np.int64)
+        is_large = kinds.is_large_list(arrow) or kinds.is_large_string(arrow) or kinds.is_large_binary(arrow)
+        dtype = np.int64 if is_large else np.int32
+        offsets = np.frombuffer(array.buffers()[1], dtype, array.offset + len(array) + 1)[array.offset :].astype(
+            np.int64
+        )
+        if kinds.is_nested(arrow):
+            offsets = _running(slot_bytes(array.values))[offsets]
+        return np.diff(offsets) + 8
     return np.full(count, max(1, arrow.bit_width // 8), np.int64)
-
-
-def _offset_bytes(array: pa.Array) -> _Numbers:
-    """Return the bytes of each slot of text or of a list, whose offsets are known to be right."""
-    kinds, arrow = pa.types, array.type
-    if not len(array):
-        return np.zeros(0, np.int64)
-    is_large = kinds.is_large_list(arrow) or kinds.is_large_string(arrow) or kinds.is_large_binary(arrow)
-    number = np.int64 if is_large else np.int32
-    offsets = np.frombuffer(array.buffers()[1], number, array.offset + len(array) + 1)[array.offset :].astype(np.int64)
-    if kinds.is_nested(arrow):
-        offsets = _running(slot_bytes(array.values))[offsets]
-    return np.diff(offsets) + 8
 
 
 def _running(sizes: _Numbers) -> _Numbers:

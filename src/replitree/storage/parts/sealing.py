@@ -42,16 +42,12 @@ def sealed_manifest(folder: Path, manifest: PartManifest) -> PartManifest:
                 if file.metadata.num_rows != entry.rows:
                     raise CorruptPart(f"{entry.name} in {folder} has {file.metadata.num_rows} rows, not {entry.rows}")
                 for batch in file.iter_batches(BATCH_ROWS, columns=list(kinds)) if kinds else ():
-                    _collect(batch, kinds, collectors)
+                    table = pa.Table.from_batches([batch])
+                    for name, collector in collectors.items():
+                        collector.update(table.column(name).cast(kinds[name]))
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise CorruptPart(
             f"the manifest in {folder} does not fit its data files ({error}); fetch the part again"
         ) from error
     columns: dict[str, ColumnStats] = {name: each.stats(kinds[name]) for name, each in collectors.items()}
     return msgspec.structs.replace(manifest, columns=columns).sealed()
-
-
-def _collect(batch: pa.RecordBatch, kinds: dict[str, pa.DataType], collectors: dict[str, StatisticsCollector]) -> None:
-    table = pa.Table.from_batches([batch])
-    for name, collector in collectors.items():
-        collector.update(table.column(name).cast(kinds[name]))

@@ -56,6 +56,7 @@ class StatisticsCollector:
 
         if not len(values):
             return
+        # The minimum of whole numbers without nulls, without the cost of a kernel: most keys of small inserts.
         numbers = whole_numbers(values)
         if numbers is not None:
             self._widen(int(numbers.min()), int(numbers.max()))
@@ -63,6 +64,7 @@ class StatisticsCollector:
         self._nulls += values.null_count
         if values.null_count == len(values):
             return
+        # Arrow's `min_max` passes over NaN: bounds would leave rows out.
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
             self._has_nan = True
         ends = pc.min_max(values)
@@ -81,6 +83,7 @@ class StatisticsCollector:
 
 
 def _value(scalar: pa.Scalar) -> Any:
+    # The stored number: Python's datetime ends at the year 9999.
     return scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
 
 
@@ -96,9 +99,21 @@ def lower_bound(value: Any) -> Scalar:
 def upper_bound(value: Any) -> Scalar:
     """Give what stands in a manifest for a greatest value: the same or a higher one, or None."""
     if isinstance(value, str) and len(value) > STRING_CHARACTERS_MAX:
-        return _above_string(value[:STRING_CHARACTERS_MAX])
+        # The least string of this length above everything that begins with the prefix: a bound may be wider, never narrower.
+        prefix = value[:STRING_CHARACTERS_MAX]
+        for end in range(len(prefix) - 1, -1, -1):
+            following = ord(prefix[end]) + 1
+            if following in _SURROGATES:  # half a character: UTF-8 has no bytes for it
+                following = _SURROGATES.stop
+            if following <= _LAST_CHARACTER:
+                return prefix[:end] + chr(following)
+        return None
     if isinstance(value, bytes):
-        return value.hex() if len(value) <= BINARY_BYTES_MAX else _above_bytes(value[:BINARY_BYTES_MAX])
+        if len(value) <= BINARY_BYTES_MAX:
+            return value.hex()
+        # Nothing of this length is above a prefix of 0xff only: then the bound is not known.
+        kept = value[:BINARY_BYTES_MAX].rstrip(b"\xff")
+        return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
     return _exact(value)
 
 
@@ -109,19 +124,3 @@ def _exact(value: Any) -> Scalar:
         return None
     assert isinstance(value, bool | int | float | str)
     return value
-
-
-def _above_string(prefix: str) -> str | None:
-    """Give the least string of this length that is above everything that begins with `prefix`, or None."""
-    for end in range(len(prefix) - 1, -1, -1):
-        following = ord(prefix[end]) + 1
-        if following in _SURROGATES:
-            following = _SURROGATES.stop
-        if following <= _LAST_CHARACTER:
-            return prefix[:end] + chr(following)
-    return None
-
-
-def _above_bytes(prefix: bytes) -> str | None:
-    kept = prefix.rstrip(b"\xff")
-    return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None

@@ -32,6 +32,7 @@ def put_sums(path: Path, file: FileEntry, sums: Sums) -> None:
     if found is not None and found.encoded == sums.encoded:
         return
     target = sums_path(path)
+    # The process's id: two processes may make the same sums file at once, and the last rename wins with the same bytes.
     draft = target.with_name(f"{target.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     write_file(draft, sums.encoded)
@@ -45,6 +46,7 @@ def has_sums(path: Path, file: FileEntry) -> bool:
 
 def link_sums(source: Path, target: Path) -> None:
     """Give the sums file of a data file, if there is one, a second name beside a link of that file."""
+    # A part of an earlier version has no sums files; the check of parts makes them.
     with suppress(FileNotFoundError):
         link_file(sums_path(source), sums_path(target))
 

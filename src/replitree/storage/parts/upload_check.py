@@ -27,7 +27,7 @@ import pyarrow as pa
 from replitree.errors import BadInput
 from replitree.storage.files.durable import store_errors
 from replitree.storage.parts.adopt import BATCH_ROWS, check_schema, described
-from replitree.storage.parts.manifest import ColumnStats, FileEntry, PartManifest
+from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.storage.schema.definition import TableDefinition
 
 WHOLE_BYTES_MAX = 4 << 20
@@ -89,23 +89,22 @@ def _problem(said: PartManifest, found: PartManifest) -> str | None:
     """Return what a manifest says wrongly of rows; None for a right one."""
     if said.files != found.files:
         return "other files"
+    # As they stand in the file: 1 and True, or 1 and 1.0, are equal in Python, and different values in JSON.
     if msgspec.json.encode(said.partition_values) != msgspec.json.encode(found.partition_values):
         return "other values of its partition"
     if said.content_hash != found.content_hash:
         return "another content hash"
     for name, stats in said.columns.items():
         true = found.columns.get(name)
-        if true is None or (stats.type, stats.nulls) != (true.type, true.nulls) or _leaves_out(stats, true):
+        low, high = stats.low, stats.high
+        if true is None or (stats.type, stats.nulls) != (true.type, true.nulls):
+            return f"other statistics of column {name!r}"
+        # Wider bounds only prune less; bounds that leave a value out would hide its row from every reader that prunes.
+        if (low is not None and (true.low is None or low > true.low)) or (  # type: ignore[operator]  # of one type
+            high is not None and (true.high is None or high < true.high)  # type: ignore[operator]
+        ):
             return f"other statistics of column {name!r}"
     return None
-
-
-def _leaves_out(stats: ColumnStats, true: ColumnStats) -> bool:
-    """Tell whether bounds leave out values that are there."""
-    low, high = stats.low, stats.high
-    return (low is not None and (true.low is None or low > true.low)) or (  # type: ignore[operator]  # of one type
-        high is not None and (true.high is None or high < true.high)  # type: ignore[operator]
-    )
 
 
 def _footer(path: Path, file: FileEntry, definition: TableDefinition) -> Any:
@@ -117,6 +116,7 @@ def _footer(path: Path, file: FileEntry, definition: TableDefinition) -> Any:
         check_schema(footer.schema.to_arrow_schema(), str(path), definition.stored)
         places = [
             (
+                # The dictionary comes first in a column's chunk, when there is one.
                 column.dictionary_page_offset or column.data_page_offset,
                 column.total_compressed_size,
                 column.total_uncompressed_size,
@@ -128,6 +128,7 @@ def _footer(path: Path, file: FileEntry, definition: TableDefinition) -> Any:
         raise _not_decoded(path, error) from error
     if footer.num_rows != file.rows:
         raise BadInput(f"{path} has {footer.num_rows} rows, and its manifest says {file.rows}")
+    # The footer was written by the client: Arrow would allocate and read whatever it says.
     if any(min(place) < 0 or place[0] + place[1] > file.bytes for place in places):
         raise BadInput(f"{path} has a footer that points outside of the file; write it again")
     return footer
@@ -135,6 +136,7 @@ def _footer(path: Path, file: FileEntry, definition: TableDefinition) -> Any:
 
 def _batch_rows(groups: Sequence[Any]) -> int:
     """Return how many rows to decode at once: each value of a column may be as large as all of its dictionary."""
+    # A value may be as large as all of the dictionary: a few bytes of indexes can expand to gigabytes.
     widest = 1
     for group in groups:
         columns = [group.column(number) for number in range(group.num_columns)]
@@ -155,6 +157,7 @@ def _decode_ends(path: Path, footer: Any, rows: int) -> None:
     import pyarrow.parquet as pq
 
     try:
+        # Without `pre_buffer`: it reads all column chunks of a row group before the first row.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
             for group in sorted({0, footer.num_row_groups - 1}) if footer.num_row_groups else ():
                 next(file.iter_batches(rows, row_groups=[group], use_threads=False), None)

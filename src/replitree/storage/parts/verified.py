@@ -187,6 +187,7 @@ def whole_file(path: Path, entry: FileEntry) -> bytes:
     descriptor = opened(path, entry)
     with reading(path), os.fdopen(descriptor, "rb", buffering=0) as file:
         data = file.read(entry.bytes)
+        # A read may end early; only an empty one is the end of the file.
         while len(data) < entry.bytes and (more := file.read(entry.bytes - len(data))):
             data += more
     if xxhash.xxh3_128_hexdigest(data) != entry.checksum:
@@ -197,6 +198,7 @@ def whole_file(path: Path, entry: FileEntry) -> bytes:
 def is_whole_file(file: CheckedFile) -> bool:
     """Tell whether a data file is there and is what its manifest says; every byte is read."""
     try:
+        # The size first: one that differs proves the damage without a read.
         os.close(opened(file.path, file.entry))
         with reading(file.path):
             return file_checksum(Path(os.path.realpath(file.path))) == file.entry.checksum
@@ -238,9 +240,11 @@ def _sound(path: Path, file: CheckedFile, links: Callable[[CheckedFile], Path]) 
         return path
     sums = sums_for(path, entry)  # Hadoop would believe the file, or complain of a sums file that is damaged
     link = links(file)
+    # A thread's own draft: two readers of one file make the same link at the same time.
     draft = link.with_name(f".{threading.get_ident()}-{link.name}")
     draft.unlink(missing_ok=True)
     private.write_file(draft, sums.encoded)
+    # The sums file first: Hadoop reads a file without one unverified.
     draft.replace(sums_path(link))
     draft.symlink_to(os.path.realpath(path))
     draft.replace(link)
