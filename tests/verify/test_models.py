@@ -12,8 +12,9 @@ from replitree_verify.engine.checker import Checker
 from replitree_verify.engine.explore import explore
 from replitree_verify.engine.small_search import patched
 from replitree_verify.models import MODELS
-from replitree_verify.mutations import changes
+from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.outcomes import local
+from replitree_verify.patches.patch import find_patch
 from replitree_verify.world.model import Fault
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
@@ -168,7 +169,7 @@ def _assert_holds(name: str, pinned: tuple[int, int, int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["restart_anywhere", "detach_insert", "restore_crash", "lost_result"])
 def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares(name: str) -> None:
-    explored = explore(MODELS[name], {"tidy_up": changes.forgetting_first})
+    explored = explore(MODELS[name], stages_with(find_patch("log_equivalent", "covered-forgotten-first")))
     assert explored.violation is None
     assert explored.missing_probes == ()
 
