@@ -54,7 +54,7 @@ NIGHTLY = {
 
 STEPS = {
     "lost-though-kept": 28,
-    "lost-though-kept-away": 28,
+    "lost-though-kept-away": 29,
     "lost-though-kept-by-recovering": 54,
     "searched-without-looking": 39,
     "lost-though-to-come": 21,
@@ -74,7 +74,7 @@ STEPS = {
     "broken-source-believed": 42,
     "token-of-half-an-insert": 15,
     "token-of-lost-kept": 15,
-    "token-of-another-freed": 36,
+    "token-of-another-freed": 38,
     "token-freed-uncounted": 24,
     "merge-of-lost-rows": 68,
     "result-of-lost-rows-kept": 101,

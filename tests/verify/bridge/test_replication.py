@@ -11,10 +11,8 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.parts import Part
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST
 from replitree.protocol.state.registration import broken_value
-from replitree.protocol.upkeep import lost
 from replitree_published.bridge.explored import follow_model
 from replitree_published.bridge.mapping import Follower, NoState
 from replitree_published.bridge.pieces import ABSENT, Holding
@@ -22,8 +20,8 @@ from replitree_published.bridge.replication import RECORDS, REPLICATION, Shared,
 from replitree_published.bridge.report import bridge_model, why_not_followed
 from replitree_published.packed.models.replication_log import DROP, LOSE, PART
 from replitree_verify.models import MODELS
-from replitree_verify.mutations.stages import with_others
-from replitree_verify.mutations.table import Patches
+from replitree_verify.mutants.mutant import stages_with
+from replitree_verify.patches.patch import Hunk, Patch
 from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
 
 DONE = {"Bring", "Execute"}
@@ -119,18 +117,25 @@ def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, muta
 
 
 def test_a_part_whose_loss_is_being_executed_is_not_declared_lost_again() -> None:
-    found = follow_model(MODELS["lost_staged_crash"], REPLICATION, with_others(UNLOOKED, "declare"))
+    found = follow_model(MODELS["lost_staged_crash"], REPLICATION, stages_with(UNLOOKED))
     assert len(found.trace) == 86
     assert found.wrong is not None
     assert "to [log insert, 0 is lost, 0 is lost; r1 has {0}, executed {1}; " in found.wrong
 
 
-def _no_losses(*_: object) -> fx.Procedure[tuple[Part, ...]]:
-    yield from ()
-    return ()
-
-
-UNLOOKED: Patches = {(lost, "_losses_to_execute"): _no_losses}
+UNLOOKED = Patch(
+    "lost-already",
+    "A replica declares a part lost without a look whether a loss of it is in its own queue.",
+    "lost_staged_crash",
+    "BRIDGE",
+    (
+        Hunk(
+            "replitree.protocol.upkeep.lost",
+            ("    if part in (yield from _losses_to_execute(replica, part)):",),
+            ("    if part in ():",),
+        ),
+    ),
+)
 
 
 def assert_caught(name: str, mutant: str, steps: int, leads_to: str) -> None:

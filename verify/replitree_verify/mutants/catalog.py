@@ -6,8 +6,6 @@ are bugs that the explorer found in this code base, kept as the mistakes they we
 
 from __future__ import annotations
 
-from replitree_verify.mutants.lost import LOST_PARTS
-from replitree_verify.mutants.lost_results import LOST_RESULTS
 from replitree_verify.mutants.mutant import Mutant, read_mutants
 from replitree_verify.mutants.quorum import QUORUMS
 from replitree_verify.mutants.read import READING
@@ -19,9 +17,8 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("cleaning"),
         *read_mutants("recovering"),
         *read_mutants("joining"),
-        *LOST_PARTS,
+        *read_mutants("losing"),
         *QUORUMS,
-        *LOST_RESULTS,
         *read_mutants("upkeep"),
         *read_mutants("restoring"),
         *READING,
