@@ -88,6 +88,7 @@ class Ample:
         self._moves: list[Move] = []
         self._waits: dict[tuple[int, int, int], int] = {}
         model = space.model
+        # A clock that moves with every entry makes all commits depend on each other; an election owns more nodes by sessions.
         self._is_reduced = model.window is None and not model.candidates
         self._is_calm = model.is_still and not model.has_rivals and Fault.CLOSED not in model.faults
         seats = [name for name, _ in model.seats]
@@ -121,7 +122,7 @@ class Ample:
     def reckon(self) -> bool:
         """Take the ways into account that were met meanwhile; return whether they may not allow a choice that was made."""
         if not self._futures.have_changed():
-            return False
+            return False  # all futures are as they were when steps were chosen by them
         self._surroundings.forget()
         self._deaths.clear()
         return True
@@ -160,6 +161,7 @@ class Ample:
             if world[thread.position] == END:
                 continue
             moves = moves_of(thread, world)
+            # The cheap questions first: most threads fail one of them, and what is around is never worked out.
             if not moves or not moves[0].is_local or (len(moves) > 1 and not _has_one_end(moves, world[LEFT])):
                 continue
             touched = self._touched_by(thread, moves[0], world)
@@ -176,36 +178,37 @@ class Ample:
         key = (id(move), world[TREE])
         if key not in self._touched:
             self._moves.append(move)  # so that its number stays its own
-            self._touched[key] = self._look_at(thread, move, world)
+            reads, writes, looks, lasts, seat = 0, 0, False, False, thread.seat
+            tree, memory = self._space.trees[world[TREE]], self._space.memories[world[thread.memory]]
+            for turn in move.turns:
+                footprint = self._futures.footprint(turn.effect, seat)
+                # Taking work also asks whether a postponed entry has a chance, which reads disks.
+                tries = isinstance(turn.effect, AwaitWork)
+                others = self._resources.tried_again(seat, memory) if tries else footprint.reads
+                reads |= footprint.memory | self._resources.nodes_read(footprint, tree) | others
+                writes |= 0 if isinstance(turn.effect, Commit) else footprint.writes  # it was refused
+                looks = looks or isinstance(turn.effect, Sync) or bool(footprint.nodes or footprint.folders)
+                if isinstance(turn.effect, HIDDEN):
+                    reads |= self._hidden.looked_at(turn, seat, tree)
+                    lasts = True
+            self._touched[key] = None if reads < 0 or writes < 0 else Touched(reads, writes, looks, lasts)
         touched = self._touched[key]
         if touched is None or (touched.lasts and world[LEFT] & _CRASH and self._mortal[thread.seat]):
             return None
         if not touched.looks:
             return touched
+        # What a lagging view reads may be the present at another moment: then the step has two ends.
         lags = world[self._space.view_at[thread.seat]] != PRESENT
         may_begin_late = self._may_begin_late[thread.seat] and world[LEFT] & _EXPIRY
         return None if lags or may_begin_late else touched
-
-    def _look_at(self, thread: Thread, move: Move, world: World) -> Touched | None:
-        reads, writes, looks, lasts, seat = 0, 0, False, False, thread.seat
-        tree, memory = self._space.trees[world[TREE]], self._space.memories[world[thread.memory]]
-        for turn in move.turns:
-            footprint = self._futures.footprint(turn.effect, seat)
-            tries = isinstance(turn.effect, AwaitWork)
-            others = self._resources.tried_again(seat, memory) if tries else footprint.reads
-            reads |= footprint.memory | self._resources.nodes_read(footprint, tree) | others
-            writes |= 0 if isinstance(turn.effect, Commit) else footprint.writes  # it was refused
-            looks = looks or isinstance(turn.effect, Sync) or bool(footprint.nodes or footprint.folders)
-            if isinstance(turn.effect, HIDDEN):
-                reads |= self._hidden.looked_at(turn, seat, tree)
-                lasts = True
-        return None if reads < 0 or writes < 0 else Touched(reads, writes, looks, lasts)
 
     def _is_ample(self, thread: Thread, world: World, step: Touched, around: list[Around]) -> bool:
         """Whether nothing that others can do before this thread moves depends on its step."""
         outside = self._from_outside(world, thread.seat) if world[LEFT] or world[FLIGHT] else 0
         if outside & (step.reads | step.writes):
             return False
+        # Each next question asks more of what is around, and costs more: whether threads meet the step at all, whether they
+        # do without what this process's puller or executor brings, and whether they wait for something that is not coming.
         meeting = _meeting(thread, step, around)
         if meeting and thread.kind == "puller" and self._is_left_alone(thread, world, around[thread.seat]):
             around = self._surroundings.in_its_process(thread.seat, world, around, pulls=False)
@@ -216,7 +219,7 @@ class Ample:
         if not meeting:
             return True
         if any(self._space.moves(other, world) for other in meeting):
-            return False
+            return False  # one of them can move now
         others = [(other, future.writes) for each in around for other, future in each.threads if other is not thread]
         return not self._wakes(world, meeting, others, outside)
 
@@ -242,11 +245,12 @@ class Ample:
         return not any(
             future.writes & self._trouble[seat]
             for other, future in around.threads
-            if other is not puller and other is not life
+            if other is not puller and other is not life  # the life thread waits for exactly this trouble
         )
 
     def _wakes(self, world: World, meeting: list[Thread], others: list[tuple[Thread, int]], around: int) -> bool:
         """Whether a thread may let one of the waiting ones go on."""
+        # A fixed point: a thread that is woken may write what wakes another one.
         asleep = []
         for other, written in others:
             if self._space.moves(other, world):
@@ -275,23 +279,18 @@ class Ample:
 
     def _from_outside(self, world: World, seat: int) -> int:
         """Return what late requests, deaths and ends of sessions may write before a thread of a seat moves."""
-        written = self._in_flight(world[FLIGHT], seat)
+        flight, space = world[FLIGHT], self._space
+        written = self._late.get(flight, 0)
+        if not written:
+            for request in space.flights[flight]:  # each may be applied at any moment
+                written |= self._resources.footprint(Commit(*space.requests[request].operations), seat).writes
+            self._late[flight] = written
         if world[LEFT] & _EXPIRY:
             written |= self._at_the_end_of_a_session
         if world[LEFT] & _CRASH:
             for other, mortal in enumerate(self._mortal):
                 if mortal and other != seat:
                     written |= self._after_death(other, world)
-        return written
-
-    def _in_flight(self, flight: int, seat: int) -> int:
-        """Return what requests in flight may write."""
-        written = self._late.get(flight)
-        if written is None:
-            written, space = 0, self._space
-            for number in space.flights[flight]:
-                written |= self._resources.footprint(Commit(*space.requests[number].operations), seat).writes
-            self._late[flight] = written
         return written
 
     def _ends_of_sessions(self) -> int:
@@ -306,6 +305,7 @@ class Ample:
     def _after_death(self, seat: int, world: World) -> int:
         """Return what the threads of a seat may write after its process has died."""
         space, tree, places = self._space, world[TREE], world[self._space.thread_at[seat]]
+        # By the places of the dead process too: a request that it had not taken yet may come to the next one.
         key = (seat, tree, *places)
         written = self._deaths.get(key)
         if written is None:
@@ -325,7 +325,7 @@ def _has_one_end(moves: tuple[Move, ...], left: int) -> bool:
 
 def _meeting(thread: Thread, step: Touched, around: list[Around]) -> list[Thread]:
     """Return the threads that may do something which depends on a step, sooner or later."""
-    reads, writes = step.reads | step.writes, step.writes
+    reads, writes = step.reads | step.writes, step.writes  # two steps that write the same depend on each other too
     return [
         other
         for each in around

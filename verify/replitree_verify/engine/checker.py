@@ -78,6 +78,7 @@ class Checker:
         move
             The move to it, from a state in which nothing is wrong.
         """
+        # A plain move that changes no disk leaves tree, answers and disks as they were: what looks at these alone still holds.
         if move is None or not move.is_plain or move.has_seen:
             return self._first_wrong(world, self._groups)
         return self._first_wrong(world, self._of_memory[move.seat]) if move.has_thought else None

@@ -109,6 +109,7 @@ def explore(
     """
     begun, begun_cpu = time.perf_counter(), time.process_time()
     is_ample = reduce and model.ample if ample is None else ample
+    # Interned values live as long as the space: the collector would walk through millions of them and free none.
     with without_collector():
         try:
             result = _explored(
@@ -124,7 +125,7 @@ def explore(
 def _explored(space: Space, states_max: int, *, is_ample: bool, symmetric: bool) -> Explored:
     """Search a space, with ample steps until all ways were reckoned with."""
     choice = Ample(space) if is_ample else None
-    if symmetric:
+    if symmetric:  # before the first state is worked out: its moves are to be proved too
         space.met = []
     found = Symmetry(space) if symmetric else None
     names = found if found is not None and found.permutations else None
@@ -183,6 +184,7 @@ class _Search:
                 if result.violation is not None:
                     break
             result.states = len(self._visited)
+            # Before this level's states are believed: a violation counts only if names do not matter.
             if self._names is not None:
                 self._names.prove()
             is_over = not next_level or result.violation is not None
@@ -199,6 +201,7 @@ class _Search:
     def _expand(self, marked: Known, next_level: list[Known]) -> None:
         """Visit the successors of a state; the first that is bad ends it."""
         result, (world, fingerprint) = self._result, marked
+        # With ample steps a state that was met is not yet visited: the state after its ample steps is.
         known: Container[int] = self._visited if self._is_plain else self._passed if self._names is None else ()
         step = Expansion(world, fingerprint, known, result.probes)
         quiet = self._space.expand(step)
@@ -221,6 +224,7 @@ class _Search:
             after, move, _ = each
             if fingerprint in visited and move.breach is None:
                 continue
+            # A move that changes nothing that an invariant reads needs no check, unless the first state is bad already.
             wrong = move.breach or checker.broken(after, move if self._begins_well else None)
             if wrong is not None:
                 self._stop(wrong, before, [each])
@@ -236,7 +240,7 @@ class _Search:
             if fingerprint in self._passed and move.breach is None:
                 continue
             self._passed.add(fingerprint)
-            way = self._whole_step(each)
+            way = whole_step(each, self._choice)
             wrong, bad = self._first_wrong(way, begins_well=self._begins_well)
             if wrong is not None:
                 self._stop(wrong, step.fingerprint, bad)
@@ -262,7 +266,7 @@ class _Search:
     def _stop(self, wrong: str, before: int, last: list[Found]) -> None:
         """End with a violation on the last way, which begins at a state that was visited."""
         if self._names is not None:
-            self._names.prove()
+            self._names.prove()  # raises where names matter: then the search begins again without them
         way = self._way_to(before)
         if self._names is not None:  # the way ends in a state with other names: which is the last one there?
             fingerprint, world = (
@@ -270,12 +274,9 @@ class _Search:
                 way[-1][0] if way else self._after(first_world(self._space)),
             )
             steps = (each for each in self._space.successors(world)[0] if self._fingerprint(each[0]) == fingerprint)
-            found = (self._first_wrong(self._whole_step(each)) for each in steps)
+            found = (self._first_wrong(whole_step(each, self._choice)) for each in steps)
             wrong, last = next((text, bad) for text, bad in found if text is not None)
         self._result.violation, self._result.trace = wrong, (*way, *last)
-
-    def _whole_step(self, found: Found) -> list[Found]:
-        return whole_step(found, self._choice)
 
     def _after(self, world: World) -> World:
         """Return the state after the steps that are taken at once."""
@@ -300,6 +301,7 @@ def way_to(
     world, way = first_world(space), list[Found]()
     if choice is not None:
         world, way = choice.settle(world)
+    # States were not kept: the way is walked again, from fingerprint to fingerprint.
     assert fingerprints.pop() == fingerprint_of(world)
     while fingerprints:
         fingerprint = fingerprints.pop()

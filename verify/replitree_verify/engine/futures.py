@@ -93,7 +93,8 @@ class Futures:
             The index of an entry that its process executes meanwhile: no read that wants it executed goes on.
         """
         if not self._is_monotone:
-            tree, memory, pulls = ANYTHING, ANYTHING, True
+            tree, memory, pulls = ANYTHING, ANYTHING, True  # what is ruled out now may be possible again
+        # By the stand and not by the memory: few memories differ in it, so most futures are found and not worked out.
         key = (seat, place, tree, self.stand(memory), pulls, doubts, runs)
         found = self._known.get(key)
         if found is None:
@@ -114,9 +115,10 @@ class Futures:
     def have_changed(self) -> bool:
         """Look at the ways that are known by now; return whether anything that was told before would be told otherwise."""
         grown, self._space.grown = self._space.grown, set()
-        for place in grown:
+        for place in grown:  # the steps that are joined at a place are a part of its own future
             for seat in range(len(self._space.model.seats)):
                 self._own.pop((seat, place), None)
+        # Only futures from which a place with a new way can be reached may differ; working out all would cost minutes.
         before = self._before(grown)
         if any(self._work_out(*key) != told for key, told in self._known.items() if key[1] in before):
             self._known.clear()
@@ -166,11 +168,12 @@ class Futures:
         while left:
             here = left.pop()
             effect, own = space.kernel.effect(here), self.own(seat, here)
+            # Such a read waits for the thread that runs the entry: it can't be met before that one moves.
             if runs is not None and isinstance(effect, AwaitReadable) and effect.executed and effect.position > runs:
                 continue
             over = present is not None and isinstance(effect, fx.Commit) and self.is_over(effect, tree)
             writes |= 0 if over else own.writes
-            reads |= own.reads
+            reads |= own.reads  # a commit that is refused has still read what refused it
             for outcome, after in space.ways.get(here, ()):
                 if after == END or after in met or (over and isinstance(outcome, fx.Applied)):
                     continue
@@ -194,18 +197,16 @@ class Futures:
 def _has_passed(operation: fx.Operation, tree: Tree) -> bool:
     """Whether what an operation needs will not be there any more."""
     if isinstance(operation, fx.Create):
-        return False
+        return False  # the node that is in its way may be deleted
     node = tree.get(operation.path)
     if node is not None:
         return node.version > operation.version >= 0
     folder, _, name = operation.path.rpartition("/")
     if folder == layout.quorum_statuses(TABLE):  # it was there from the commit on that brought the insert
         return any(entry.insert == name for _, entry in Log(tree).inserts)
-    return folder.endswith("/queue") and _is_pulled(folder, name, tree)
-
-
-def _is_pulled(folder: str, name: str, tree: Tree) -> bool:
-    """Whether an entry that is not in a queue was there: then it comes back only with a recovery."""
+    if not folder.endswith("/queue"):
+        return False
+    # An entry below the pointer that is not in the queue was executed: it comes back only when its replica recovers.
     replica = Replica(TABLE, folder.removesuffix("/queue").rpartition("/")[2])
     return not recovers(tree, replica) and layout.queue_index(name) < _pointer(replica, tree, None)
 
@@ -218,6 +219,7 @@ def _may_come(effect: Any, outcome: Any, replica: Replica, tree: Tree, stand: St
         case AwaitWork() if not recovers(tree, replica):
             pointer = _pointer(replica, tree, stand)
             queued = {layout.queue_index(name) for name in tree.children(layout.queue(replica)) or ()}
+            # A process works on the queue in its memory, which may be older than that in coordination.
             queued.update(stand.queue if stand is not None else ())
             return all(item.index in queued or (pulls and item.index >= pointer) for item in outcome.batch)
         case AwaitDecided(index) if stand is not None:

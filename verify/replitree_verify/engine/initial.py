@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
@@ -69,6 +71,7 @@ def first_world(space: Space) -> World:
         verb, _, rest = name.partition(" ")
         begun = HAPPENINGS[verb](space, begun, rest) if verb in HAPPENINGS else _let_go_on(space, begun, name)
     world = list(begun)
+    # Only now: the prelude has happened without faults, whatever the model's budget is.
     world[LEFT] = budget_of(model.faults)
     for thread in space.threads:
         works = thread.kind in ("puller", "executor", "maker", "keeper", "candidate")
@@ -91,19 +94,9 @@ def _stop(space: Space, world: World, seat: str) -> World:
     return tuple(after)
 
 
-def _lose(space: Space, world: World, replica: str) -> World:
-    """Let a replica be lost, whatever the procedures say."""
-    return _written(space, world, fx.Set(layout.is_lost(space.model.replica(replica)), LOST, fx.ANY_VERSION))
-
-
 def _written(space: Space, world: World, *operations: fx.Operation) -> World:
     tree, _ = space.trees[world[TREE]].commit(operations, session=1)
     return (*world[:TREE], space.trees.number(tree), *world[TREE + 1 :])
-
-
-def _forgive(space: Space, world: World, replica: str) -> World:
-    """Let an operator write that a replica is good, by hand."""
-    return _written(space, world, fx.Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, fx.ANY_VERSION))
 
 
 def _halve(space: Space, world: World, name: str) -> World:
@@ -127,16 +120,24 @@ def _wipe(space: Space, world: World, _: str) -> World:
     return (*world[:TREE], space.trees.number(wiped(space.trees[world[TREE]], disks)), *world[TREE + 1 :])
 
 
-def _spoil(space: Space, world: World, what: str) -> World:
-    """Let the files of a part on a replica's disk not be what they were."""
+def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
+    """Change the copy of a part on a replica's disk; `what` names both."""
     name, part = what.split()
     position = space.disk_at[space.model.replicas.index(name)]
     disk = space.disks[world[position]]
-    content = disk.content(part)
-    assert content is not None
-    after = list(world)
-    after[position] = space.disks.number(disk.with_part(part, f"{content}{SPOILT}"))
-    return tuple(after)
+    match verb:
+        case "spoil":
+            content = disk.content(part)
+            assert content is not None
+            disk = disk.with_part(part, f"{content}{SPOILT}")
+        case "unmark":  # a detached part is still among the parts: its process died before it could take it out
+            (content,) = disk.aside
+            disk = disk.with_part(part, content)
+        case "keep":  # a copy that is not registered: the replica had the part before it joined again
+            contents = (space.disks[world[each]].content(part) for each in space.disk_at)
+            content = next(each for each in contents if each is not None)
+            disk = disk.with_part(part, content).keeping_aside((part,)).without_parts(part)
+    return (*world[:position], space.disks.number(disk), *world[position + 1 :])
 
 
 def _open(space: Space, world: World, name: str) -> World:
@@ -149,34 +150,17 @@ def _open(space: Space, world: World, name: str) -> World:
     return world
 
 
-def _unmark(space: Space, world: World, what: str) -> World:
-    """Let a detached part still be among the parts of a disk: its process died before it could take it out."""
-    name, part = what.split()
-    position = space.disk_at[space.model.replicas.index(name)]
-    disk = space.disks[world[position]]
-    (content,) = disk.aside
-    return (*world[:position], space.disks.number(disk.with_part(part, content)), *world[position + 1 :])
-
-
-def _keep(space: Space, world: World, what: str) -> World:
-    """Let a replica keep a copy of a part that it has not registered: it had the part before it joined again."""
-    name, part = what.split()
-    position = space.disk_at[space.model.replicas.index(name)]
-    contents = (space.disks[world[each]].content(part) for each in space.disk_at)
-    content = next(each for each in contents if each is not None)
-    kept = space.disks[world[position]].with_part(part, content).keeping_aside((part,)).without_parts(part)
-    return (*world[:position], space.disks.number(kept), *world[position + 1 :])
-
-
-HAPPENINGS = {
+HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "stop": _stop,
-    "lose": _lose,
-    "forgive": _forgive,
+    "lose": lambda space, world, replica: _written(
+        space, world, fx.Set(layout.is_lost(space.model.replica(replica)), LOST, fx.ANY_VERSION)
+    ),
+    "forgive": lambda space, world, replica: _written(
+        space, world, fx.Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, fx.ANY_VERSION)
+    ),
     "halve": _halve,
     "wipe": _wipe,
-    "spoil": _spoil,
-    "keep": _keep,
-    "unmark": _unmark,
+    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
     "open": _open,
 }
 """What a prelude can say besides the names of threads."""
@@ -187,7 +171,7 @@ def _let_go_on(space: Space, world: World, name: str) -> World:
     titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make"))
     threads = [thread for thread in space.threads if thread.name in titles]
     assert threads, f"there is no thread {name}"
-    while True:
+    while True:  # a thread may wait for another one of them, so all are asked again until none moves
         before = world
         for thread in threads:
             while world[thread.position] != END and (move := _calm(space, thread, world)) is not None:

@@ -82,6 +82,7 @@ class Renaming:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        # Longest first: an alternation takes the first that fits, and `r1` would take the beginning of `r12`.
         alternatives = "|".join(sorted(names.replicas, key=len, reverse=True))
         self._name = re.compile(rf"(?<![A-Za-z0-9])({alternatives})([a-z]?)(?:-(\d+))?(?![A-Za-z0-9])")
         self._is_id = re.compile(rf"({alternatives})([a-z](-\d+[.\w]*)?)?").fullmatch
@@ -109,6 +110,7 @@ class Renaming:
         renamed = [
             f"{self._request(int(number))}{mark}{rest}" for number, mark, rest in (r.partition("~") for r in rows)
         ]
+        # Rows that were in order are again; others keep theirs, which says in which order parts were merged.
         return f":{'+'.join(sorted(renamed) if rows == sorted(rows) else renamed)}"
 
     def _ordered(self, match: re.Match[str]) -> str:
@@ -136,7 +138,7 @@ class Renaming:
 
     def value(self, value: Any) -> Any:
         """Return any value with other names."""
-        special = _SPECIAL.get(type(value))
+        special = _SPECIAL.get(type(value))  # by the exact type: a named tuple is not a row
         if special is not None:
             return special(self, value)
         if isinstance(value, msgspec.Struct):
@@ -168,13 +170,15 @@ class Renaming:
         """Return the arguments of a stage with other names."""
         asked = ARGUMENTS.get(stage, ())
         renamed = (self.requests(each) if at in asked else self.value(each) for at, each in enumerate(arguments))
-        return tuple(self._with_tokens(each) if stage == "accept_insert" else each for each in renamed)
-
-    def _with_tokens(self, value: Any) -> Any:
-        """Rename the tokens in (request, token)."""
-        if not isinstance(value, tuple):
-            return value
-        return tuple((each[0], self._token(each[1])) if isinstance(each, tuple) else each for each in value)
+        if stage != "accept_insert":
+            return tuple(renamed)
+        # An insert begins with plain pairs (request, token): no field has a name by which `value` would find the token.
+        return tuple(
+            tuple((pair[0], self._token(pair[1])) if isinstance(pair, tuple) else pair for pair in each)
+            if isinstance(each, tuple)
+            else each
+            for each in renamed
+        )
 
     def outcome(self, effect: Any, outcome: Any, asked: Any) -> Any:
         """Return the outcome of an effect as the outcome of `asked`, which is that effect with other names."""
@@ -204,6 +208,7 @@ class Renaming:
         """Return a process's memory with other names."""
         renamed = (self._field(each.name, getattr(value, each.name)) for each in fields(value))
         memory = Memory(*renamed)
+        # The class keeps the ids in order; it is frozen, and `replace` would build it a second time.
         object.__setattr__(memory, "staging", tuple(sorted(memory.staging)))
         return memory
 
@@ -223,10 +228,6 @@ class Renaming:
         return value.renamed(self.text, self.raw, self.session)
 
 
-def _as_it_is(_: Renaming, value: Any) -> Any:
-    return value
-
-
 _SPECIAL: dict[type, Callable[[Renaming, Any], Any]] = {
     str: Renaming.text,
     bytes: Renaming.raw,
@@ -235,5 +236,5 @@ _SPECIAL: dict[type, Callable[[Renaming, Any], Any]] = {
     Disk: Renaming.disk,
     fx.Commit: Renaming.commit,
     Tree: Renaming.tree,
-    PartSet: _as_it_is,
+    PartSet: lambda _, value: value,
 }

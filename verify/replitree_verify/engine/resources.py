@@ -216,7 +216,7 @@ class Resources:
 
     def _work_out(self, effect: Any, seat: int) -> Footprint:
         if type(effect) not in MEMORY:
-            return ALL
+            return ALL  # an effect that was forgotten above costs states, never a wrong verdict
         read, written = MEMORY[type(effect)]
         disk = self._replica_of[seat]
         writes = self.fields(seat, written) | self._disk_written(effect, disk) | self._coordination_written(effect)
@@ -277,12 +277,10 @@ class Resources:
         match effect:
             case AwaitAnswers(level, known):
                 return _union(self.bit("answer", each) for each in (self._model.requests if level == STRICT else known))
-            case AwaitWork():
-                closely = self.bit("coordination") if self._model.is_losing else 0
-                return closely | _union(self.bit("parts", each) for each in dict.fromkeys(self._replica_of))
-            case AwaitLacking():
+            case AwaitWork() | AwaitLacking():  # whether a postponed entry has a chance (`chances`)
+                closely = isinstance(effect, AwaitLacking) or self._model.is_losing
                 everywhere = _union(self.bit("parts", each) for each in dict.fromkeys(self._replica_of))
-                return self.bit("coordination") | everywhere
+                return everywhere | (self.bit("coordination") if closely else 0)
             case Break(name):
                 return self.bit("folders", disk) if name == STAGED else self.bit("part", disk, name)
             case AwaitLoss(name, is_again):
@@ -301,6 +299,7 @@ class Resources:
             parent, _, name = operation.path.rpartition("/")
             match operation:
                 case fx.Create():
+                    # Two sequential creates in a folder depend on each other, because the first gets the lower number.
                     at = self.bit("numbered", parent) if operation.sequential else self.bit("created", parent, name)
                     written |= at | self.bit("created", parent)
                 case fx.Set(path):
@@ -330,6 +329,7 @@ class Resources:
         if not memory.waiting or memory.place is None:
             return 0
         entries = [item for item in memory.queue if item.index in memory.waiting]
+        # A merge or a mutation looks for its sources, whose names its entry alone does not tell: every part counts.
         if self._model.is_losing or not all(isinstance(item.entry, GetEntry) for item in entries):
             return self.footprint(AwaitWork(makes=False), seat).reads
         wanted = [part for item in entries for part in item.change.added]
@@ -342,6 +342,7 @@ class Resources:
         match effect:
             case AwaitPull() if memory.place is not None:
                 entry = layout.log_entry(table, memory.place.pointer.index)
+                # Only the entry at the pointer wakes a puller, or a beginning of the log behind it: not every write to the log.
                 return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry, layout.log(table))), None)
             case AwaitWork() if memory.waiting:
                 return EVERYTHING
@@ -372,14 +373,12 @@ def _paths_read(effect: Any, replica: Replica) -> tuple[tuple[str, ...], tuple[s
         case AwaitReplica(path):
             return (path,), ()
         case fx.Commit(operations):
-            return tuple(dict.fromkeys(_needed(operation) for operation in operations)), ()
+            # A sequential name is not known before: any child of its folder stands for it, and `#` is in no name.
+            needed = (
+                f"{each.path}#" if isinstance(each, fx.Create) and each.sequential else each.path for each in operations
+            )
+            return tuple(dict.fromkeys(needed)), ()
     return (), ()
-
-
-def _needed(operation: fx.Operation) -> str:
-    """Return the node that an operation needs to be as it is: what is created in order comes below its folder."""
-    numbered = isinstance(operation, fx.Create) and operation.sequential
-    return f"{operation.path}#" if numbered else operation.path
 
 
 def _union(bits: Iterable[int]) -> int:

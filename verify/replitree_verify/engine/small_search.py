@@ -100,10 +100,6 @@ class Scene(Protocol[W]):
         """Whether nothing is left to do."""
 
 
-def _nothing(_world: Any) -> Iterable[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Rules(Generic[W]):
     """What must hold: each rule gives what does not, beginning with the name of the invariant.
@@ -120,7 +116,7 @@ class Rules(Generic[W]):
 
     always: Callable[[W], Iterable[str]]
     at_rest: Callable[[W], Iterable[str]]
-    before_rest: Callable[[W], Iterable[str]] = _nothing
+    before_rest: Callable[[W], Iterable[str]] = lambda _: ()
 
 
 def search_all(
@@ -171,7 +167,7 @@ def _look(scene: Scene[W], rules: Rules[W], world: W) -> tuple[str, list[tuple[s
     """Return what does not hold in a world, and what may happen next."""
     problem = next(iter(rules.always(world)), "")
     if problem:
-        return problem, []
+        return problem, []  # a broken world ends the search: its steps are not worked out
     try:
         found = list(scene.steps(world))
     except ProcedureFailed as error:

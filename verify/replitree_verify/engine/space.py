@@ -181,7 +181,7 @@ class Space:
                 moves = self._new_moves(thread, world, place, world[memory])
             if moves and self._follow(step, moves):
                 quiet = False
-        if left:
+        if left:  # crashes and ends of sessions take faults, so they leave a state quiet
             self._add_crashes(step)
             self._add_expiries(world, left | GUARDS, step.more)
         if in_flight:
@@ -195,6 +195,7 @@ class Space:
         world, fingerprint, known, goes_on = step.world, step.fingerprint, step.known, False
         in_flight, guarded = world[FLIGHT], world[LEFT] | GUARDS
         for move in moves:
+            # With requests in flight a change of the tree may prune some: then more than the move decides.
             change = move.delta if in_flight else move.calm
             if change:  # what it leads to is told apart before it is written down
                 goes_on = True
@@ -211,7 +212,7 @@ class Space:
             if not move.cost:
                 goes_on = True
             elif (guarded - move.cost) & GUARDS != GUARDS:
-                continue
+                continue  # a kind of fault is used up: the subtraction has borrowed the guard bit of its field
             self._apply(world, move, step.more)
             self._sift(step)
         return goes_on
@@ -223,6 +224,7 @@ class Space:
             if move.probes:
                 step.probes.update(move.probes)
             fingerprint = self.fingerprints.after(step.fingerprint, step.world, after)
+            # A breach is of the move, not of the state it leads to: that state may be known from a move that breaks nothing.
             if fingerprint not in step.known or move.breach is not None:
                 step.found.append(each)
                 step.fingerprints.append(fingerprint)
@@ -246,7 +248,7 @@ class Space:
         if move.cost:
             after[LEFT] -= move.cost
         for position, number in move.answers:
-            if not after[position]:
+            if not after[position]:  # a client believes the first answer
                 after[position] = number
         if move.sent >= 0:
             after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
@@ -262,6 +264,7 @@ class Space:
         tree = after[TREE]
         if after[FLIGHT]:
             after[FLIGHT] = self._prune(after[FLIGHT], tree)
+        # A view of the tree that is the present again does not lag: one state, with one name.
         for position in self.view_at:
             if after[position] == tree:
                 after[position] = PRESENT
@@ -271,6 +274,7 @@ class Space:
             return
         for seat, position in enumerate(self.view_at):
             unseen = (seat != move.seat or move.own_lag) and Fault.STALE in self._faults[seat]
+            # A session that lags already stays where it is for nothing, and a dead process reads nothing.
             if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].is_there:
                 behind = after.copy()
                 behind[LEFT] = left - self._stale
@@ -284,6 +288,7 @@ class Space:
         world, left = step.world, step.world[LEFT] - Fault.CRASH.cost
         if ((world[LEFT] | GUARDS) - Fault.CRASH.cost) & GUARDS != GUARDS:
             return
+        # From the parts that changed: most deaths lead to known states, and those are never written down.
         spent = step.fingerprint ^ self.fingerprints.delta(world, ((LEFT, left),))
         for seat, position in enumerate(self.memory_at):
             if Fault.CRASH not in self._faults[seat] or not self.memories[world[position]].is_there:
@@ -311,6 +316,7 @@ class Space:
     def _death(self, world: Sequence[int], seat: int) -> tuple[tuple[tuple[int, int], ...], int]:
         """Return what the death of a process changes, but for its view, and what that does to the fingerprint."""
         position = self.memory_at[seat]
+        # Without the view, which a death sets to the present: the same death in many views is worked out once.
         key = (world[position], *world[self.thread_at[seat]])
         death = self._deaths.get(key)
         if death is None:
@@ -344,24 +350,23 @@ class Space:
                 after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
                 after[self.view_at[seat]] = PRESENT
                 self._tree_moved(world, after, self._expiries[seat], found)
-                self._add_late_beginnings(world, after, seat, found)
+                # The new session may begin at a server that lags: at one where the session of another seat is.
+                others = sorted({world[at] for at in self.view_at if at != self.view_at[seat]} - {PRESENT})
+                for view in others if self.model.reads else ():
+                    behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
+                    found.append((behind, self._expiries[seat], seat))
         tree = self.trees[world[TREE]]
         for replica in self.model.replicas:
             session = tree.owner(layout.is_active(self.model.replica(replica)))
+            # A dead process's session ends at last: until then it keeps the next process out.
             if session and session not in living:
                 self._tree_moved(world, self._expire(world, session), self._leftover, found)
-
-    def _add_late_beginnings(self, world: World, after: list[int], seat: int, found: list[Found]) -> None:
-        """Add the new sessions that begin at a server which lags: one at which the session of another seat is."""
-        others = sorted({world[at] for at in self.view_at if at != self.view_at[seat]} - {PRESENT})
-        for view in others if self.model.reads else ():
-            behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
-            found.append((behind, self._expiries[seat], seat))
 
     def _expire(self, world: World, session: int) -> list[int]:
         after = list(world)
         after[LEFT] -= Fault.EXPIRY.cost
         after[TREE] = self.trees.number(self.trees[world[TREE]].expire(session))
+        # ZooKeeper applies no request of a session after its end: those in flight are lost with it.
         left = tuple(each for each in self.flights[world[FLIGHT]] if self.requests[each].session != session)
         after[FLIGHT] = self.flights.number(left)
         return after
@@ -372,6 +377,7 @@ class Space:
         tree, flying = world[TREE], self.flights[world[FLIGHT]]
         for number in flying:
             lost = declared_part(self.requests[number])
+            # A declaration that a part is lost is judged by the disks when it is applied; other requests by the tree.
             key = (number, tree) if lost is None else (number, tree, *(world[at] for at in self.disk_at))
             if key not in self._late:
                 move = self._late_move(number, tree)
@@ -438,20 +444,18 @@ class Space:
             self._footprints.append(footprint_of(effect, loses=self._is_losing))
             self._alone_footprints.append(WHEN_ALONE.get(self._footprints[-1], ALONE))
         while memory >= len(self._alone):
-            self._alone.append(self._is_alone(len(self._alone)))
+            value = self.memories[len(self._alone)]
+            seat = value.session // SESSIONS_PER_SEAT
+            # A process that starts runs one thread, and a replica with one seat has no rival process (`reduction`).
+            self._alone.append(value.state is State.STARTING and self.replica_of.count(self.replica_of[seat]) == 1)
         alone = self._alone[memory] and not world[FLIGHT]
         key = thread.parts[(self._alone_footprints if alone else self._footprints)[place]](world)
+        # A list that was worked out is never thrown away: a search that begins again finds it, and costs look-ups only.
         moves = tuple(self._work_out(thread, world, alone=alone))
         (thread.alone if alone else thread.known)[key] = moves
         if self.met is not None:
             self.met.append(Met(thread, world, moves))
         return moves
-
-    def _is_alone(self, memory: int) -> bool:
-        """Whether a process with this memory has only one thread that runs, and no rival."""
-        value = self.memories[memory]
-        seat = value.session // SESSIONS_PER_SEAT
-        return value.state is State.STARTING and self.replica_of.count(self.replica_of[seat]) == 1
 
     def _footprint_parts(self, seat: int, position: int) -> tuple[itemgetter[Any], ...]:
         """Return what takes each kind of footprint of a thread out of a state."""
@@ -487,17 +491,14 @@ class Space:
         )  # fmt: skip
         place = world[thread.position]
         for ending in self._steps.endings(thread.kind, place, scene, alone=alone):
-            self._note(place, ending)
+            ways, joined = self.ways.setdefault(place, {}), self.joined.setdefault(place, {})
+            known = len(ways) + len(joined)
+            # A dictionary keeps the order in which ways were met, which a set would not: two runs do the same.
+            ways[ending.turns[0].outcome, ending.place] = None
+            joined.update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
+            if len(ways) + len(joined) > known:
+                self.grown.add(place)
             yield self._move(thread, scene, ending, world)
-
-    def _note(self, place: int, ending: Ending) -> None:
-        """Note a way from a place."""
-        ways, joined = self.ways.setdefault(place, {}), self.joined.setdefault(place, {})
-        known = len(ways) + len(joined)
-        ways[ending.turns[0].outcome, ending.place] = None
-        joined.update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
-        if len(ways) + len(joined) > known:
-            self.grown.add(place)
 
     def _move(self, thread: Thread, scene: Scene, ending: Ending, world: World) -> Move:
         """Write a step down as changes of a state."""
@@ -533,6 +534,7 @@ class Space:
             is_plain=not more and not moves_tree,
             has_seen=after.disk is not before.disk,
             has_thought=after.memory is not before.memory,
+            # A changed tree may prune requests in flight, and lets sessions lag where the model has stale reads.
             delta=0 if moves_tree else delta,
             calm=0 if moves_tree and self._stale else delta,
         )

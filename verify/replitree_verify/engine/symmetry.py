@@ -28,7 +28,7 @@ from typing import Any
 
 from replitree_verify.engine.fingerprints import Fingerprints, summand_of
 from replitree_verify.engine.initial import first_world
-from replitree_verify.engine.moves import FLIGHT, PRESENT, TREE, Met, Move, Thread, World
+from replitree_verify.engine.moves import FLIGHT, PRESENT, TREE, Met, Move, World
 from replitree_verify.engine.renaming import Names, Renaming
 from replitree_verify.engine.space import Space
 from replitree_verify.world.kernel import END
@@ -64,6 +64,7 @@ class Symmetry:
     def __init__(self, space: Space) -> None:
         self._space = space
         first = first_world(space)
+        # A permutation that moves the first state would compare states that cannot be reached.
         found = (Permutation(space, names, threads) for names, threads in _candidates(space))
         self.permutations = tuple(each for each in found if each.keeps(first))
         self._fingerprints = [space.fingerprints, *(each.fingerprints for each in self.permutations)]
@@ -151,7 +152,7 @@ class Permutation:
         """Return what becomes of the number at a position."""
         kind = self._kinds[position]
         if kind == Kind.NUMBER:
-            return number
+            return number  # the faults that are left have no names
         found = self._images[kind].get(number)
         if found is None:
             found = self._image(kind, number)
@@ -160,6 +161,7 @@ class Permutation:
 
     def _become(self, kind: Kind, number: int, image: int) -> None:
         """Remember what becomes of a number."""
+        # Two states must not become one: a search would then visit one of them for both.
         if self._origins[kind].setdefault(image, number) != number:
             raise NotSymmetric("two values become one when names are exchanged")
         self._images[kind][number] = image
@@ -182,6 +184,7 @@ class Permutation:
 
     def _place(self, place: int) -> int:
         """Return the place in the renamed procedure that was told the same, with other names."""
+        # Back to the nearest place whose image is known, then forward again: recursion would be as deep as a conversation.
         kernel, images, told = self._space.kernel, self._images[Kind.PLACE], list[tuple[int, Any]]()
         while place not in images:
             before, outcome = kernel.came_from(place)
@@ -198,7 +201,7 @@ class Permutation:
             effect, asked = kernel.effect(place), kernel.effect(here)
             try:
                 here = kernel.step(here, self._renaming.outcome(effect, outcome, asked))
-            except Exception as error:
+            except Exception as error:  # the procedure has asked for something else, and chokes on this outcome
                 raise NotSymmetric(f"{effect} can't end as it would with other names: {error!r}") from error
             self._become(Kind.PLACE, after, here)
             place = after
@@ -217,6 +220,7 @@ class Permutation:
         threads = self._space.threads
         other = threads[self._threads[threads.index(met.thread)]]
         there = self._space.moves(other, self.world(met.world))
+        # As sets: in which order a thread's moves are worked out may depend on names, and leads to the same states.
         if sorted(map(self._renamed, met.moves)) != sorted(map(_told, there)):
             effect = self._space.kernel.effect(met.world[met.thread.position])
             raise NotSymmetric(f"{met.thread.name} and {other.name} do not do the same at {effect}")
@@ -259,6 +263,7 @@ def _told(
         tuple(sorted(move.changes if changes is None else changes)),
         tuple(sorted(move.answers if answers is None else answers)),
         move.sent if sent is None else sent,
+        # Not the text of a breach, which has names in it.
         *(move.cost, move.dies, move.moves_tree, move.own_lag, move.breach is None),
     )
 
@@ -266,22 +271,27 @@ def _told(
 # --- which there may be -------------------------------------------------------------------------------------------------------
 
 
+_BEGINS_WITH = {"insert": "accept_insert", "command": "accept_command", "read": "begin_read"}
+"""The first stage of threads whose arguments have numbers of requests."""
+
+
 def _candidates(space: Space) -> Iterator[tuple[Names, tuple[int, ...]]]:
     """Return the permutations of names, but for the one that changes nothing, under which every thread becomes a thread."""
     for names in _permutations(space.model):
         renaming = Renaming(names)
         by_work = {(thread.seat, thread.kind, thread.arguments): n for n, thread in enumerate(space.threads)}
-        wanted = (_work(thread, names, renaming) for thread in space.threads)
+        wanted = [
+            (
+                names.seats[thread.seat],
+                thread.kind,
+                # The stage that a thread begins with says which of its arguments are requests; the first is the replica.
+                renaming.arguments(_BEGINS_WITH.get(thread.kind, ""), (None, *thread.arguments))[1:],
+            )
+            for thread in space.threads
+        ]
         threads = tuple(by_work.get(work, -1) for work in wanted)
         if -1 not in threads and len({*threads}) == len(threads):
             yield names, threads
-
-
-def _work(thread: Thread, names: Names, renaming: Renaming) -> tuple[int, str, tuple[Any, ...]]:
-    """Return what a thread does, with other names."""
-    begins = {"insert": "accept_insert", "command": "accept_command", "read": "begin_read"}
-    arguments = renaming.arguments(begins.get(thread.kind, ""), (None, *thread.arguments))[1:]
-    return names.seats[thread.seat], thread.kind, arguments
 
 
 def _permutations(model: Model) -> Iterator[Names]:
@@ -290,6 +300,7 @@ def _permutations(model: Model) -> Iterator[Names]:
     for others in permutations(seats):
         named = dict(zip(seats, others, strict=True))
         of_replicas = {replicas[seat]: replicas[other] for seat, other in named.items()}
+        # A replica of two seats can't become two, and one that is called as a seat has to go where that seat goes.
         if len({*of_replicas.values()}) < len(of_replicas) or any(named.get(a, b) != b for a, b in of_replicas.items()):
             continue
         numbers = tuple(seats.index(named[seat]) for seat in seats)

@@ -18,7 +18,7 @@ Invariant I9 is checked here, where a commit takes place: a process with an epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ from replitree_verify.process.restoring import (
     wrongly_repeated,
 )
 from replitree_verify.rules.quorum import settled_without
-from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.disk import Folder
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Budget, Fault, seat_of
 from replitree_verify.world.past import half_way, recovers, remember
@@ -152,10 +152,12 @@ def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
     now = timed(here.tree, effect, answer(here.tree, effect))
     if isinstance(effect, fx.Sync) or view is None:
         yield Branch(now, here, fresh=True)
+        # The outcome of a `Sync` is the same either way; what differs is that the view stays where it is (no `fresh`).
         if view is not None and Fault.DEPOSED in scene.faults:
             yield Branch(now, here, Fault.DEPOSED.cost, "answered by a deposed leader")
     else:
         seen = timed(view, effect, answer(view, effect))
+        # Equal answers are one branch, and the view stays back: from there it can still catch up at the next read.
         if seen == now:
             yield Branch(seen, here)
         else:
@@ -170,6 +172,7 @@ def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
 def _torn(seen: fx.Many, now: fx.Many) -> Iterator[fx.Many]:
     """Return what a batch of reads shows when the view moves on in its middle."""
     differ = [position for position, (old, new) in enumerate(zip(seen.nodes, now.nodes, strict=True)) if old != new]
+    # A cut at the first node that differs would give the present, and a cut between equal nodes gives what another cut gives.
     for cut in differ[1:]:
         yield fx.Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched)
     if differ and seen.watched != now.watched:
@@ -191,6 +194,7 @@ def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
         return
     if isinstance(outcome, fx.Applied):
         yield Branch(fx.Unknown(), after, Fault.UNKNOWN.cost, "applied, answer lost", doubtful=True, breach=breach)
+    # The request is kept even if it was applicable now: "applied at once" is the branch above, "applied later" is this one.
     if can_apply_later(request, here.tree):
         yield Branch(fx.Unknown(), here, Fault.UNKNOWN.cost, "no answer", sent=request)
     elif not isinstance(outcome, fx.Applied):
@@ -207,7 +211,7 @@ def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
     """
     after, outcome = tree.commit(request.operations, request.session)
     if not isinstance(outcome, fx.Applied) or after is tree:
-        return after, outcome, None
+        return after, outcome, None  # only checks: what changes nothing breaks nothing, and leaves no trace in the past
     operations, table = request.operations, request.replica.table
     kept = remember(operations, tree, after, table)
     breach = (
@@ -227,7 +231,7 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
     assert host is not None, f"{request.me.decode()} acts for a replica that has left the table"
     if any(isinstance(operation, fx.Set) and operation.path == path for operation in request.operations):
         if request.epoch is None or host.value == request.me:
-            return None
+            return None  # the commit that takes the replica runs before its process has an epoch
         return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
     if request.epoch is not None and int(request.epoch) == int(host.version):
         return None
@@ -243,6 +247,7 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
     the queue below the pointer never comes back, unless the replica recovers; a parent of the log that is closed is not opened
     again, and a table is restored once.
     """
+    # Every request that is kept multiplies the states by "it is still in flight", so one that is dead is told apart here.
     if all(isinstance(operation, fx.Check) for operation in request.operations):
         return False
     pointer = tree.get(layout.log_pointer(request.replica))
@@ -273,64 +278,47 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
 def _probe_owner(effect: fx.ProbeOwner, scene: Scene) -> Iterator[Branch]:
     seat, incarnation = seat_of(effect.value)
     memory = scene.memories[seat]
+    # A process that lives is UNCLEAR, never ALIVE: a probe proves death only, as a socket that is refused does.
     dead = memory.incarnation > incarnation or not memory.is_there
     yield Branch(fx.Owner.DEAD if dead else fx.Owner.UNCLEAR, scene.here)
 
 
-def _lock_disk(effect: LockDisk, scene: Scene) -> Iterator[Branch]:
+def _lock(effect: LockDisk | OpenTable | UnlockDisk, scene: Scene) -> Iterator[Branch]:
+    """Lock the disk of a replica whose process is away, as a restore does, or start that process."""
     here = scene.here
-    found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
+    match effect:
+        case LockDisk():
+            found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
+            if found is not None:
+                held = (effect.replica, chosen_parts(here.disks[effect.replica]))
+                yield Branch(found, here._replace(memory=replace(here.memory, lock=held)))
+        case OpenTable():
+            table_is_there = here.tree.exists(layout.metadata(here.replica.table))
+            # The lock keeps the replica's process out: it would read parts that the restore is choosing.
+            if table_is_there and not locked_by(scene.memories, here.replica.name):
+                yield Branch(None, here._replace(memory=replace(here.memory, state=State.STARTING)))
+        case UnlockDisk():
+            breach = wrongly_repeated(effect, here.memory, here.replica.table, here.tree)
+            yield Branch(None, here._replace(memory=replace(here.memory, lock=None)), breach=breach)
+
+
+def _read_table(effect: Any, scene: Scene) -> Iterator[Branch]:
+    """Read the table as a client does; a read waits until its level can be served."""
+    here = scene.here
+    found: Any
+    match effect:
+        case reading.ShowRows(number=number):
+            told, breach = reading.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
+            yield Branch(told, here, answers=((fx.RequestId(number), told),), breach=breach)
+            return
+        case reading.AwaitAnswers():
+            found = reading.begin(effect, scene.answers)
+        case reading.AwaitPointer():
+            found = reading.pointer_of(here.memory)
+        case _:
+            found = reading.look(effect, here.memory, here.tree, here.replica)
     if found is not None:
-        held = (effect.replica, chosen_parts(here.disks[effect.replica]))
-        yield Branch(found, here._replace(memory=replace(here.memory, lock=held)))
-
-
-def _open_table(effect: OpenTable, scene: Scene) -> Iterator[Branch]:
-    del effect
-    here = scene.here
-    if here.tree.exists(layout.metadata(here.replica.table)) and not locked_by(scene.memories, here.replica.name):
-        yield Branch(None, here._replace(memory=replace(here.memory, state=State.STARTING)))
-
-
-def _unlock_disk(effect: UnlockDisk, scene: Scene) -> Iterator[Branch]:
-    here = scene.here
-    breach = wrongly_repeated(effect, here.memory, here.replica.table, here.tree)
-    yield Branch(None, here._replace(memory=replace(here.memory, lock=None)), breach=breach)
-
-
-def _await_answers(effect: reading.AwaitAnswers, scene: Scene) -> Iterator[Branch]:
-    begun = reading.begin(effect, scene.answers)
-    if begun is not None:
-        yield Branch(begun, scene.here)
-
-
-def _await_pointer(effect: reading.AwaitPointer, scene: Scene) -> Iterator[Branch]:
-    del effect
-    pointer = reading.pointer_of(scene.here.memory)
-    if pointer is not None:
-        yield Branch(pointer, scene.here)
-
-
-def _await_readable(effect: reading.AwaitReadable, scene: Scene) -> Iterator[Branch]:
-    here = scene.here
-    view = reading.look(effect, here.memory, here.tree, here.replica)
-    if view is not None:
-        yield Branch(view, here)
-
-
-def _show_rows(effect: reading.ShowRows, scene: Scene) -> Iterator[Branch]:
-    here = scene.here
-    told, breach = reading.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
-    yield Branch(told, here, answers=((fx.RequestId(effect.number), told),), breach=breach)
-
-
-def _current_session(effect: fx.CurrentSession, scene: Scene) -> Iterator[Branch]:
-    del effect
-    yield Branch(scene.here.memory.session, scene.here)
-
-
-def _answer(effect: fx.Answer, scene: Scene) -> Iterator[Branch]:
-    yield Branch(None, scene.here, answers=((effect.request, effect.answer),))
+        yield Branch(found, here)
 
 
 # --- the disk -----------------------------------------------------------------------------------------------------------------
@@ -356,19 +344,15 @@ def _publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
     assert done is not None
     yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     if Fault.CRASH in scene.faults:
-        for disk in _renamed_partly(effect, here.disk):
-            yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
+        disk = here.disk
+        # Without the last rename: a process that dies after that one has published all, which a crash between effects covers.
+        for partition, name in effect.names[:-1]:
+            renamed = disk.rename(effect.staging, partition, name)
+            if renamed is not None and renamed != disk:
+                disk = renamed
+                yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
     if Fault.DISK in scene.faults:
         yield Branch(fx.StoreFailed("disk failing"), here, Fault.DISK.cost)
-
-
-def _renamed_partly(effect: fx.Publish, disk: Disk) -> Iterator[Disk]:
-    """Return the disk after some, not all, of the renames of a publish."""
-    for partition, name in effect.names[:-1]:
-        renamed = disk.rename(effect.staging, partition, name)
-        if renamed is not None and renamed != disk:
-            disk = renamed
-            yield disk
 
 
 def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
@@ -381,23 +365,20 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
     ]
     if Fault.CRASH in scene.faults:
         disk = here.disk
-        for fetch in fetched[:-1]:
+        for fetch in fetched[:-1]:  # after the last one all is fetched: the crash between effects
             disk = disk.with_part(fetch.part, fetch.content_hash)
             yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
     if Fault.FETCH in scene.faults and fetched:
         failed = tuple(fx.NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
         yield Branch(failed, here, Fault.FETCH.cost)
+        # One fetch that fails among several is tried for each of them; every other subset would multiply the branches.
         for number in range(len(effect.fetches) if len(effect.fetches) > 1 else 0):
-            yield _all_but_one_fetched(effect, number, done.outcome, here)
-
-
-def _all_but_one_fetched(effect: fx.FetchMany, number: int, outcomes: tuple[Any, ...], here: Here) -> Branch:
-    disk, told = here.disk, list(outcomes)
-    told[number] = fx.NotFetched(effect.fetches[number].part, "no answer")
-    for fetch, outcome in zip(effect.fetches, told, strict=True):
-        if isinstance(outcome, fx.Fetched):
-            disk = disk.with_part(fetch.part, fetch.content_hash)
-    return Branch(tuple(told), here._replace(disk=disk), Fault.FETCH.cost)
+            disk, told = here.disk, list(done.outcome)
+            told[number] = fx.NotFetched(effect.fetches[number].part, "no answer")
+            for fetch, outcome in zip(effect.fetches, told, strict=True):
+                if isinstance(outcome, fx.Fetched):
+                    disk = disk.with_part(fetch.part, fetch.content_hash)
+            yield Branch(tuple(told), here._replace(disk=disk), Fault.FETCH.cost)
 
 
 def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
@@ -405,6 +386,7 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
     done = perform_local(effect, here)
     assert done is not None
     yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
+    # The cancelled result leaves no folder: as a crash before the first byte, which needs no branch of its own.
     unneeded = cancelled(effect, here)
     if unneeded is not None:
         yield Branch(unneeded.outcome, here, fate="cancelled")
@@ -418,6 +400,7 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
     if Fault.DISK in scene.faults:
         yield Branch(fx.StoreFailed("disk full"), here._replace(disk=torn), Fault.DISK.cost)
     if Fault.DIFFERS in scene.faults:
+        # The replica's name makes the bytes differ from those of every other replica that also makes other bytes.
         content = f"{done.outcome.content_hash}?{here.replica.name}"
         parts = tuple((partition, content) for partition, _ in folder.parts)
         other = here.disk.with_folder(replace(folder, parts=parts))
@@ -434,7 +417,7 @@ def _detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:
         yield Branch(fx.StoreFailed("disk full"), scene.here, Fault.DISK.cost)
 
 
-_BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
+_BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     fx.Get: _read,
     fx.GetMany: _read,
     fx.Exists: _read,
@@ -443,15 +426,15 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     fx.Sync: _read,
     fx.Commit: _commit,
     fx.ProbeOwner: _probe_owner,
-    LockDisk: _lock_disk,
-    UnlockDisk: _unlock_disk,
-    OpenTable: _open_table,
-    fx.Answer: _answer,
-    fx.CurrentSession: _current_session,
-    reading.AwaitAnswers: _await_answers,
-    reading.AwaitPointer: _await_pointer,
-    reading.AwaitReadable: _await_readable,
-    reading.ShowRows: _show_rows,
+    LockDisk: _lock,
+    UnlockDisk: _lock,
+    OpenTable: _lock,
+    fx.Answer: lambda effect, scene: (Branch(None, scene.here, answers=((effect.request, effect.answer),)),),
+    fx.CurrentSession: lambda _, scene: (Branch(scene.here.memory.session, scene.here),),
+    reading.AwaitAnswers: _read_table,
+    reading.AwaitPointer: _read_table,
+    reading.AwaitReadable: _read_table,
+    reading.ShowRows: _read_table,
     fx.Stage: _stage,
     fx.Publish: _publish,
     fx.FetchMany: _fetch_many,

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import answer
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, FetchMany, FetchPart, Get, GetMany
 from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.state.fetch import fetch_anywhere
@@ -45,19 +44,17 @@ def can_execute(item: Queued, view: View, here: Here, awaited: AwaitWork) -> boo
         staged = dict(folder.parts) if folder is not None and not folder.torn else {}
         wanted = tuple(part for part in item.change.added if view.wants(part))
         return all(part.partition in staged or _is_somewhere(part, view, here) for part in wanted)
-    pairs = _made_of(item)
+    pairs: list[tuple[Part, tuple[Part, ...]]]
+    if isinstance(item.entry, MutateEntry):
+        # A mutation makes each result of one source; a merge makes its only result of all.
+        pairs = [(result, (source,)) for source, result in zip(item.change.removed, item.change.added, strict=True)]
+    else:
+        pairs = [(result, item.change.removed) for result in item.change.added]
     if not any(view.wants(result) for result, _ in pairs):
         return True
     can_bring = _can_bring_what_counts if here.loses else _can_bring
     may_be_made = [pair for pair in pairs if view.wants(pair[0]) and not view.hides_kept(pair[0])]
     return any(can_bring(item, result, sources, view, here) for result, sources in may_be_made)
-
-
-def _made_of(item: Queued) -> tuple[tuple[Part, tuple[Part, ...]], ...]:
-    """Return each result of an entry with what it is made of."""
-    if isinstance(item.entry, MutateEntry):
-        return tuple((result, (source,)) for source, result in zip(item.change.removed, item.change.added, strict=True))
-    return tuple((result, item.change.removed) for result in item.change.added)
 
 
 def _can_bring(item: Queued, result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
@@ -85,9 +82,8 @@ def _can_bring_what_counts(item: Queued, result: Part, sources: tuple[Part, ...]
     if here.makes and all(source in view.held and source not in view.broken for source in sources):
         made = _content_made(item, result, sources, here)
         first = here.tree.get(layout.result(here.replica.table, result.name))
-        is_published = (
-            here.disk.content(result.name) is not None
-        )  # what contradicts the others is removed: that is a step
+        # A result on disk that contradicts the others is removed by the next try: that is a step, so the try has a chance.
+        is_published = here.disk.content(result.name) is not None
         if made is not None and (is_published or first is None or first.value.decode() == made):
             return True
     if not view.held.between(result.partition, result.block_min, result.block_max):
@@ -123,20 +119,15 @@ def _can_renew(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool
 
 def _can_fetch(part: Part, here: Here) -> bool:
     """Whether a replica could send a part now."""
-    fetch = _fetch_of(here.replica, part, here.tree)
-    return fetch is not None and has_source(fetch, here.disks)
-
-
-def _fetch_of(replica: Replica, part: Part, tree: Tree) -> FetchPart | None:
-    """Return what `fetch_anywhere` would fetch; None when it would not begin."""
-    procedure = fetch_anywhere(replica, part)
+    # The product's own procedure decides what would be fetched: it is run on the tree up to its first fetch, and dropped.
+    procedure = fetch_anywhere(here.replica, part)
     outcome: Any = None
     try:
         while True:
             effect = procedure.send(outcome)
             if isinstance(effect, FetchMany):
-                return effect.fetches[0]
+                return has_source(effect.fetches[0], here.disks)
             assert isinstance(effect, Get | GetMany | Children)
-            outcome = answer(tree, effect)
+            outcome = answer(here.tree, effect)
     except StopIteration:
-        return None
+        return False

@@ -159,11 +159,6 @@ def _link(effect: fx.Link, here: Here) -> Done:
     return _made(here, effect.staging, parse_part(effect.result).partition, content)
 
 
-def _make_empty(effect: fx.MakeEmpty, here: Here) -> Done:
-    partition = parse_part(effect.result).partition
-    return _made(here, effect.staging, partition, content_of(partition, ()))
-
-
 def _made(here: Here, staging: fx.StagingId, partition: str, content: str) -> Done:
     """Stage a result; its folder is held until it is published or removed."""
     held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, staging})))
@@ -179,38 +174,19 @@ def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
 
 
 def _let_go(memory: Memory, staging: fx.StagingId) -> Memory:
+    # An insert's own folder stays held after its publish: `Release` ends that, when the stage is over.
     if not staging.startswith(MAKING) or staging not in memory.staging:
         return memory
     return replace(memory, staging=tuple(each for each in memory.staging if each != staging))
-
-
-def _detach(effect: fx.Detach, here: Here) -> Done:
-    return Done(None, here.memory, here.disk.keeping_aside(effect.parts))
 
 
 def _list_staging(effect: fx.ListStaging, here: Here) -> Done:
     del effect
     held = here.memory.staging
     names = (folder.staging for folder in here.disk.folders)
+    # An insert of several groups has a folder `ID.N` for each; its thread holds `ID`.
     idle = tuple(name for name in names if name not in held and name.rpartition(".")[0] not in held)
     return Done(idle, here.memory, here.disk)
-
-
-def _remove_staging(effect: fx.RemoveStaging, here: Here) -> Done:
-    return Done(None, _let_go(here.memory, effect.staging), here.disk.without_folder(effect.staging))
-
-
-def _list_parts(effect: fx.ListParts, here: Here) -> Done:
-    del effect
-    return Done(tuple(name for name, _ in here.disk.parts), here.memory, here.disk)
-
-
-def _find_part(effect: fx.FindPart, here: Here) -> Done:
-    return Done(here.disk.content(effect.part), here.memory, here.disk)
-
-
-def _remove_part(effect: fx.RemovePart, here: Here) -> Done:
-    return Done(None, here.memory, here.disk.without_parts(effect.part))
 
 
 # --- the memory -----------------------------------------------------------------------------------------------------------
@@ -222,41 +198,21 @@ def _remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
 
 def _reveal(effect: fx.Reveal, here: Here) -> Done:
     memory = here.memory.revealing(effect.parts, effect.gone)
+    # A part that went and came back with the same name stays on disk.
     shown = {part.name for part in memory.held}
     return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
-
-
-def _current_epoch(effect: fx.CurrentEpoch, here: Here) -> Done:
-    del effect
-    return _remember(here, here.memory, here.memory.epoch)
-
-
-def _adopt_epoch(effect: fx.AdoptEpoch, here: Here) -> Done:
-    return _remember(here, here.memory.adopting(effect.epoch))
-
-
-def _appear(effect: Appear, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, state=State.STARTING))
-
-
-def _await_trouble(effect: AwaitTrouble, here: Here) -> Done | None:
-    del effect
-    return _remember(here, here.memory) if here.memory.trouble and here.memory.is_there else None
-
-
-def _await_replica(effect: AwaitReplica, here: Here) -> Done | None:
-    return None if here.tree.exists(effect.is_active) else _remember(here, here.memory)
 
 
 def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
+    # A reload goes before the log: what was read of pointer and queue may be older than what a commit has moved.
     if memory.reload or memory.place is None:
         return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
     table, index = here.replica.table, memory.place.pointer.index
     log = here.tree.get(layout.log(table)) if effect.removed else None
+    # A pointer before the beginning of the log wakes the puller too: it then finds out that its replica is lost.
     if here.tree.exists(layout.log_entry(table, index)) or (log is not None and begins_after(table, log, index)):
         return _remember(here, memory, PullTurn(memory.epoch, memory.place))
     return None
@@ -267,9 +223,12 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
     if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
         return None
     lane = [item for item in memory.queue if is_made(item) is effect.makes and item.index not in memory.running]
-    fresh = _batch([item for item in lane if item.index not in memory.waiting])
-    ready = fresh or _batch(
-        [item for item in _by_waiting(lane, memory) if can_execute(item, _view(item, here), here, effect)]
+    # Entries that were never tried come first; of the postponed ones those that wait longest: none keeps another from its turn.
+    waiting = sorted(
+        (item for item in lane if item.index in memory.waiting), key=lambda item: memory.waiting.index(item.index)
+    )
+    ready = _batch([item for item in lane if item.index not in memory.waiting]) or _batch(
+        [item for item in waiting if can_execute(item, _view(item, here), here, effect)]
     )
     if not ready:
         return None
@@ -279,12 +238,6 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
         replace(memory, running=running),
         WorkTurn(memory.epoch, _view(ready[0], here), tuple(ready)),
     )
-
-
-def _by_waiting(items: list[Queued], memory: Memory) -> list[Queued]:
-    """Return the postponed ones of some entries, those that wait longest first: none may keep the others from their turn."""
-    waiting = [item for item in items if item.index in memory.waiting]
-    return sorted(waiting, key=lambda item: memory.waiting.index(item.index))
 
 
 def _batch(items: list[Queued]) -> list[Queued]:
@@ -308,20 +261,12 @@ def _view(item: Queued, here: Here) -> View:
     """Return the state by which an entry is executed."""
     memory = here.memory
     assert memory.place is not None
+    # Merges and mutations wait for what they are made of; only other entries that go alone need those before them to be over.
     before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
     kept = to_be_kept(memory.queue)
     detached, opened = to_be_detached(memory.queue), memory.place.open
     return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
-
-
-def _lack(effect: Lack, here: Here) -> Done:
-    return _remember(here, here.memory.lacks(effect.parts))
-
-
-def _quieten(effect: Quieten, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, trouble=False, missed=None))
 
 
 def _serve(effect: Serve, here: Here) -> Done:
@@ -331,41 +276,11 @@ def _serve(effect: Serve, here: Here) -> Done:
     return _remember(here, served)
 
 
-def _stop(effect: Stop, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, state=State.STOPPED))
-
-
-def _report_trouble(effect: ReportTrouble, here: Here) -> Done:
-    del effect
-    return _remember(here, here.memory.with_trouble())
-
-
-def _ask_reload(effect: AskReload, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, reload=True))
-
-
-def _begin_load(effect: BeginLoad, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, loading=True))
-
-
 def _take_over(effect: TakeOver, here: Here) -> Done:
     memory = here.memory.loaded(effect.loaded)
-    if memory is None:
+    if memory is None:  # memory has moved on since the load began: the stage loads again
         return _remember(here, here.memory, outcome=None)
     return _remember(here, memory, tuple(name for name, _ in memory.lacking))
-
-
-def _take_in(effect: TakeIn, here: Here) -> Done:
-    queued = tuple(item for item in effect.entries if not item.change.is_empty)
-    return _remember(here, here.memory.pulled(effect.place, queued))
-
-
-def _give_back(effect: GiveBack, here: Here) -> Done:
-    postponed = tuple(each.index for each in effect.postponed)
-    return _remember(here, here.memory.executed(effect.batch, effect.done, postponed))
 
 
 def _accept(effect: Accept, here: Here) -> Done | None:
@@ -374,11 +289,6 @@ def _accept(effect: Accept, here: Here) -> Done | None:
         return None
     held = tuple(sorted((*here.memory.staging, accepted.staging)))
     return _remember(here, replace(here.memory, staging=held), accepted)
-
-
-def _accept_command(effect: AcceptCommand, here: Here) -> Done | None:
-    accepted = _accepted(here, effect.request)
-    return None if accepted is None else _remember(here, here.memory, accepted)
 
 
 def _look_at_parts(effect: LookAtParts, here: Here) -> Done:
@@ -392,6 +302,7 @@ def _accepted(here: Here, request: int) -> Accepted | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
+    # Without a place the search for the block in the log begins at its start, which is slower and never wrong.
     log_from = memory.place.pointer.index if memory.place is not None else fx.LogIndex(0)
     return Accepted(here.me, memory.epoch, log_from, fx.StagingId(f"{here.me.decode()}-{request}"))
 
@@ -426,11 +337,6 @@ def _losing(effect: Any, here: Here) -> Done | None:
     return None if done is None else Done(done.outcome, done.memory, done.disk)
 
 
-def _release(effect: Release, here: Here) -> Done:
-    held = tuple(each for each in here.memory.staging if each != effect.staging)
-    return _remember(here, replace(here.memory, staging=held))
-
-
 _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     fx.Stage: _stage,
     fx.Publish: _publish,
@@ -438,37 +344,51 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     fx.Merge: _merge,
     fx.Mutate: _mutate,
     fx.Link: _link,
-    fx.MakeEmpty: _make_empty,
-    fx.Detach: _detach,
+    fx.MakeEmpty: lambda effect, here: _made(
+        here, effect.staging, part := parse_part(effect.result).partition, content_of(part, ())
+    ),
+    fx.Detach: lambda effect, here: Done(None, here.memory, here.disk.keeping_aside(effect.parts)),
     fx.ListStaging: _list_staging,
-    fx.RemoveStaging: _remove_staging,
-    fx.ListParts: _list_parts,
-    fx.FindPart: _find_part,
-    fx.RemovePart: _remove_part,
+    fx.RemoveStaging: lambda effect, here: Done(
+        None, _let_go(here.memory, effect.staging), here.disk.without_folder(effect.staging)
+    ),
+    fx.ListParts: lambda _, here: Done(tuple(name for name, _ in here.disk.parts), here.memory, here.disk),
+    fx.FindPart: lambda effect, here: Done(here.disk.content(effect.part), here.memory, here.disk),
+    fx.RemovePart: lambda effect, here: Done(None, here.memory, here.disk.without_parts(effect.part)),
     fx.Reveal: _reveal,
-    fx.CurrentEpoch: _current_epoch,
-    fx.AdoptEpoch: _adopt_epoch,
-    Appear: _appear,
-    AwaitTrouble: _await_trouble,
-    AwaitReplica: _await_replica,
+    fx.CurrentEpoch: lambda _, here: _remember(here, here.memory, here.memory.epoch),
+    fx.AdoptEpoch: lambda effect, here: _remember(here, here.memory.adopting(effect.epoch)),
+    Appear: lambda _, here: _remember(here, replace(here.memory, state=State.STARTING)),
+    AwaitTrouble: lambda _, here: (
+        _remember(here, here.memory) if here.memory.trouble and here.memory.is_there else None
+    ),
+    AwaitReplica: lambda effect, here: None if here.tree.exists(effect.is_active) else _remember(here, here.memory),
     AwaitPull: _await_pull,
     AwaitWork: _await_work,
-    Lack: _lack,
-    Quieten: _quieten,
+    Lack: lambda effect, here: _remember(here, here.memory.lacks(effect.parts)),
+    Quieten: lambda _, here: _remember(here, replace(here.memory, trouble=False, missed=None)),
     Serve: _serve,
-    Stop: _stop,
-    ReportTrouble: _report_trouble,
-    AskReload: _ask_reload,
-    BeginLoad: _begin_load,
+    Stop: lambda _, here: _remember(here, replace(here.memory, state=State.STOPPED)),
+    ReportTrouble: lambda _, here: _remember(here, here.memory.with_trouble()),
+    AskReload: lambda _, here: _remember(here, replace(here.memory, reload=True)),
+    BeginLoad: lambda _, here: _remember(here, replace(here.memory, loading=True)),
     TakeOver: _take_over,
-    TakeIn: _take_in,
-    GiveBack: _give_back,
+    TakeIn: lambda effect, here: _remember(
+        here, here.memory.pulled(effect.place, tuple(item for item in effect.entries if not item.change.is_empty))
+    ),
+    GiveBack: lambda effect, here: _remember(
+        here, here.memory.executed(effect.batch, effect.done, tuple(each.index for each in effect.postponed))
+    ),
     Accept: _accept,
-    AcceptCommand: _accept_command,
+    AcceptCommand: lambda effect, here: (
+        None if (accepted := _accepted(here, effect.request)) is None else _remember(here, here.memory, accepted)
+    ),
     LookAtParts: _look_at_parts,
     AwaitParts: _await_parts,
     AwaitMutation: _await_mutation,
-    Release: _release,
+    Release: lambda effect, here: _remember(
+        here, replace(here.memory, staging=tuple(each for each in here.memory.staging if each != effect.staging))
+    ),
     **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys((*losing.EFFECTS, *mending.EFFECTS), _losing),
 }

@@ -38,7 +38,6 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
 from replitree_verify.outcomes.branches import Branch, Scene
 from replitree_verify.process.reading import ShowRows
@@ -75,29 +74,26 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         Whether the process was alone when the first of these steps began: it is `STARTING`, its replica has no other seat, and
         no request is in flight.
     """
+    # A request in flight may be applied between the two steps, and a breach is reported at the step that makes it.
     if branch.doubtful or branch.sent is not None or branch.breach is not None:
         return False
     if isinstance(before, Accept):
         return isinstance(effect, fx.Stage)
     if isinstance(effect, (*_TOLD, fx.FindPart)):
         return True
+    replica, closed = scene.here.replica, Fault.CLOSED in scene.faults
     if isinstance(effect, fx.Sync):
-        return scene.view is None and Fault.CLOSED not in scene.faults
-    if scene.still and Fault.CLOSED not in scene.faults and _reads_what_stays(effect, scene.here.replica):
+        return scene.view is None and not closed
+    staying = (layout.is_lost(replica), layout.log(replica.table))
+    if scene.still and not closed and isinstance(effect, fx.Get) and effect.path in staying:
         return True
     if not alone or scene.here.memory.state is not State.STARTING:
         return False
     if isinstance(effect, _MEMORY):
         return True
-    own = scene.alone and scene.view is None and Fault.CLOSED not in scene.faults
-    return own and _reads_own_nodes(effect, scene.here.replica)
-
-
-def _reads_what_stays(effect: Any, replica: Replica) -> bool:
-    return isinstance(effect, fx.Get) and effect.path in (layout.is_lost(replica), layout.log(replica.table))
-
-
-def _reads_own_nodes(effect: Any, replica: Replica) -> bool:
+    # A view that lags could show the process's own nodes as they were before its last commit: then reads do not commute.
+    if not scene.alone or scene.view is not None or closed:
+        return False
     paths: tuple[str, ...]
     match effect:
         case fx.Get(path) | fx.Exists(path) | fx.Children(path):

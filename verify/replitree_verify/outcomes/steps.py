@@ -85,6 +85,7 @@ class Steps:
         effect, told = self.kernel.effect(place), self.kernel.conversation(place)
         for branch in branches(effect, scene):
             ending = self._after(kind, place, scene, branch, told, before[-1] if before else None)
+            # After a crash or a close another procedure begins: its first effect is a step of its own.
             if self.reduce and not (ending.place == END or branch.dies or branch.closes):
                 seen = scene._replace(here=ending.branch.here, view=None if branch.fresh else scene.view)
                 after = self.kernel.effect(ending.place)
@@ -105,7 +106,11 @@ class Steps:
         after = END
         told = branch.answers
         if branch.closes:
-            after, branch, told = self._closed(kind, told_so_far, branch)
+            # The running replica's thread goes on too when a read could not be had.
+            here = branch.here
+            closed = after_close(kind, here.replica, here.me, here.memory, told_so_far)
+            after = END if closed.then is None else self.kernel.begin(closed.then.stage, *closed.then.arguments)
+            branch, told = replace(branch, here=here._replace(memory=closed.memory)), closed.answers
         elif not branch.dies:
             try:
                 after = self.kernel.step(place, branch.outcome)
@@ -120,12 +125,3 @@ class Steps:
             cost + branch.cost,
             fresh or branch.fresh,
         )
-
-    def _closed(
-        self, kind: str, told_so_far: Conversation, branch: Branch
-    ) -> tuple[int, Branch, tuple[tuple[RequestId, Told], ...]]:
-        """Go on as the running replica does when a read could not be had and the procedure was closed."""
-        here = branch.here
-        closed = after_close(kind, here.replica, here.me, here.memory, told_so_far)
-        after = END if closed.then is None else self.kernel.begin(closed.then.stage, *closed.then.arguments)
-        return after, replace(branch, here=here._replace(memory=closed.memory)), closed.answers

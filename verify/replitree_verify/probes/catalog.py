@@ -36,7 +36,12 @@ class Seen(NamedTuple):
 
     def log_commits(self) -> list[Any]:
         """Return the outcomes of the stage's commits that append to the log."""
-        return [outcome for effect, outcome in self.told.turns if isinstance(effect, fx.Commit) and _appends(effect)]
+        return [
+            outcome
+            for effect, outcome in self.told.turns
+            if isinstance(effect, fx.Commit)
+            and any(isinstance(operation, fx.Create) and operation.sequential for operation in effect.operations)
+        ]
 
 
 def probes_of(seen: Seen) -> Iterator[str]:
@@ -48,10 +53,8 @@ def probes_of(seen: Seen) -> Iterator[str]:
     found = _PROBES.get(type(seen.effect))
     if found is not None:
         yield from found(seen)
-
-
-def _appends(commit: fx.Commit) -> bool:
-    return any(isinstance(operation, fx.Create) and operation.sequential for operation in commit.operations)
+    elif (named := _NAMES.get(type(seen.effect))) is not None and isinstance(name := named(seen), str):
+        yield name
 
 
 def _of_commit(seen: Seen) -> Iterator[str]:
@@ -78,7 +81,10 @@ def _of_commit(seen: Seen) -> Iterator[str]:
             yield "pull fenced" if fenced else "pointer moved"
         case "execute_next" | "make_next" if fenced or moved:
             yield "execution fenced" if fenced else "queue moved"
-        case _ if isinstance(seen.outcome, fx.Refused) and _is_activation(seen.outcome.operation):
+        case _ if isinstance(seen.outcome, fx.Refused) and (
+            seen.outcome.operation.path.endswith(("/host", "/is_active"))
+            and not isinstance(seen.outcome.operation, fx.Check)
+        ):
             yield "activation refused"
 
 
@@ -96,13 +102,6 @@ def _of_applied(seen: Seen) -> Iterator[str]:
         yield "parts dropped"
     if added and any("/drops/" in each.path for each in seen.effect.operations):
         yield "parts overwritten"
-
-
-def _of_read(seen: Seen) -> Iterator[str]:
-    if isinstance(seen.outcome, Shown):
-        yield f"{seen.effect.level} read"
-    else:
-        yield "read expired"
 
 
 def _of_session(seen: Seen) -> Iterator[str]:
@@ -129,10 +128,6 @@ def _of_take_over(seen: Seen) -> Iterator[str]:
         yield "loaded too early"
     elif seen.stage == "reload_state":
         yield "state loaded again"
-
-
-def _is_activation(operation: fx.Operation) -> bool:
-    return operation.path.endswith(("/host", "/is_active")) and not isinstance(operation, fx.Check)
 
 
 def _of_answer(seen: Seen) -> Iterator[str]:
@@ -167,11 +162,6 @@ def _of_fetch(seen: Seen) -> Iterator[str]:
         yield "fetch failed"
 
 
-def _of_publish(seen: Seen) -> Iterator[str]:
-    if seen.stage == "execute_next" and seen.disk_changed:
-        yield "own part published by execute"
-
-
 def _of_elected(seen: Seen) -> Iterator[str]:
     commits = [outcome for effect, outcome in seen.told.turns if isinstance(effect, fx.Commit)]
     if seen.effect.leads:
@@ -180,47 +170,10 @@ def _of_elected(seen: Seen) -> Iterator[str]:
         yield "deposed"
 
 
-def _of_find(seen: Seen) -> Iterator[str]:
-    if seen.outcome is not None:
-        yield "result found"
-
-
 def _of_list_parts(seen: Seen) -> Iterator[str]:
     swept = sum(isinstance(effect, fx.RemoveStaging) for effect, _ in seen.told.turns)
     if seen.stage == "tidy_up" and len(seen.told.arguments[-1]) > swept:
         yield "committed staging kept"
-
-
-def _of_detach(seen: Seen) -> Iterator[str]:
-    if seen.outcome is None and seen.disk_changed:
-        yield "parts kept aside"
-
-
-def _of_remove_part(seen: Seen) -> Iterator[str]:
-    yield "other content thrown away" if seen.stage == "make_next" else "unknown part set aside"
-
-
-def _of_get(seen: Seen) -> Iterator[str]:
-    if seen.effect.path.startswith(f"{layout.log(TABLE)}/"):
-        yield "gap looked at again"
-
-
-def _of_epoch(seen: Seen) -> Iterator[str]:
-    if seen.stage == "become_active" and seen.outcome is not None:
-        yield "activated again"
-
-
-def _of_probe(seen: Seen) -> Iterator[str]:
-    if seen.outcome is fx.Owner.DEAD:
-        yield "dead owner replaced"
-
-
-def _named(name: str) -> Callable[[Seen], Iterator[str]]:
-    def named(seen: Seen) -> Iterator[str]:
-        del seen
-        yield name
-
-    return named
 
 
 def _of_stage(seen: Seen) -> Iterator[str]:
@@ -230,31 +183,35 @@ def _of_stage(seen: Seen) -> Iterator[str]:
         yield "group split"
 
 
+_NAMES: dict[type, Callable[[Seen], str | bool]] = {
+    ShowRows: lambda seen: f"{seen.effect.level} read" if isinstance(seen.outcome, Shown) else "read expired",
+    fx.FindPart: lambda seen: seen.outcome is not None and "result found",
+    fx.Detach: lambda seen: seen.outcome is None and seen.disk_changed and "parts kept aside",
+    fx.Get: lambda seen: seen.effect.path.startswith(f"{layout.log(TABLE)}/") and "gap looked at again",
+    fx.CurrentEpoch: lambda seen: seen.stage == "become_active" and seen.outcome is not None and "activated again",
+    fx.ProbeOwner: lambda seen: seen.outcome is fx.Owner.DEAD and "dead owner replaced",
+    fx.Publish: lambda seen: seen.stage == "execute_next" and seen.disk_changed and "own part published by execute",
+    fx.RemovePart: lambda seen: "other content thrown away" if seen.stage == "make_next" else "unknown part set aside",
+    fx.MakeEmpty: lambda _: "made empty",
+    fx.RemoveStaging: lambda _: "staging removed",
+    AwaitReplica: lambda _: "replica was busy",
+    Missed: lambda _: "entry missed",
+    AwaitSource: lambda _: "waited for a source",
+    Stop: lambda _: "replaced process stopped",
+}
+"""Effects that belong to one rare branch, or to none (False)."""
+
 _PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
     fx.Commit: _of_commit,
     fx.Answer: _of_answer,
     fx.FetchMany: _of_fetch,
-    fx.Publish: _of_publish,
     GiveBack: _of_give_back,
     TakeOver: _of_take_over,
     fx.Merge: _of_make,
     fx.Mutate: _of_make,
     fx.Link: _of_make,
-    fx.MakeEmpty: _named("made empty"),
     fx.ListParts: _of_list_parts,
-    ShowRows: _of_read,
     fx.CurrentSession: _of_session,
-    fx.FindPart: _of_find,
     Elected: _of_elected,
-    fx.Detach: _of_detach,
-    fx.Get: _of_get,
-    fx.CurrentEpoch: _of_epoch,
     fx.Stage: _of_stage,
-    fx.ProbeOwner: _of_probe,
-    fx.RemoveStaging: _named("staging removed"),
-    fx.RemovePart: _of_remove_part,
-    AwaitReplica: _named("replica was busy"),
-    Missed: _named("entry missed"),
-    AwaitSource: _named("waited for a source"),
-    Stop: _named("replaced process stopped"),
 }

@@ -9,6 +9,13 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
 from replitree.protocol.state.registration import is_broken
 
+_MARKED_BY = {
+    "declare_survivor": "declared good",
+    "take_stand": "found itself lost",
+    "drop_other": "lost its place",
+}
+"""What a mark is called by the stage that sets it, where that tells more than the mark does."""
+
 _MARKS = {LOST: "marked lost", HALF_BUILT: "recovery begun", NOT_LOST: "recovered"}
 
 _UPKEEP = ("forget_ids", "clean_ids", "forget_results", "roll")
@@ -43,7 +50,14 @@ def probes_of_long_life(stage: str, commit: fx.Commit, outcome: Any) -> Iterator
         broken = any(isinstance(each, fx.Set) and is_broken(each.value) for each in commit.operations)
         yield "noted broken" if broken else "noted whole"
     if isinstance(outcome, fx.Applied) and stage == "restore_disk":
-        yield from _of_restore(commit)
+        for operation in commit.operations:
+            match operation:
+                case fx.Create(path) if path.endswith("/restoring"):
+                    yield "restoring begun"
+                case fx.Set(path, version=version) if path.endswith("/host") and version > 0:
+                    yield "earlier run fenced"
+                case fx.Delete(path):
+                    yield "restored" if path.endswith("/restoring") else "registration taken back"
     elif isinstance(outcome, fx.Applied):
         yield from _of_applied(stage, commit)
         yield from _of_upkeep(commit) if stage in _UPKEEP else ()
@@ -60,9 +74,8 @@ def _of_refused(stage: str, operation: fx.Operation) -> Iterator[str]:
 
 def _of_upkeep(commit: fx.Commit) -> Iterator[str]:
     for each in commit.operations:
-        names = (name for folder, name in _FORGOTTEN.items() if folder in each.path)
         if isinstance(each, fx.Delete):
-            yield from names
+            yield from (name for folder, name in _FORGOTTEN.items() if folder in each.path)
         elif isinstance(each, fx.Set) and "/blocks/" in each.path:
             yield "id marked dropped"
 
@@ -71,7 +84,7 @@ def _of_applied(stage: str, commit: fx.Commit) -> Iterator[str]:
     for each in commit.operations:
         match each:
             case fx.Set(path, value) if path.endswith("/is_lost"):
-                yield _mark(stage, value)
+                yield _MARKED_BY.get(stage) or _MARKS[value]
             case fx.Set(path, value) if path.endswith("/host") and value == DROPPED_HOST:
                 yield "drop of a replica begun"
             case fx.Set(path) if path.endswith("/log"):
@@ -84,25 +97,3 @@ def _of_applied(stage: str, commit: fx.Commit) -> Iterator[str]:
                 yield "queue taken over"
             case fx.Delete(path) if stage == "recover_state":
                 yield "old queue emptied" if "/queue/" in path else "part let go"
-
-
-def _of_restore(commit: fx.Commit) -> Iterator[str]:
-    for each in commit.operations:
-        match each:
-            case fx.Create(path) if path.endswith("/restoring"):
-                yield "restoring begun"
-            case fx.Set(path, version=version) if path.endswith("/host") and version > 0:
-                yield "earlier run fenced"
-            case fx.Delete(path):
-                yield "restored" if path.endswith("/restoring") else "registration taken back"
-
-
-def _mark(stage: str, value: bytes) -> str:
-    match stage:
-        case "declare_survivor":
-            return "declared good"
-        case "take_stand":
-            return "found itself lost"
-        case "drop_other":
-            return "lost its place"
-    return _MARKS[value]

@@ -19,20 +19,17 @@ def probes_of_quorums(stage: str, effect: fx.Commit, outcome: object) -> Iterato
     """
     match outcome:
         case fx.Applied():
+            # A replica that starts or reloads joins a quorum for a part that it had from before: it counts late.
+            late = stage in ("tidy_up", "reload_state")
             for operation in effect.operations:
-                yield from _of_applied(stage, operation)
+                if isinstance(operation, fx.Create) and operation.sequential:
+                    yield from (name for begin, name in _ENDS.items() if operation.value.startswith(begin))
+                    if late:
+                        yield "counted late"
+                elif isinstance(operation, fx.Set) and "/quorum/status/" in operation.path:
+                    yield "counted late" if late else "counted"
         case fx.Refused(operation=fx.Delete(path=path) | fx.Set(path=path)) if "/quorum/status/" in path:
             yield "quorum moved meanwhile"
-
-
-def _of_applied(stage: str, operation: fx.Operation) -> Iterator[str]:
-    match operation:
-        case fx.Create(value=value, sequential=True):
-            yield from (name for begin, name in _ENDS.items() if value.startswith(begin))
-            if stage in ("tidy_up", "reload_state"):
-                yield "counted late"
-        case fx.Set(path=path) if "/quorum/status/" in path:
-            yield "counted late" if stage in ("tidy_up", "reload_state") else "counted"
 
 
 def probes_of_answers(stage: str, effect: fx.Answer) -> Iterator[str]:
