@@ -31,6 +31,7 @@ def damage_aside(store: PartStore) -> Iterator[tuple[str, str]]:
 def _damage_frozen(store: PartStore, name: str) -> Iterator[tuple[str, str]]:
     try:
         snapshot = store.frozen_snapshot(name)
+    # A snapshot that was removed while it was read is no damage: the list is asked again before anything is reported.
     except (CorruptPart, StoreError, UnsupportedFormat) as error:
         if name in store.frozen():
             yield f"frozen/{name}", str(error)

@@ -61,6 +61,7 @@ def write_anew(
     tried: list[pa.Schema] = []
     for version in range(definition.schema_version, FIRST_SCHEMA_VERSION - 1, -1):
         stored = definition.at(version).stored
+        # Most alters change no stored column: the same rows would be written and compared once for each version.
         if stored.arrow_schema in tried:
             continue
         tried.append(stored.arrow_schema)
@@ -70,6 +71,7 @@ def write_anew(
             continue  # they have other columns, or can't be read
         found = next((each for each in _candidates(written, pieces, definition) if each.content == content), None)
         if found is not None:
+            # `finish` has written the manifest of today's format; the content proves another one of the candidates.
             (folder / MANIFEST_FILE).unlink()
             seal_part(folder, found)
             return found
@@ -83,7 +85,14 @@ def _write(
     """Write the rows of all files, a data file for each; return the manifest, and the content hash of each file."""
     values: tuple[Scalar, ...] = ()
     pieces: list[str] = []
-    with PartWriter(folder, stored, with_nan=_float_leaves(stored), group_bytes=GROUP_BYTES) as writer:
+    # Columns that may have NaN get no statistics in the footers: never wrong, and known before the first row is read.
+    leaves = (leaf for field in stored.arrow_schema for leaf in leaf_types(field.name, field.type))
+    with PartWriter(
+        folder,
+        stored,
+        with_nan=frozenset(path for path, kind in leaves if pa.types.is_floating(kind)),
+        group_bytes=GROUP_BYTES,
+    ) as writer:
         for path in files:
             hasher = ContentHasher(stored.arrow_schema)
             for batch in file_batches(path, stored):
@@ -96,15 +105,10 @@ def _write(
         return writer.finish(partition, values, sync=False), tuple(pieces)
 
 
-def _float_leaves(stored: TableDefinition) -> frozenset[str]:
-    """Return the columns that may have NaN: they have no statistics in the footers, which is never wrong."""
-    leaves = (leaf for field in stored.arrow_schema for leaf in leaf_types(field.name, field.type))
-    return frozenset(path for path, kind in leaves if pa.types.is_floating(kind))
-
-
 def _candidates(written: PartManifest, pieces: Sequence[str], definition: TableDefinition) -> Iterator[PartManifest]:
     """Yield what the manifest of these rows may have been: of this version or an earlier one, of one writer or several."""
     schema = definition.at(written.schema_version).stored.arrow_schema
+    # A part that several Spark tasks wrote has the hash of its files' hashes.
     for rows in (written.content_hash, joined_hash(pieces)):
         for version in range(definition.schema_version, FIRST_SCHEMA_VERSION - 1, -1):
             if definition.at(version).stored.arrow_schema == schema:

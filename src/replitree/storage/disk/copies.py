@@ -84,6 +84,8 @@ class FoundCopies:
                     if file_bytes(path) == entry.bytes and file_checksum(path) == entry.checksum:
                         return path
                 except OSError as error:
+                    # A disk that fails in another way says nothing of the
+                    # file: the search must not end with "there is no copy".
                     if error.errno not in _NO_COPY:
                         raise
         return None
@@ -93,6 +95,7 @@ class FoundCopies:
         found: dict[str, Path] = {}
         for entry in manifest.files:
             path = self.file(entry)
+            # One file that is missing ends it before the others are read as a whole.
             if path is None:
                 return None
             found[entry.name] = path
@@ -177,6 +180,7 @@ def put_back(store: PartStore, part: str, manifest: PartManifest, files: Mapping
     StoreError
         The disk takes no more.
     """
+    # An earlier try may have left links in the folder, which `os.link` does not replace.
     store.fetched.abandon(part)
     folder, local = store.fetched.begin(part), manifest.as_local()
     with store_errors(f"put {part} back"):
@@ -199,6 +203,7 @@ def _problem(folder: Path, manifest: PartManifest) -> str:
     """Say what is wrong with a folder that is no whole copy; empty: it is a part of a share, and has no data files."""
     sizes = {entry.name: file_bytes(folder / entry.name) for entry in manifest.files}
     missing = next((name for name, size in sizes.items() if size is None), None)
+    # A part of a share needs no data files here: a folder with none of them is as it should be.
     if missing is not None:
         return "" if manifest.share_id is not None and not any(sizes.values()) else f"{missing} is missing"
     cut = next((entry for entry in manifest.files if sizes[entry.name] != entry.bytes), None)

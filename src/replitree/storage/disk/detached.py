@@ -93,6 +93,7 @@ def detached_name(name: str) -> tuple[str, str]:
 def free_name(folder: Path, stem: str) -> Path:
     """Give the first of ``<stem>_0``, ``<stem>_1``, … that nothing in the folder is called."""
     number = 0
+    # `lexists`: a link that leads nowhere takes the name as well.
     while os.path.lexists(target := folder / f"{stem}_{number}"):
         number += 1
     return target

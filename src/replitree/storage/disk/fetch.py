@@ -86,6 +86,7 @@ class FetchedParts:
                 manifest = self._verified_fetch(folder, part, content_hash)
                 sync_part(folder, manifest)
                 self._name_fetched(folder, part)
+        # Also for a part that is there: an earlier try may have stopped between the rename and its sync.
         if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
             self._folders.sync_names()
         self._folders.remember(part, manifest)
@@ -107,6 +108,7 @@ class FetchedParts:
             It is not what the manifest or the log says; nothing was written.
         """
         received = ReceivedPart(part, decode_manifest(raw), self._folders.fetch_path(part))
+        # Before anything is written: another replica's answer is not believed.
         check_expected(received.manifest, part, content_hash)
         check_local(received.manifest, part)
         check_received(part, received.manifest, files)
@@ -168,6 +170,7 @@ class FetchedParts:
                     remove_folder(each.folder)
                 else:
                     self._name_fetched(each.folder, each.part)
+            # Noted in memory only when the names are durable: a reader must not see a part that a crash takes away.
             self._folders.sync_names()
         for each in batch:
             self._folders.remember(each.part, each.manifest)
@@ -179,6 +182,7 @@ class FetchedParts:
 
     def _name_fetched(self, folder: Path, part: str) -> None:
         """Give a fetched part its name; one that is there with other content makes way."""
+        # A rename does not replace a folder that has files.
         if is_folder(self._folders.part_path(part)):
             self._folders.quarantine(part, "it did not have the content that the log says")
         self._folders.give_name(folder, part)
@@ -194,6 +198,7 @@ class FetchedParts:
         try:
             verify_files(folder, manifest)
         except DamagedFile as error:
+            # Only the damaged file is fetched again by the next try.
             error.path.unlink(missing_ok=True)
             raise
         return manifest
@@ -224,6 +229,7 @@ def write_received(received: ReceivedPart, raw: bytes, files: Sequence[bytes]) -
     """Write a part's files and, last, its manifest; what an earlier try left is deleted first."""
     try:
         private.make_folder(received.folder)
+    # Of an earlier try, whose files may be of another content.
     except FileExistsError:
         remove_folder(received.folder)
         private.make_folder(received.folder)

@@ -90,9 +90,11 @@ class PartFolders:
             self.staging = self.root / "staging"
             self._detached = self.root / "detached"
             self.removing = self.root / "removing"
+            # All of them on the table's own disk: what moves between them is renamed.
             for folder in (self._parts, self.staging, self._detached, self.removing, self.root / "frozen"):
                 make_own_folder(folder)
             sync_folder(self.root)
+            # The folder of the table may be new, and so may its name in its parent.
             sync_folder(self.root.parent)
 
     # --- names to paths -------------------------------------------------------------------------------------------------
@@ -164,6 +166,7 @@ class PartFolders:
         something else of a part since then, it is not known which of the two is newer: nothing is expected of the part then.
         """
         changed: set[str] = set()
+        # Registered before the caller reads coordination: a change that another thread notes meanwhile is seen.
         with self._lock:
             self._expecting[id(changed)] = changed
         try:
@@ -180,11 +183,14 @@ class PartFolders:
                 before = self._expected.get(part)
                 if before == content:
                     continue
+                # Another thread has noted something since, and neither knows
+                # which is newer: nothing is expected until one asks again.
                 if part in changed:
                     self._expect_nothing(part)
                     continue
                 self._expected[part] = content
                 self._note_change(part)
+                # The manifest in memory is that of the replaced part.
                 if part in self._manifests and self._manifests[part].content != content:
                     del self._manifests[part]
 
@@ -217,6 +223,7 @@ class PartFolders:
         with store_errors(f"read the manifest of {part}"):
             manifest = read_manifest(self.part_path(part))
         with self._lock:
+            # Under the lock and after the read: the registration may have changed while the file was read.
             expected = self._expected.get(part, manifest.content)
         if manifest.content != expected:
             raise CorruptPart(f"{part} has content {manifest.content}, and is registered with {expected}")
@@ -230,6 +237,7 @@ class PartFolders:
     def free_bytes(self) -> int:
         """Bytes that may still be written on this disk."""
         with store_errors(f"ask for the room in {self.root}"):
+            # `f_bavail`, not `f_bfree`: the reserve of the file system is for root only.
             found = os.statvfs(self.root)
         return found.f_bavail * found.f_frsize
 
@@ -237,6 +245,7 @@ class PartFolders:
         """Write and sync a few bytes.  Raises `StoreError` while the disk is full or failing."""
         path = self.staging / ".probe"
         with store_errors(f"write in {self.staging}"):
+            # Of a probe that a crash cut short.
             path.unlink(missing_ok=True)
             write_file(path, b"probe")
             path.unlink()
@@ -247,6 +256,7 @@ class PartFolders:
         with self._lock:
             self._manifests[part] = manifest
             self._manifests.move_to_end(part)
+            # The least recently used one goes.
             while len(self._manifests) > MANIFESTS_CACHED_MAX:
                 self._manifests.popitem(last=False)
 
@@ -267,6 +277,7 @@ class PartFolders:
             store_errors(f"note where the rows of {part} are"),
         ):
             try:
+                # Compared under the locks of sweeps, readers and copies: nothing moves between the look and the rename.
                 found = read_manifest(folder)
             except CorruptPart:
                 return False
@@ -288,8 +299,10 @@ class PartFolders:
 
     def sync_names(self) -> None:
         """Make the names of the published parts durable; when they are already, nothing is left to do."""
+        # One thread syncs for all that wait: a thread that comes meanwhile finds its name durable afterwards.
         with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
             given = self._names_given
+            # `given` was read before the sync: names that come while it runs are left to the next one.
             if self._names_durable < given:
                 sync_folder(self._parts)
                 self._names_durable = given
@@ -332,6 +345,7 @@ class PartFolders:
         A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
         """
         with suppress(CorruptPart):
+            # Read again under the lock of sweeps: the rows may have moved since `_bring_out` looked.
             manifest = read_manifest(source)
             self.shared.bring_files(source, manifest)
             target = free_name(self._detached, f"{why}_{source.name}")
@@ -343,8 +357,10 @@ class PartFolders:
     def _moved_out(self, source: Path, why: str) -> Path | None:
         """Move a folder out, one of a share to where it is let go of; return where any other is then."""
         with self._lock:
+            # Before the folder moves: a reader that asks from now on finds it gone, and not a manifest without files.
             self._manifests.pop(source.name, None)
             self._expect_nothing(source.name)
+            # A folder with a share's manifest never just vanishes: it goes into ``leaving``.
             is_moved = is_folder(source) and not self.shared.leave(source, source.name)
             moved = self._move_out(source, self._detached, f"{why}_{source.name}") if is_moved else None
             sync_folder(self._detached)  # also for what an earlier try has moved already
@@ -360,10 +376,14 @@ class PartFolders:
                 for path, name in there
                 if not self.shared.leave(path, name)
             ]
+            # The new names first: a crash between the two syncs leaves a
+            # folder under both names, or the new one, never under none.
             sync_folder(self.removing)
             for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
                 sync_folder(parent)
             for _, target in moved:
+                # Last, when the folder is durably out of the readers'
+                # sight: a crash in the middle leaves a rest that is swept.
                 remove_folder(target)
         return tuple(name for _, name in there)
 

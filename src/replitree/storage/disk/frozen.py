@@ -136,7 +136,14 @@ class FrozenFolder:
         if not is_folder(folder):
             raise BadInput(f"there is no frozen snapshot {name!r}; there are {', '.join(self.names()) or 'none'}")
         with store_errors(f"read the frozen snapshot {name}"), (folder / FROZEN_FILE).open("rb") as file:
-            return _decode(file.read(MANIFEST_BYTES_MAX), str(folder / FROZEN_FILE))
+            data = file.read(MANIFEST_BYTES_MAX)
+            where = str(folder / FROZEN_FILE)
+            try:
+                data = unseal(data, FORMAT)
+                refuse_newer(data, where, FORMAT)
+                return _decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise CorruptPart(f"{where} does not describe a snapshot ({error})") from error
 
     def make(
         self,
@@ -161,15 +168,18 @@ class FrozenFolder:
         """
         target, making = self.path(name), self._root / f"{MAKING_PREFIX}{name}"
         if is_folder(target):
+            # A snapshot of an earlier version's format is the same if everything else is.
             there = msgspec.structs.replace(self.read(name), format=FORMAT)
             if _encoder.encode(there) != _encoder.encode(snapshot):
                 raise BadInput(f"there is a frozen snapshot {name!r} already; remove it or choose another name")
         else:
+            # Of a freeze that a crash cut short: its links may be of other parts.
             remove_folder(making)
             make_folder(making)
             for part, (source, manifest) in sorted(sources.items()):
                 link(source, manifest, making / part)
             write_file(making / FROZEN_FILE, seal(_encoder.encode(snapshot)))
+            # All of it is durable before it gets its name.
             sync_folder(making)
             rename(making, target)
         sync_folder(self._root)
@@ -180,12 +190,3 @@ class FrozenFolder:
         for name in begun:
             remove_folder(self._root / name)
         return len(begun)
-
-
-def _decode(data: bytes, where: str) -> FrozenSnapshot:
-    try:
-        data = unseal(data, FORMAT)
-        refuse_newer(data, where, FORMAT)
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptPart(f"{where} does not describe a snapshot ({error})") from error

@@ -42,6 +42,7 @@ def keep_definition(root: Path, definition: TableDefinition) -> None:
     content = seal(msgspec.json.encode(KeptDefinition(metadata=metadata, columns=columns)))
     path = root / FILE
     with store_errors(f"keep the definition in {root}"):
+        # Called before every write with new columns: mostly nothing has changed, and nothing is synced.
         if path.exists() and path.read_bytes() == content:
             return
         draft = root / f".{FILE}"

@@ -61,6 +61,7 @@ class MovedParts:
             The disk takes no more.
         """
         manifest = self._folders.manifest(part)
+        # Before the share can be owned: a crash afterwards leaves a note that tells which mark to release.
         manifest = manifest if manifest.share_id == share else manifest.as_local().shared_as(share)
         self._shared.note(part, manifest, self._folders.removing)
 
@@ -79,6 +80,7 @@ class MovedParts:
         manifest, folder = self._folders.manifest(part), self._folders.part_path(part)
         if manifest.share_id is not None:
             raise CorruptPart(f"the rows of {part} are in a share already")
+        # A damaged file must not become the only copy that other replicas get.
         with store_errors(f"verify {part}"):
             verify_files(folder, manifest)
         self._shared.known_objects().put(share, folder, manifest.shared_as(share))
@@ -105,6 +107,8 @@ class MovedParts:
             raise CorruptPart(f"{part} does not have the share {share} any more")
         with store_errors(f"bring the rows of {part}"):
             for _ in range(BRING_TRIES):
+                # The size was right, the bytes were not: a damaged copy
+                # is removed by `_is_whole`, and brought once more.
                 self._shared.bring_files(folder, manifest)
                 if _is_whole(folder, manifest):
                     sync_part(folder, manifest.as_local())
@@ -117,6 +121,7 @@ class MovedParts:
             manifest = self._folders.manifest(part)
         except CorruptPart:
             return False
+        # Only of the share that was meant: another move may have been decided meanwhile.
         return manifest.share_id == share and self._folders.replace_manifest(part, manifest, manifest.as_local())
 
     def seal(self, part: str) -> bool:

@@ -113,6 +113,8 @@ class SharedFolders:
         """Delete a folder in ``leaving``: all its shares were let go of."""
         with store_errors(f"delete {name}"):
             folder = self._leaving / name
+            # The manifest first: a crash in the middle of the deletion
+            # leaves a folder without shares, which nothing releases again.
             (folder / MANIFEST_FILE).unlink(missing_ok=True)
             remove_folder(folder)
 
@@ -122,6 +124,7 @@ class SharedFolders:
             return False
         with self._naming_left:
             private.make_folder(self._leaving, exist_ok=True)
+            # Under the lock: two threads would find the same name free.
             rename(folder, free_name(self._leaving, stem))
         sync_folder(self._leaving)
         return True
@@ -136,6 +139,7 @@ class SharedFolders:
         """
         with self._naming_left, store_errors(f"note that {part} moves"):
             private.make_folder(self._leaving, exist_ok=True)
+            # Made aside and renamed: a folder in ``leaving`` without a manifest is taken for the rest of a deletion.
             draft = free_name(drafts, part)
             private.make_folder(draft)
             write_manifest(draft, manifest)
@@ -171,6 +175,7 @@ class SharedFolders:
         with self.lock_of(folder):
             for file in manifest.files:
                 share, is_wanted = manifest.share_of(file), names is None or file.name in names
+                # The size alone: a copy is written whole or not at all, and readers compare its checksum.
                 if share is not None and is_wanted and file_bytes(folder / file.name) != file.bytes:
                     self.known_objects().bring(share, file, folder / file.name)
 
@@ -226,7 +231,9 @@ class SharedFolders:
             Whether the copies of a part stay for another reason.
         """
         with self._guard:
+            # A copy of the dictionary: sizes are read from the disk without the lock.
             used = dict(sorted(self._used.items(), key=lambda item: item[1]))
+        # None means that the part has left, or has its rows here for good: neither is a copy.
         sizes = {part: size for part in used if (size := self._copied(root / part)) is not None}
         with self._guard:
             for part in used.keys() - sizes.keys():
@@ -245,10 +252,12 @@ class SharedFolders:
 
     def _take_away(self, folder: Path) -> bool:
         lock = self.lock_of(folder)
+        # Never waits: a fetch of copies takes as long as the store does.
         if not lock.acquire(blocking=False):
             return False  # something is being brought
         try:
             manifest = read_manifest(folder)
+            # After the lock: a reader pins first and brings then, so none begins between this look and the deletion.
             if folder.name in self._pinned or manifest.share_id is None:
                 return False
             for file in manifest.files:
@@ -290,6 +299,7 @@ class SharedFolders:
                 self.distrust(share, file.name)
                 raise
             with self._guard:
+                # One good answer ends the distrust, as one bad answer began it.
                 self._broken_files.discard((share, file.name))
         self.known_objects().verify_manifest(manifest)
 
@@ -317,6 +327,7 @@ def write_manifest(folder: Path, manifest: PartManifest) -> None:
     draft = folder / f".{MANIFEST_FILE}"
     draft.unlink(missing_ok=True)
     write_file(draft, manifest.encode())
+    # By one rename: a reader sees the old manifest or the new one.
     rename(draft, folder / MANIFEST_FILE)
     sync_folder(folder)
 

@@ -62,25 +62,25 @@ class StagedParts:
         """
         with store_errors(f"seal the upload in {folder.name}"):
             for manifest in manifests:
-                self._seal(folder, manifest)
+                problem = "it names a share" if manifest.share_id is not None else manifest_problem(manifest)
+                if problem is not None:
+                    raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
+                place = folder / manifest.partition
+                verify_files(place, manifest, keep_sums=True)
+                # An earlier try may have stopped after it wrote the manifest; `write_file` replaces nothing.
+                (place / MANIFEST_FILE).unlink(missing_ok=True)
+                write_file(place / MANIFEST_FILE, manifest.encode(), sync=False)
+                sync_part(place, manifest)
             sync_folder(folder)
-
-    def _seal(self, root: Path, manifest: PartManifest) -> None:
-        problem = "it names a share" if manifest.share_id is not None else manifest_problem(manifest)
-        if problem is not None:
-            raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
-        folder = root / manifest.partition
-        verify_files(folder, manifest, keep_sums=True)
-        (folder / MANIFEST_FILE).unlink(missing_ok=True)
-        write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
-        sync_part(folder, manifest)
 
     def adopt(self, folder: Path, staging: str) -> None:
         """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""
         with store_errors(f"adopt {folder.name} as {staging}"):
+            # Again after a crash: what was renamed already is not in the folder any more.
             for partition in partitions_in(folder) if is_folder(folder) else ():
                 rename(folder / partition, self._folders.staged_path(staging, partition))
             sync_folder(self._folders.staging)
+            # After the sync: the staged names are durable before the folder that they came from goes.
             remove_folder(folder)
 
     def give_back(self, staging: str, folder: Path, shares: Collection[str]) -> None:
@@ -94,6 +94,7 @@ class StagedParts:
         with store_errors(f"give back {staging} to {folder.name}"):
             make_folder(folder)
             for staged, manifest in self.parts(staging):
+                # What was put into the store since is released: a folder of its own, with links, keeps the rows here.
                 if manifest.share_id is None or manifest.share_id in shares:
                     rename(staged, folder / manifest.partition)
                 else:
@@ -135,11 +136,13 @@ class StagedParts:
     def _publish_part(self, staging: str, partition: str, part: str) -> bool:
         staged, target = self._folders.staged_path(staging, partition), self._folders.part_path(part)
         with self._lock:
+            # What this process has staged and synced itself needs no look at the disk: an insert would wait for it.
             noted = self._noted.pop(staged, None)
         if noted is not None and not os.path.lexists(target):
             self._folders.give_name(staged, part)
             self._folders.remember(part, noted)
             return True
+        # An earlier try has renamed it, and stopped before its sync.
         if whole_manifest(target) is not None:
             return True
         manifest = whole_manifest(staged)
@@ -193,6 +196,7 @@ class StagedParts:
             They may be there in part, or come to be there later; the staged part is as it was.
         """
         with self._lock:
+            # A restart forgets what is borrowed: then all files are put, which costs a copy and nothing else.
             borrowed = self._borrowed.pop(folder, {})
         shared = manifest.shared_as(share, borrowed)
         self._shared.known_objects().put(share, folder, shared)
@@ -245,6 +249,7 @@ class StagedParts:
     def _link(self, source: Path, manifest: PartManifest, staging: str) -> None:
         target = self._folders.staged_path(staging, manifest.partition)
         with store_errors(f"link {source.name} as {target.name}"):
+            # A link that an earlier try has finished stays.
             if whole_manifest(target) != manifest:
                 link_part_folder(source, manifest, target)
             sync_folder(self._folders.staging)

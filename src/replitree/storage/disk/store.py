@@ -151,6 +151,7 @@ class PartStore(PartFolders):
             A part is not there as a whole, and was not kept before either.
         """
         targets = [self._detached / self.part_path(part).name for part in parts]
+        # Before the lock of sweeps: bringing takes as long as the store does.
         self.bring([part for part in parts if self.has_part(part)])
         with self._sweeping, store_errors(f"keep {', '.join(parts[:5])} aside"):
             for part, target in zip(parts, targets, strict=True):
@@ -162,6 +163,7 @@ class PartStore(PartFolders):
         manifest, kept = whole_manifest(source), whole_manifest(target)
         if manifest is None and kept is None:
             raise CorruptPart(f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again")
+        # Kept already, perhaps by an earlier try that removed the part afterwards.
         if manifest is None or manifest.as_local() == kept:
             return
         if kept is not None:  # another part was put here under this name
@@ -189,6 +191,7 @@ class PartStore(PartFolders):
     def remove_parts(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Delete published parts for good; return those that were there.  Idempotent."""
         paths = [self.part_path(part) for part in parts]
+        # Out of memory before the folders go: no reader opens a part by a manifest whose files are being deleted.
         with self._lock:
             for part in parts:
                 self._manifests.pop(part, None)
@@ -250,6 +253,7 @@ class PartStore(PartFolders):
         Said once by a process that has the replica's name for sure: another's freeze may be under way before.
         """
         with self._sweeping, store_errors(f"sweep {self.root}"):
+            # Under the lock of sweeps: a removal of this process may be between its rename and its deletion.
             left = folders(self.removing, FOLDER_NAME)
             for name in left:
                 remove_folder(self.removing / name)

@@ -67,9 +67,11 @@ def replace_file(path: Path, folder: Path, data: bytes, tag: str) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            # Ends with the process, whatever ends it: no stale lock is ever left.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if read_file(path)[1] != tag:
                 raise NotAsItWas
+            # Of a process that ended before its rename; while the lock is held no other process writes it.
             fresh.unlink(missing_ok=True)
             write_file(fresh, data)
             os.replace(fresh, path)  # noqa: PTH105 - says that it replaces
@@ -107,6 +109,7 @@ def remove_empty(folder: Path) -> None:
         try:
             os.rmdir(path)  # noqa: PTH106 - says that it must be empty
         except OSError as error:
+            # Another process may have put an object there since, and removed the folder itself.
             if error.errno not in _NOT_EMPTY:
                 raise
     if not folder.exists():

@@ -109,7 +109,9 @@ class StoreLocation:
             parts = urlsplit(url)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError:
+            # Without the URL and without the cause: both may have credentials in them.
             raise BadInput(f"this is no URL of an object store; use {_FORMS}") from None
+        # Before anything else is looked at, so that no other message shows the URL.
         if "@" in parts.netloc or any(name.lower().startswith(("aws_", "access", "secret")) for name in options):
             raise BadInput(
                 "the URL of an object store has credentials; put them into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -146,6 +148,7 @@ def _bucket(bucket: str, prefix: str, options: Mapping[str, str]) -> StoreLocati
         raise BadInput(f"the URL of an object store has no option {unknown[0]!r}; it has {', '.join(sorted(_OPTIONS))}")
     endpoint, insecure = options.get("endpoint", ""), options.get("insecure", "false") == "true"
     if endpoint:
+        # `port` raises ValueError when it is read, not when the URL is parsed.
         wrong = BadInput(f"the endpoint {endpoint!r} must be http://host:port or https://host:port")
         try:
             server = urlsplit(endpoint)
@@ -212,6 +215,7 @@ class _Bucket:
 
     def renew(self) -> tuple[S3Store, S3Store] | None:
         """Return clients with the credentials that are there now; None if they are those that were refused."""
+        # The file may have been rewritten: short-lived credentials are replaced there.
         keys = find_keys(self._environment)
         if keys == self._keys:
             return None
@@ -239,6 +243,7 @@ def find_keys(environment: Mapping[str, str]) -> Keys:
             "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let"
             f" {CREDENTIALS_FILE_VARIABLE} name a file with them"
         )
+    # Secrets may have percent signs, which the default would take for references.
     file = configparser.ConfigParser(interpolation=None)
     try:
         file.read_string(Path(path).read_text())
@@ -246,6 +251,7 @@ def find_keys(environment: Mapping[str, str]) -> Keys:
         return Keys(
             section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token", "")
         )
+    # `from None`: a parser's error quotes the line that it can't read, which may be a secret.
     except (OSError, UnicodeDecodeError, configparser.Error, KeyError):
         raise NotAuthorized(
             f"{path} can't be read as credentials: it needs a section [{PROFILE}] with aws_access_key_id and"

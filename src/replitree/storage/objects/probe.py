@@ -35,6 +35,7 @@ def probe(store: ObjectStore) -> None:
     keys = [f"{place}/first"] + [f"{place}/race-{number}" for number in range(RACES)]
     try:
         with ThreadPoolExecutor(len(keys)) as pool:
+            # Races and the plain test side by side: a store far away answers each request slowly.
             races = [pool.submit(_side_by_side, store, key) for key in keys[1:]]
             _one_after_another(store, keys[0])
             for race in races:
@@ -42,6 +43,7 @@ def probe(store: ObjectStore) -> None:
         if {info.key for info in store.list(place)} != set(keys):
             raise _unusable(store, "does not list what was stored")
     finally:
+        # Also when the test fails: trial objects cost room for ever.
         store.delete(keys)
         store.tidy(place)
     if list(store.list(place)) or store.get(keys[0]) is not None:
@@ -56,6 +58,7 @@ def _one_after_another(store: ObjectStore, key: str) -> None:
         pass
     else:
         raise _unusable(store, "ignores the condition that an object must not exist, and replaces it")
+    # A range that begins inside: a server that ignores the range sends all of the object.
     if store.get(key) != b"first" or store.get_range(key, 1, 3) != b"irs":
         raise _unusable(store, "does not read back what was stored")
 
@@ -69,6 +72,7 @@ def _side_by_side(store: ObjectStore, key: str) -> None:
         return True
 
     with ThreadPoolExecutor(RACERS) as pool:
+        # Exactly one, and it is the one whose bytes are there.
         winners = [racer for racer, won in enumerate(pool.map(create, range(RACERS))) if won]
     if len(winners) != 1 or store.get(key) != b"%d" % winners[0]:
         raise _unusable(store, f"let {len(winners)} of {RACERS} create the same object at once")
@@ -110,6 +114,7 @@ def store_id(store: ObjectStore) -> str:
     """
     found = store.get(STORE_ID_KEY)
     if found is None:
+        # Read back, also by the process that created it: of two that race, one id counts.
         with suppress(ObjectExists):
             store.create(STORE_ID_KEY, str(uuid.uuid4()).encode())
         found = store.get(STORE_ID_KEY)

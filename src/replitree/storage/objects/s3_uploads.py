@@ -83,7 +83,10 @@ class MultipartUploads:
                     f"{self._location} does not list uploads in pieces: {status} {_value(text, 'Code')}"
                 )
             for found in _UPLOAD.findall(text):
-                yield self._upload(found)
+                root = f"{self._location.prefix}/" if self._location.prefix else ""
+                begun = datetime.fromisoformat(_value(found, "Initiated"))
+                yield BegunUpload(_value(found, "Key").removeprefix(root), _value(found, "UploadId"), begun)
+            # A page has at most a thousand uploads.
             if _value(text, "IsTruncated") != "true":
                 return
             query["key-marker"] = _value(text, "NextKeyMarker")
@@ -98,13 +101,9 @@ class MultipartUploads:
             The store gives no answer, does not offer that, or refuses.
         """
         status, text = self._ask("DELETE", self._key(key), {"uploadId": upload})
+        # 404 here means that the upload has ended.
         if status in _NOT_OFFERED and status != http.client.NOT_FOUND:
             raise StoreError(f"{self._location} does not abort uploads in pieces: {status} {_value(text, 'Code')}")
-
-    def _upload(self, text: str) -> BegunUpload:
-        prefix = f"{self._location.prefix}/" if self._location.prefix else ""
-        begun = datetime.fromisoformat(_value(text, "Initiated"))
-        return BegunUpload(_value(text, "Key").removeprefix(prefix), _value(text, "UploadId"), begun)
 
     def _key(self, key: str) -> str:
         return f"{self._location.prefix}/{key}" if self._location.prefix else key
@@ -113,11 +112,13 @@ class MultipartUploads:
 
     def _ask(self, method: str, key: str, query: Mapping[str, str]) -> tuple[int, str]:
         """Send a request until an answer comes; return its status and text, also of "not there" and "not offered"."""
+        # The signature covers the path as it is sent, so it is quoted once and used for both.
         path = f"/{self._location.place}/{quote(key)}".removesuffix("/")
         asked = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
         problem = ""
         for number in range(TRIES):
             if number:
+                # A request that lists or aborts may be sent twice without harm.
                 self._wait(PAUSE_S * 2**number)
             try:
                 status, text = self._send(method, path, asked)
@@ -140,6 +141,7 @@ class MultipartUploads:
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace")
         finally:
+            # A new connection for each request: these are rare, and a kept one may have been closed by the server.
             connection.close()
 
     def signed(self, method: str, path: str, query: str) -> dict[str, str]:
@@ -150,6 +152,7 @@ class MultipartUploads:
         method, path, query
             As they are sent; the query in the order of its names.
         """
+        # The server refuses a signature that is more than 15 minutes old: each try is signed anew.
         now = datetime.now(UTC)
         moment, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
         headers = {"host": self._host, "x-amz-content-sha256": _EMPTY, "x-amz-date": moment}

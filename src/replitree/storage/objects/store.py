@@ -177,6 +177,7 @@ class ObjectStore:
         """
         _check_key(key)
         size = data.stat().st_size if isinstance(data, Path) else len(data)
+        # Whether one of our own tries went without an answer: only then an existing object may be ours.
         in_doubt = False
 
         def put() -> None:
@@ -184,6 +185,7 @@ class ObjectStore:
             try:
                 self._put(key, data, size)
             except FileNotFoundError as error:
+                # A bucket that is missing answers a write with "not found".
                 raise StoreError(f"{self.name} is not there: {_first_line(error)}; make the bucket first") from error
             except (AlreadyExistsError, PreconditionError) as error:
                 if self._meta(key) is None:
@@ -197,6 +199,7 @@ class ObjectStore:
         self._ask(f"store {key}", put, changes=True)
         if self._folder is not None:
             # A delete may have removed the parents, empty as they were: the library makes them anew as the umask says.
+            # The outermost folder first: `fit` takes the mode from the parent.
             for part in (*reversed(Path(key).parents[:-1]), Path(key)):
                 private.fit(self._folder / part)
             _sync(self._folder, key)
@@ -239,9 +242,15 @@ class ObjectStore:
         def put() -> None:
             nonlocal in_doubt
             try:
-                self._put_over(key, data, tag)
+                if self._folder is None:
+                    obstore.put(self._raw, key, data, mode={"e_tag": tag}, use_multipart=False)
+                else:
+                    replace_file(self._folder / key, self._folder, data, tag)
             except (AlreadyExistsError, PreconditionError, FileNotFoundError, NotAsItWas) as error:
-                found = self._tagged_or_none(key)
+                try:
+                    found = self._tagged(key)
+                except FileNotFoundError:
+                    found = None
                 if found is not None and found.tag == tag and isinstance(error, BaseError):
                     raise  # another process is about to replace it, and may fail
                 if found is None or not (in_doubt and found.data == data):
@@ -260,6 +269,7 @@ class ObjectStore:
         StoreError
             The object is shorter.
         """
+        # A range of no bytes is asked of no store: only whether the object is there.
         info = None if size else self.head(key)
         if not size:
             return None if info is None else b""
@@ -297,6 +307,7 @@ class ObjectStore:
         """
         for key in keys:
             _check_key(key)
+        # One by one, since one that is missing ends the library's list of files.
         if self._folder is not None:  # there, the first that is missing would end it
             for key in keys:
                 self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
@@ -327,6 +338,7 @@ class ObjectStore:
         if prefix:
             _check_key(prefix)
         last = after
+        # Each page is asked for by itself: a listing that fails in the middle goes on after the last key.
         while (chunk := self._chunk(prefix, last)) is not None:
             for info in chunk:
                 yield info
@@ -349,6 +361,7 @@ class ObjectStore:
 
         def ask() -> Sequence[ObjectInfo]:
             stream = obstore.list(self._raw, prefix or None, offset=after or None, chunk_size=LIST_OBJECTS)
+            # In no order there is no "after the last key": everything comes in one answer.
             found = next(iter(stream), []) if self.is_ordered else [each for chunk in stream for each in chunk]
             return [ObjectInfo(each["path"], each["size"], each["last_modified"]) for each in found]
 
@@ -362,6 +375,7 @@ class ObjectStore:
             self._make_parents(key)
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
+        # Our client gives uploads in pieces no condition: the look comes first, unguessable keys do the rest.
         if self._meta(key) is not None:
             raise AlreadyExistsError(key)
         self._make_parents(key)
@@ -372,6 +386,7 @@ class ObjectStore:
         except (BaseError, FileNotFoundError) as error:  # it may also be that the upload ended, completed
             if self._meta(key) is None:
                 raise
+            # An object of the same size may still be another writer's.
             if not self._has(key, data, size):
                 raise AlreadyExistsError(key) from error
 
@@ -387,23 +402,11 @@ class ObjectStore:
                     private.make_folder(self._folder / parent, exist_ok=True)
             self._check_folder()
 
-    def _put_over(self, key: str, data: bytes, tag: str) -> None:
-        if self._folder is None:
-            obstore.put(self._raw, key, data, mode={"e_tag": tag}, use_multipart=False)
-        else:
-            replace_file(self._folder / key, self._folder, data, tag)
-
     def _tagged(self, key: str) -> TaggedObject:
         if self._folder is not None:
             return TaggedObject(*read_file(self._folder / key))
         found = obstore.get(self._raw, key)
         return TaggedObject(bytes(found.bytes()), found.meta["e_tag"] or "")
-
-    def _tagged_or_none(self, key: str) -> TaggedObject | None:
-        try:
-            return self._tagged(key)
-        except FileNotFoundError:
-            return None
 
     def _meta(self, key: str) -> ObjectMeta | None:
         """Ask once what the store says of an object."""
@@ -437,9 +440,11 @@ class ObjectStore:
 
     def _ask(self, doing: str, request: Callable[[], _T], *, changes: bool = False) -> _T:
         """Send a request until an answer comes."""
+        # Patience is for the whole request, not for each try.
         give_up_at = time.monotonic() + self._patience_s
         pause = PAUSE_S
         while True:
+            # The client that is asked now: another thread may exchange it while the request is under way.
             asked = self._raw
             try:
                 return request()
@@ -463,6 +468,7 @@ class ObjectStore:
     def _has_other_credentials(self, refused: RawStore) -> bool:
         """Look for other credentials than those of a client, and use them; True also when another request has found some."""
         with self._renewing:
+            # Another thread has renewed them already: its client is tried before the file is read again.
             if self._raw is not refused:
                 return True
             clients = self._renew()
@@ -477,6 +483,7 @@ def _sync(folder: Path, key: str) -> None:
     """Make a file and the names that lead to it durable."""
     path = folder / key
     with _in_doubt(f"{path} was stored and can't be synced"):
+        # The content first, then each name above it, up to the store's own folder.
         sync_files([path])
         for parent in path.parents:
             sync_folder(parent)

@@ -48,6 +48,7 @@ def reading_part(part: Path) -> Iterator[None]:
     """
     try:
         yield
+    # A store that gives no answer says nothing of the file, and an expired snapshot nothing of the part.
     except (StoreError, SnapshotExpired):
         raise
     except (OSError, pa.ArrowException, ValueError) as error:
@@ -65,6 +66,7 @@ def open_parquet(file: DataFile, *, buffer_bytes: int) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     if isinstance(file, StoredFile):
+        # A request to a store takes as long as megabytes do: a row group is asked for at once.
         return pq.ParquetFile(file.open(), pre_buffer=True)
     if isinstance(file, CheckedFile):
         return pq.ParquetFile(file.open(), pre_buffer=False, buffer_size=buffer_bytes)
@@ -83,22 +85,17 @@ def footer_of(file: DataFile) -> pq.FileMetaData:
 def is_whole(file: DataFile, entry: FileEntry) -> bool:
     """Whether a data file has the size and the checksum that its manifest says; every byte is read."""
     if isinstance(file, StoredFile):
-        return _is_whole(file, entry)
+        if file.entry.bytes != entry.bytes:
+            return False
+        source, hasher = file.source(), xxhash.xxh3_128()
+        try:
+            for first in range(0, entry.bytes, PIECE_BYTES):
+                hasher.update(source.read(first, min(PIECE_BYTES, entry.bytes - first)))
+        except DamagedFile:
+            return False
+        return hasher.hexdigest() == entry.checksum
     path = file.path if isinstance(file, CheckedFile) else file
     return file_bytes(path) == entry.bytes and file_checksum(path) == entry.checksum
-
-
-def _is_whole(file: StoredFile, entry: FileEntry) -> bool:
-    """Read an object piece by piece."""
-    if file.entry.bytes != entry.bytes:
-        return False
-    source, hasher = file.source(), xxhash.xxh3_128()
-    try:
-        for first in range(0, entry.bytes, PIECE_BYTES):
-            hasher.update(source.read(first, min(PIECE_BYTES, entry.bytes - first)))
-    except DamagedFile:
-        return False
-    return hasher.hexdigest() == entry.checksum
 
 
 __all__ = ["DataFile", "footer_of", "is_whole", "open_parquet", "reading_part"]

@@ -53,6 +53,7 @@ class KeyRange:
         rows
             Sorted by the order key.
         """
+        # The rows are sorted: counting those below a bound gives the place where it begins.
         first = 0 if self.lower is None else _count_below(rows.column(self.column), self.lower)
         end = rows.num_rows if self.upper is None else _count_below(rows.column(self.column), self.upper)
         return rows.slice(first, max(0, end - first))
@@ -62,7 +63,9 @@ class KeyRange:
         return tuple(i for i in range(metadata.num_row_groups) if self._may_be_in(metadata.row_group(i)))
 
     def _may_be_in(self, group: pq.RowGroupMetaData) -> bool:
-        found = _bounds(group, self.column, _type_of(self))
+        bound = self.lower if self.lower is not None else self.upper
+        # A range without bounds has all rows, so the type does not matter.
+        found = _bounds(group, self.column, pa.null() if bound is None else bound.type)
         if found is None or (self.lower is None and found.has_nulls):
             return True
         above = self.upper is not None and not _is_below(found.least, self.upper)
@@ -131,6 +134,7 @@ def _cuts(weights: list[tuple[pa.Scalar, int]], count: int) -> list[pa.Scalar]:
     total, done, cuts = sum(rows for _, rows in weights), 0, list[pa.Scalar]()
     for index in pc.array_sort_indices(values).to_pylist():
         value, rows = weights[index]
+        # Equal keys must not be cut: a key that repeats makes one range larger, and gives the next no bound.
         is_new = not cuts or _is_below(cuts[-1], value)
         if done >= total * (len(cuts) + 1) / count and is_new and len(cuts) < count - 1:
             cuts.append(value)
@@ -167,11 +171,6 @@ def _bounds(group: pq.RowGroupMetaData, column: str, arrow: pa.DataType) -> _Bou
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None  # an older version of the column has values that are written in another way
     return _Bounds(least, most, not statistics.has_null_count or statistics.null_count > 0)
-
-
-def _type_of(found: KeyRange) -> pa.DataType:
-    bound = found.lower if found.lower is not None else found.upper
-    return pa.null() if bound is None else bound.type
 
 
 def _is_below(one: pa.Scalar, other: pa.Scalar) -> bool:

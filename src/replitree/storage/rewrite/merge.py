@@ -154,13 +154,17 @@ def _merge(
     step = partial(_stop_if, job.cancelled)
     table, key_range = definition.stored, job.key_range
     found = read_sources(sources)
+    # One of the ranges checks the files for all: each check reads every byte.
     if key_range is None or key_range.lower is None:
         check_files(found, step)
     files, with_nan = run_files(found, table, table.arrow_schema.names, key_range)
     partition = found[0].manifest.partition
     values = next((one.manifest.partition_values for one in found if one.manifest.partition_values), ())
     target = folder / f"{job.prefix}{partition}"
-    nan, group = with_nan | _float_sums(table), window_bytes(job.memory_bytes)
+    # Adding infinities of both signs makes NaN, which no source has.
+    summed = (table.arrow_schema.field(name) for name in summed_columns(table))
+    nan = with_nan | frozenset(field.name for field in summed if pa.types.is_floating(field.type))
+    group = window_bytes(job.memory_bytes)
     with store_errors(f"merge parts into {folder}"):
         try:
             with PartWriter(target, table, with_nan=nan, group_bytes=group) as writer:
@@ -172,6 +176,7 @@ def _merge(
                             job.progress(done)
                 return writer.finish(partition, values, sync=job.sync)
         finally:
+            # Arrow's allocator keeps what it has freed: the process would seem to need the memory of its largest merge.
             pa.default_memory_pool().release_unused()
 
 
@@ -240,6 +245,7 @@ def _reduced(
     with closing(merge_runs(files, merging)) as windows:
         for window in windows:
             if not done:
+                # With the first window's schema: a final read has only some of the columns.
                 reducer = reducer_of(table, window.schema)
             done += window.num_rows
             yield window if reducer is None else reducer.reduce(window), done
@@ -249,6 +255,7 @@ def _reduced(
 
 def _ahead(items: Generator[_T, None, None]) -> Generator[_T, None, None]:
     """Make each item in another thread while the one before it is used."""
+    # `closing` outside of the pool: the thread has ended before the generator, which it may be in, is closed.
     with closing(items), ThreadPoolExecutor(1, "merge") as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -270,12 +277,6 @@ def _scratch(folder: Path | None) -> Iterator[Callable[[], Path]]:
             return made[-1]
 
         yield fresh
-
-
-def _float_sums(table: TableDefinition) -> frozenset[str]:
-    """Give the columns in which adding may make NaN: of infinities."""
-    summed = (table.arrow_schema.field(name) for name in summed_columns(table))
-    return frozenset(field.name for field in summed if pa.types.is_floating(field.type))
 
 
 def _stop_if(cancelled: Callable[[], bool]) -> None:

@@ -53,6 +53,7 @@ def _packed(keys: Sequence[pa.Array]) -> _Numbers | None:
         low, high = int(numbers.min()), int(numbers.max())
         bits = (high - low).bit_length()
         free -= bits
+        # More bits than 63 do not fit one number: Arrow sorts by several keys.
         if free < 0:
             return None
         above = numbers - low
@@ -69,6 +70,7 @@ def _numbers(key: pa.Array) -> _Numbers | None:
         return np.asarray(key.to_numpy()).astype(np.int64, copy=False)
     if pa.types.is_floating(arrow):
         values = key.to_numpy().astype(np.float64) + 0.0  # -0.0 becomes 0.0
+        # The bits of positive floats compare as they do; of negative ones, the other way round.
         bits = values.view(np.int64)
         return np.asarray(bits ^ ((bits >> 63) & np.iinfo(np.int64).max))
     return None

@@ -37,7 +37,6 @@ from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.merge_policy import PolicyKind
 
 _Numbers = NDArray[np.int64]
-_Flags = NDArray[np.bool_]
 
 _NEARLY = 1 - 2.0**-20
 """A sum of magnitudes below this share of the limit, computed in floating point, is certainly below the limit."""
@@ -112,9 +111,10 @@ class _Replacing:
         if not joined.num_rows:
             return joined
         starts = group_starts(joined, self._order_by)
-        kept = _last_rows(starts, joined.num_rows)
+        kept = np.append(starts[1:], joined.num_rows) - 1
         if self._version is not None and len(starts) < joined.num_rows:
             kept = _newest_rows(starts, joined.column(self._version))
+        # The last key may go on in the next window.
         self._held = joined.take(kept[-1:])
         return joined.slice(0, len(kept) - 1) if len(kept) == joined.num_rows else joined.take(kept[:-1])
 
@@ -122,14 +122,11 @@ class _Replacing:
         return self._held
 
 
-def _last_rows(starts: _Numbers, rows: int) -> _Numbers:
-    return np.append(starts[1:], rows) - 1
-
-
 def _newest_rows(starts: _Numbers, version: pa.ChunkedArray) -> _Numbers:
     """Give, for each group, the last row among those with its highest version."""
     groups = _groups(starts, len(version))
     valid = version.is_valid().to_numpy()
+    # Null is below every version, unless the whole key has nothing else.
     eligible = valid | ~np.logical_or.reduceat(valid, starts)[groups]
     lowest = np.iinfo(np.int64).min
     numbers = np.where(valid, _integers(version), lowest)
@@ -184,6 +181,7 @@ class _Summing:
 
         found = rows.cast(self._inside)
         for name in self._floats:
+            # -0.0 + 0.0 is 0.0: the sum's bits must not depend on which zero came first.
             values = pc.add(found.column(name), 0.0)
             one_nan = pc.if_else(pc.is_nan(values), math.nan, values)
             found = found.set_column(found.schema.get_field_index(name), found.schema.field(name), one_nan)
@@ -194,6 +192,7 @@ class _Summing:
         if len(starts) == rows.num_rows:
             return rows
         columns = {name: rows.column(name) for name in self._summed}
+        # Before the sums: none of them overflows then, and no merge fails.
         starts = _with_cuts(starts, columns)
         reduced = rows.take(starts)
         for name, column in columns.items():
@@ -237,19 +236,15 @@ def _with_cuts(starts: _Numbers, columns: dict[str, pa.ChunkedArray]) -> _Number
     exact = {name: values for name, values in columns.items() if not pa.types.is_floating(values.type)}
     doubtful = np.zeros(len(starts), np.bool_)
     for values in exact.values():
-        doubtful |= _may_overflow(values, starts)
+        # By magnitudes: only where these add up to the limit may an addition not fit, in whatever order it is made.
+        magnitudes = np.abs(values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy())
+        sums = np.bincount(_groups(starts, len(values)), magnitudes)
+        doubtful |= np.asarray(sums >= float(_limit(values.type)) * _NEARLY)
     if not doubtful.any():
         return starts
     ends = np.append(starts[1:], len(next(iter(exact.values()))))
     cuts = [cut for group in np.flatnonzero(doubtful) for cut in _cuts(int(starts[group]), int(ends[group]), exact)]
     return np.union1d(starts, np.array(cuts, np.int64))
-
-
-def _may_overflow(values: pa.ChunkedArray, starts: _Numbers) -> _Flags:
-    """Tell of which groups the magnitudes add up to the limit: only there an addition may not fit."""
-    magnitudes = np.abs(values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy())
-    sums = np.bincount(_groups(starts, len(values)), magnitudes)
-    return np.asarray(sums >= float(_limit(values.type)) * _NEARLY)
 
 
 def _limit(arrow: pa.DataType) -> int | decimal.Decimal:

@@ -23,7 +23,7 @@ of parts.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -180,6 +180,7 @@ class Run:
         """Give the rows in memory that are below a key, or not above it, and forget them."""
         assert self.rows is not None
         search = bisect_right if inclusive else bisect_left
+        # A binary search over rows: it looks at some twenty keys of a window, never at all.
         count = search(range(self.rows.num_rows), key, key=self.key)
         taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         return taken
@@ -219,6 +220,8 @@ def read_run(file: RunFile, batch_bytes: int) -> Generator[pa.Table, None, None]
             for batch in opened.iter_batches(rows, row_groups=[group], columns=file.columns, use_threads=threads):
                 table = file.adapt(pa.Table.from_batches([batch]))
                 if table.num_rows:
+                    # Measured from the second batch on: a footer tells the
+                    # size of a dictionary, not how long the values become.
                     row_bytes = max(1, table.nbytes // table.num_rows)
                     yield table
 
@@ -295,18 +298,15 @@ def merge_runs(files: Sequence[RunFile], merging: Merging) -> Generator[pa.Table
         A file can't be read; names the part.
     """
     if not merging.order_by:
-        yield from _one_after_the_other(files, merging)
+        for file in files:
+            for rows in read_run(file, window_bytes(merging.memory_bytes)):
+                merging.step()
+                yield rows
         return
+    # Each round merges neighbours only, so equal keys keep the order of their parts.
     while len(groups := side_by_side(files, merging.memory_bytes)) > 1:
         files = [_merged_file(group, merging) for group in groups]
     yield from _windows(files, merging)
-
-
-def _one_after_the_other(files: Sequence[RunFile], merging: Merging) -> Iterator[pa.Table]:
-    for file in files:
-        for rows in read_run(file, window_bytes(merging.memory_bytes)):
-            merging.step()
-            yield rows
 
 
 def side_by_side(files: Sequence[RunFile], memory_bytes: int) -> list[list[RunFile]]:
@@ -333,6 +333,7 @@ def _merged_file(files: Sequence[RunFile], merging: Merging) -> RunFile:
         first = next(windows, None)
         if first is None:
             return files[0]
+        # Not synced: a crash ends the merge, and its scratch files with it.
         with pq.ParquetWriter(path, first.schema, **_SCRATCH_OPTIONS) as writer:
             for window in chain([first], windows):
                 writer.write_table(window)
@@ -367,5 +368,6 @@ def _cut(runs: Sequence[Run]) -> pa.Table:
     ends = [(run.key(-1), number) for number, run in enumerate(runs) if not run.is_exhausted]
     if not ends:
         return pa.concat_tables([run.take_all() for run in runs])
+    # Of equal keys the first run counts: `inclusive` below takes them from this run and those before it.
     end, setter = min(ends)
     return pa.concat_tables([run.take_up_to(end, inclusive=number <= setter) for number, run in enumerate(runs)])

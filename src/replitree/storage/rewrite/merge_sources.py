@@ -85,15 +85,14 @@ def check_files(sources: Sequence[MergeSource], step: Callable[[], None]) -> Non
     """
     for source in sources:
         for place, file in source.entries:
+            # Before each file: a merge is cancelled between two files, not after gigabytes of them.
             step()
-            _check_file(source.part, place, file)
-
-
-def _check_file(part: Path, place: DataFile, file: FileEntry) -> None:
-    with reading_part(part):
-        fine = is_whole(place, file)
-    if not fine:
-        raise CorruptPart(f"part {part}: {file.name} is not what the manifest says; fetch the part again")
+            with reading_part(source.part):
+                fine = is_whole(place, file)
+            if not fine:
+                raise CorruptPart(
+                    f"part {source.part}: {file.name} is not what the manifest says; fetch the part again"
+                )
 
 
 def run_files(
@@ -121,7 +120,9 @@ def run_files(
     CorruptPart
         A footer can't be read.
     """
-    floats = _float_leaves(table)
+    # A footer without bounds means NaN: writers leave them out there (`replitree.storage.parts.encodings`).
+    leaves = (leaf for field in table.arrow_schema for leaf in leaf_types(field.name, field.type))
+    floats = frozenset(path for path, arrow in leaves if pa.types.is_floating(arrow))
     files: list[RunFile] = []
     with_nan: set[str] = set()
     for source in sources:
@@ -129,6 +130,7 @@ def run_files(
         for place, file in source.entries:
             with reading_part(source.part):
                 metadata = footer_of(place)
+            # Row groups outside of the range are not even decoded.
             groups = None if key_range is None else key_range.groups(metadata)
             held = reader_bytes(metadata, whole_groups=isinstance(place, StoredFile))
             path, opened = (place, None) if isinstance(place, Path) else (source.part / file.name, place)
@@ -150,11 +152,6 @@ def _reading(
         return adapted if key_range is None else key_range.keep(adapted)
 
     return columns, adapt_rows
-
-
-def _float_leaves(table: TableDefinition) -> frozenset[str]:
-    leaves = (leaf for field in table.arrow_schema for leaf in leaf_types(field.name, field.type))
-    return frozenset(path for path, arrow in leaves if pa.types.is_floating(arrow))
 
 
 def _without_bounds(metadata: pq.FileMetaData, paths: frozenset[str]) -> set[str]:

@@ -80,7 +80,8 @@ class PartWriter:
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self._hasher = ContentHasher(self._schema)
-        self._statistics = {name: StatisticsCollector() for name in _plain_keys(definition)}
+        plain_keys = (n for n in definition.key_columns if not pa.types.is_nested(definition.column(n).arrow_type))
+        self._statistics = {name: StatisticsCollector() for name in plain_keys}
         self._options: dict[str, Any] = {}
         self._file: HashingFile | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -96,7 +97,13 @@ class PartWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._discard()
+            if self._writer is not None and self._file is not None:
+                self._file.close()
+                with suppress(OSError, ValueError, pa.ArrowException):
+                    self._writer.close()
+                self._writer.is_open = False  # or else it would try that again when it is collected, and complain
+            # The error that ended the write is the one to report; what is left lies in staging, and is swept.
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, in the order of the part."""
@@ -104,6 +111,8 @@ class PartWriter:
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
         group_rows = self._definition.settings.row_group_rows
+        # Row groups have the table's size whatever the windows had:
+        # replicas with other memory limits write the same bytes.
         while self._waiting_rows >= group_rows:
             self._flush(group_rows)
         if self._waiting_bytes >= self._group_bytes:
@@ -148,6 +157,7 @@ class PartWriter:
             Format of the manifest.
         """
         self.end_run()
+        # A part has at least one file, also without rows: a manifest without files is damaged.
         if not self._entries:
             self._write_group(self._schema.empty_table())
             self._end_file()
@@ -167,18 +177,10 @@ class PartWriter:
             sync_made(self._folder.parent, is_new=self._is_new)
         return manifest
 
-    def _discard(self) -> None:
-        """Remove what was written."""
-        if self._writer is not None and self._file is not None:
-            self._file.close()
-            with suppress(OSError, ValueError, pa.ArrowException):
-                self._writer.close()
-            self._writer.is_open = False  # or else it would try that again when it is collected, and complain
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def _flush(self, count: int) -> None:
         """Write the first `count` rows that wait as a row group."""
         waiting = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
+        # One chunk: a row group is written by columns, and small chunks cost a call each.
         group = waiting.slice(0, count).combine_chunks()
         rest = waiting.slice(count)
         self._waiting = [rest] if rest.num_rows else []
@@ -216,8 +218,3 @@ class PartWriter:
             collector.update(rows.column(name))
         for batch in rows.to_batches():
             self._hasher.update(batch)
-
-
-def _plain_keys(definition: TableDefinition) -> list[str]:
-    """Give the columns that parts keep statistics of."""
-    return [name for name in definition.key_columns if not pa.types.is_nested(definition.column(name).arrow_type)]

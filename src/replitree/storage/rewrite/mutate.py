@@ -132,7 +132,9 @@ def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
         return None
     change = _PartMutation(check_mutation(mutation, definition), found)
     step = partial(_stop_if, cancelled)
+    # Before any row is read: a damaged file might hide rows that are to be deleted.
     check_files([found], step)
+    # A first pass over few columns: most mutations touch few parts, and a part that is not touched is linked.
     survey = _survey(change, memory_bytes, step, whole=keep_files)
     if not survey.touched:
         return None
@@ -176,6 +178,7 @@ def _write(
                     writer.link(file.path, entry.placed(None), batches)
                     continue
                 for rows in batches:
+                    # A batch of which every row is deleted makes no row group.
                     left = change.applied(rows)
                     if left.num_rows:
                         writer.write(left)
@@ -201,6 +204,7 @@ def worth_keeping(source: PartManifest, touched: frozenset[str], definition: Tab
         All files that are not touched; none if the rows are of an older version, or too little would be kept (`KEPT_MIN`).
     """
     left = [file for file in source.files if file.name not in touched]
+    # A few kept bytes would keep all objects of the old share in the store.
     is_enough = sum(file.bytes for file in left) >= source.bytes * KEPT_MIN
     is_same = source.schema_version == definition.schema_version
     return frozenset(file.name for file in left) if left and is_enough and is_same else frozenset()
@@ -242,6 +246,8 @@ def _survey(change: _PartMutation, memory_bytes: int, step: Callable[[], None], 
                 if not chosen.any():
                     continue
                 touched.add(entry.name)
+                # One row is enough, unless the new values may bring
+                # NaN, which the writer must know before its first row.
                 if not change.floats:
                     break
                 with_nan |= columns_with_nan(change.new_floats(rows, chosen))
@@ -264,7 +270,11 @@ class _PartMutation:
         self.table = checked.definition.stored
         self._checked = checked
         self._columns = {column.stored_name: column for column in checked.definition.columns}
-        self.floats = tuple(a for a in checked.assignments if _has_floats(a.column.arrow_type))
+        self.floats = tuple(
+            a
+            for a in checked.assignments
+            if any(pa.types.is_floating(leaf) for _, leaf in leaf_types("", a.column.arrow_type))
+        )
 
     @property
     def surveyed(self) -> tuple[str, ...]:
@@ -294,21 +304,15 @@ class _PartMutation:
             return pa.Table.from_batches([rows])
         if self._checked.mutation.kind is MutationKind.DELETE:
             return pa.Table.from_batches([rows.filter(pa.array(~chosen))])
-        return pa.Table.from_batches([self._updated(rows, chosen)])
-
-    def _updated(self, rows: pa.RecordBatch, chosen: Truths) -> pa.RecordBatch:
         selected = self._named(rows).filter(pa.array(chosen))
         columns = {name: rows.column(name) for name in rows.schema.names}
         for assignment in self._checked.assignments:
             name = assignment.column.stored_name
             columns[name] = _placed(columns[name], chosen, self._stored(assignment, selected))
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+        return pa.Table.from_batches([pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)])
 
     def _stored(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
         """Give the new values as data files have them."""
-        return stored_values(assignment.column, self._values(assignment, rows))
-
-    def _values(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
         column = assignment.column
         what = f"{column.name} = {assignment.text} has no value in a row of {self.source.part.name}"
         try:
@@ -317,7 +321,7 @@ class _PartMutation:
             raise MutationFailed(f"{what}: {error}") from error
         if values.null_count and not column.nullable:
             raise MutationFailed(f"{what}: it is null, and the column may not be")
-        return values
+        return stored_values(assignment.column, values)
 
     def _named(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Give rows the names that people use, also inside of columns."""
@@ -331,12 +335,9 @@ def _placed(old: pa.Array, chosen: Truths, new: pa.Array) -> pa.Array:
     if chosen.all():
         return new
     places = np.arange(len(old))
+    # One `take` over both: Arrow has no assignment to some rows.
     places[chosen] = len(old) + np.arange(len(new))
     return pa.concat_arrays([old, new]).take(pa.array(places))
-
-
-def _has_floats(arrow: pa.DataType) -> bool:
-    return any(pa.types.is_floating(leaf) for _, leaf in leaf_types("", arrow))
 
 
 def _stop_if(cancelled: Callable[[], bool]) -> None:

@@ -68,7 +68,10 @@ class FileScan:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Give the rows, batch by batch."""
         for batch in self.scanner.to_batches():
-            yield self._wanted(self._shown(batch))
+            shown = batch
+            for place, origin in self.reshaped:
+                shown = shown.set_column(place, origin.column.name, origin.shown(shown.column(place)))
+            yield self._wanted(shown)
 
     def to_table(self) -> pa.Table:
         """Give all rows."""
@@ -78,6 +81,7 @@ class FileScan:
             found = found.set_column(place, origin.column.name, values)
         if self.computed is None:
             return found
+        # After the scan: the scanner can't calculate what is left of the condition.
         batches = [self._wanted(batch) for batch in found.to_batches()]
         return pa.Table.from_batches(batches, pa.schema(list(found.schema)[: self.columns]))
 
@@ -85,11 +89,6 @@ class FileScan:
         if self.computed is None:
             return batch
         return wanted_rows(self.computed, batch).select(list(range(self.columns)))
-
-    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for place, origin in self.reshaped:
-            batch = batch.set_column(place, origin.column.name, origin.shown(batch.column(place)))
-        return batch
 
 
 def read_parts(
@@ -139,6 +138,7 @@ def _reading(definition: TableDefinition) -> Iterator[None]:
         yield
     except CorruptPart:
         raise
+    # A file that vanished: the snapshot's lease has ended, and its parts were deleted.
     except OSError as error:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; ask for a new snapshot") from error
     except pa.ArrowException as error:
@@ -204,6 +204,7 @@ def scan_files(
     """
     plain, computed = where.split() if where is not None else (None, None)
     columns = len(names)
+    # Columns of the calculated condition are read as well, behind those that were asked for, and dropped afterwards.
     if computed is not None:
         names = [*names, *(name for name in computed.columns if name not in names)]
     layouts = layouts_of(definition, (version for version, _ in files))
@@ -228,6 +229,7 @@ def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout) -> ds.Da
     from replitree.storage.parts.checked_files import file_system_of
 
     # What the files promise is checked by the cast to the table's schema; a filter on "not null" would be simplified away.
+    # The schema is the layout's, not that of the first file, which may lack columns.
     schema, form = stored_schema(layout), ds.ParquetFileFormat()
     checked = file_system_of(files)
     fragments, room = [], READ_FIRST_BYTES

@@ -44,6 +44,7 @@ def bound_of(type_text: str, value: Scalar) -> Bound | None:
     if isinstance(value, str):
         if type_text.startswith("decimal"):
             return Decimal(value)
+        # A date or timestamp is a number in JSON, so text is a string, a decimal or bytes.
         return bytes.fromhex(value) if type_text == "binary" else value
     if isinstance(value, int) and type_text in {"float", "double"}:
         return float(value)  # JSON has one kind of number

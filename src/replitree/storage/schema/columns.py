@@ -132,6 +132,7 @@ def arrow_scalar(arrow: pa.DataType, value: Bound) -> pa.Scalar:
     import pyarrow as pa
 
     if pa.types.is_date(arrow):
+        # Through the stored integer: Python's `date` ends at the year 9999, a column's does not.
         return pa.scalar(value, pa.int32()).cast(arrow)
     if pa.types.is_timestamp(arrow):
         return pa.scalar(value, pa.int64()).cast(arrow)
@@ -172,6 +173,8 @@ def columns_before(columns: Sequence[Column], step: ColumnStep) -> tuple[Column,
     at, before = step.position, step.before
     present = {column.id: place for place, column in enumerate(columns)}
     if before is not None and before.id not in present:
+        # A history from coordination is not trusted: a position
+        # outside would put a column somewhere else without an error.
         if 0 <= at <= len(columns):
             return (*columns[:at], before, *columns[at:])
     elif 0 <= at < len(columns) and (before is None or present[before.id] == at):

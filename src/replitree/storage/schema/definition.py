@@ -172,6 +172,7 @@ class TableDefinition:
         BadInput
             There is no such column, or `names` is one text instead of a list.
         """
+        # Python takes a text for a sequence of one-letter names.
         if isinstance(names, str):  # its letters would be taken for names
             raise BadInput(f"columns are a list of names, as in [{names!r}], not the text {names!r}")
         return self.columns if names is None else tuple(self.column(name) for name in names)
@@ -181,7 +182,10 @@ class TableDefinition:
         """Return this table with its columns named as in data files: whatever writes or reads part files works with it."""
         if not self.history:
             return self
-        history = tuple(_step_as_stored(step) for step in self.history)
+        history = tuple(
+            (step if step.before is None else msgspec.structs.replace(step, before=step.before.as_stored()))
+            for step in self.history
+        )
         return self.with_columns(tuple(c.as_stored() for c in self.columns), self.schema_version, history)
 
     def at(self, version: int) -> TableDefinition:
@@ -223,6 +227,7 @@ class TableDefinition:
 
     def with_columns(self, columns: tuple[Column, ...], version: int, history: History) -> TableDefinition:
         """Return this table with other columns, unchecked; the key columns must be among them, by their ids."""
+        # Keys follow their columns by id: a name may belong to another column by then.
         by_id = {column.id: column.name for column in columns}
         names = {column.name: by_id.get(column.id, column.name) for column in self.columns}
         return replace(
@@ -239,26 +244,21 @@ class TableDefinition:
         """Bytes of the node `metadata`: all but the columns."""
         stored = self.stored
         partition_by = tuple(t.text for t in stored.partition_by)
-        policy, version = stored.policy.text, self._metadata_format
+        # The lowest format that says everything: older replicas read all tables that do not need a newer one.
+        version = 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
+        policy = stored.policy.text
         return _encoder.encode(
             _Metadata(
                 version, self.name, self.table_id, stored.order_by, partition_by, self.settings, policy, self.storage
             )
         )
 
-    @property
-    def _metadata_format(self) -> int:
-        return 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
-
     def encode_columns(self) -> bytes:
         """Bytes of the node `columns`."""
+        # The lowest format that says everything: older replicas read a table until it uses what they do not know.
         is_reshaped = any(c.stored_type != c.type for c in columns_ever(self.columns, self.history))
         version = COLUMNS_FORMATS[is_reshaped]
         return _encoder.encode(_Columns(version, self.schema_version, self.columns, self.history or UNSET))
-
-
-def _step_as_stored(step: ColumnStep) -> ColumnStep:
-    return step if step.before is None else msgspec.structs.replace(step, before=step.before.as_stored())
 
 
 class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -338,7 +338,9 @@ def define_table(
         storage=parse_storage(storage).text,
     )
     _check(definition)
-    _check_new(definition.settings)
+    from replitree.storage.schema.definition_checks import check_new_settings
+
+    check_new_settings(definition.settings)
     return definition
 
 
@@ -358,6 +360,7 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
 def check_decoded(definition: TableDefinition) -> None:
     """Do nothing with a definition that was read and that this replitree understands.  Raises as `decode_definition`."""
     try:
+        # Both forms: a name may be free among the shown columns and taken among the stored ones.
         _check(definition.stored)
         _check(definition)
     except BadInput as error:
@@ -379,6 +382,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             policy=parse_policy(head.policy),
             storage=parse_storage(head.storage).text,
         )
+        # `with_columns` looks these up by name: a key without its column must be refused before.
         for name in (*stored.key_columns, *stored.policy.columns):
             stored.column(name)
     except BadInput as error:
@@ -397,12 +401,6 @@ def _check(definition: TableDefinition) -> None:
     check_definition(definition)
 
 
-def _check_new(settings: TableSettings) -> None:
-    from replitree.storage.schema.definition_checks import check_new_settings
-
-    check_new_settings(settings)
-
-
 def parse_transform(text: str) -> Transform:
     """Read a partition transform.
 
@@ -418,9 +416,11 @@ def parse_transform(text: str) -> Transform:
     >>> parse_transform("k").text
     'identity(k)'
     """
+    # Text with parentheses is a transform, anything else a column: a misspelt transform is never taken for a column.
     call = re.fullmatch(r"\s*([A-Za-z]+)\s*\((.*)\)\s*", text, re.DOTALL)
     if call is None:
         return Transform(TransformKind.IDENTITY, _column_name(text))
+    # Spark and Iceberg write `days(ts)`, too.
     word, inside = call.group(1).lower().removesuffix("s"), call.group(2)
     if word not in TransformKind._value2member_map_:
         kinds = ", ".join(kind.value for kind in TransformKind)

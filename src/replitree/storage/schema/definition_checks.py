@@ -5,13 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from replitree.errors import BadInput, InvalidName
-from replitree.storage.schema.columns import Column, columns_before, columns_ever
+from replitree.storage.schema.columns import columns_before, columns_ever
 from replitree.storage.schema.definition import (
     FIRST_SCHEMA_VERSION,
     WITH_ARGUMENT,
     TableDefinition,
     TableSettings,
-    Transform,
     TransformKind,
 )
 from replitree.storage.schema.merge_policy import check_policy
@@ -66,6 +65,7 @@ def check_storage(url: str) -> None:
 
 
 def _check_history(definition: TableDefinition) -> None:
+    # `TableDefinition.at` walks back over the steps in this order.
     versions = [step.version for step in definition.history]
     is_within = all(FIRST_SCHEMA_VERSION <= version < definition.schema_version for version in versions)
     if versions != sorted(versions) or not is_within:
@@ -73,6 +73,7 @@ def _check_history(definition: TableDefinition) -> None:
     columns = definition.columns
     for step in reversed(definition.history):
         columns = columns_before(columns, step)
+    # With the id: a column that was changed stands in the history under one stored name several times.
     stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
     _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
 
@@ -83,6 +84,7 @@ def _check_columns(definition: TableDefinition) -> None:
         raise BadInput(f"a table has 1 to {COLUMNS_MAX} columns, not {len(columns)}")
     for column in columns:
         check_column_name(column.name)
+        # One text for each type: replicas compare definitions as bytes.
         for text in {column.type, column.stored_type}:
             if format_type(parse_type(text)) != text:
                 raise BadInput(f"column {column.name!r}: {text!r} is not the text form of a type")
@@ -90,18 +92,15 @@ def _check_columns(definition: TableDefinition) -> None:
             raise BadInput(
                 f"column {column.name!r}: its type in data files, {column.stored_type}, is not a {column.type}"
             )
-        _check_defaults(column)
+        try:
+            # Making the scalars is the check; they are thrown away.
+            assert column.initial_scalar.type == column.default_scalar.type
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+            raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
     _check_unique(
         [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
     )
     _check_unique([str(c.id) for c in columns], "two columns have the id {}")
-
-
-def _check_defaults(column: Column) -> None:
-    try:
-        assert column.initial_scalar.type == column.default_scalar.type
-    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
-        raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
 
 
 def check_column_name(name: str) -> None:
@@ -128,18 +127,18 @@ def _check_partition(definition: TableDefinition) -> None:
     transforms = definition.partition_by
     if len(transforms) > TRANSFORMS_MAX:
         raise BadInput(f"partition_by has {len(transforms)} transforms; at most {TRANSFORMS_MAX} are possible")
+    # Two equal transforms would name every partition twice over.
     _check_unique([t.text for t in transforms], "partition_by has {} twice")
     for transform in transforms:
-        _check_transform(transform, definition.column(transform.column))
-
-
-def _check_transform(transform: Transform, column: Column) -> None:
-    if not _TAKES[transform.kind](column.arrow_type):
-        raise BadInput(f"{transform.text}: {transform.kind.value} can't take a {column.type}; {_HINT[transform.kind]}")
-    if (transform.argument is None) == (transform.kind in WITH_ARGUMENT):
-        raise BadInput(f"{transform.text}: only bucket and truncate take a number")
-    if transform.argument is not None and not 1 <= transform.argument <= _ARGUMENT_MAX[transform.kind]:
-        raise BadInput(f"{transform.text}: the number must be 1 to {_ARGUMENT_MAX[transform.kind]}")
+        column = definition.column(transform.column)
+        if not _TAKES[transform.kind](column.arrow_type):
+            raise BadInput(
+                f"{transform.text}: {transform.kind.value} can't take a {column.type}; {_HINT[transform.kind]}"
+            )
+        if (transform.argument is None) == (transform.kind in WITH_ARGUMENT):
+            raise BadInput(f"{transform.text}: only bucket and truncate take a number")
+        if transform.argument is not None and not 1 <= transform.argument <= _ARGUMENT_MAX[transform.kind]:
+            raise BadInput(f"{transform.text}: the number must be 1 to {_ARGUMENT_MAX[transform.kind]}")
 
 
 def _is_date(arrow: pa.DataType) -> bool:
@@ -202,6 +201,7 @@ def check_new_settings(settings: TableSettings) -> None:
 def _check_settings(settings: TableSettings) -> None:
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
+        # Settings may come from JSON or from Python, where True is an int.
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
     if settings.parts_delay > settings.parts_max:
@@ -211,6 +211,7 @@ def _check_settings(settings: TableSettings) -> None:
 
 
 def _check_unique(names: list[str], problem: str) -> None:
+    # The set decides first: counting each of 2,000 names takes four million steps.
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise BadInput(problem.format(repr(twice[0])))

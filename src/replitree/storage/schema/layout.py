@@ -82,12 +82,14 @@ class Origin:
         arrow = field_inside(column.arrow_type, inside)
         assert arrow is not None
         if self.stored_type is None:
+            # A field inside has no default of its own, and the default of a nested column can only be null.
             return pc.scalar(pa.scalar(None, arrow) if inside else column.initial_scalar)
         path = stored_path(column.arrow_type, parse_type(column.stored_type), inside)
         found = field_inside(parse_type(self.stored_type), path)
         if found is None:  # added later
             return pc.scalar(pa.scalar(None, arrow))
         field = pc.field(column.stored_name, *path)
+        # The scanner can't cast what is nested: `shown` does it after the scan.
         return field if found == arrow or is_nested(arrow) else field.cast(arrow)
 
     def shown(self, values: pa.Array) -> pa.Array:
@@ -114,11 +116,13 @@ def layout_of(definition: TableDefinition, written: int) -> Layout:
     StoreError
         The part is newer than the definition.
     """
+    # A newer version may have dropped or added anything: a guess would show wrong rows.
     if written > definition.schema_version:
         raise StoreError(
             f"a part of table {definition.name} has schema version {written}, and {definition.schema_version} is known here: "
             "read the table's definition again"
         )
+    # By id, not by name: a column that was dropped and added again is another one.
     then = {column.id: column.stored_type for column in definition.at(written).columns}
     return tuple(Origin(column, then.get(column.id)) for column in definition.columns)
 

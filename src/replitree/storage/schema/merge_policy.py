@@ -104,6 +104,7 @@ def parse_policy(text: str) -> MergePolicy:
     'summing(clicks, `odd name`)'
     """
     call = re.fullmatch(r"\s*([A-Za-z]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    # The pattern takes any text in the parentheses: names in backquotes may contain some.
     word = call.group(1).lower() if call is not None else ""
     if call is None or word not in PolicyKind._value2member_map_:
         raise BadInput(f"{text!r} is not a merge policy: use plain, replacing(version) or summing(columns)")
@@ -146,6 +147,7 @@ def check_policy(
         It can't; says what to use instead.
     """
     if policy.kind is PolicyKind.PLAIN:
+        # A policy that takes no columns would silently ignore them.
         if policy.columns:
             raise BadInput(f"{policy.text}: plain takes no columns")
         return

@@ -105,10 +105,13 @@ def reshape(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -> pa.Arr
 def _reshape_struct(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -> pa.Array:
     arrays = []
     for known, field in zip(stored, shown, strict=True):
+        # -1 also when a field stands twice; stored names are unique,
+        # so here it means that the file is older than the field.
         place = values.type.get_field_index(known.name)
         if place < 0:
             arrays.append(pa.nulls(len(values), field.type))
         else:
+            # `field`, not `flatten`: the struct's own nulls are given back by the mask below, and the slice is kept.
             arrays.append(reshape(values.field(place), known.type, field.type))
     mask = values.is_null() if values.null_count else None
     return pa.StructArray.from_arrays(arrays, fields=list(shown), mask=mask)

@@ -86,6 +86,7 @@ def count_partitions(table: pa.Table, definition: TableDefinition) -> int:
     if not table.num_rows or not definition.partition_by:
         return 1 if table.num_rows else 0
     columns = [_partition_column(table, transform) for transform in definition.partition_by]
+    # Only the groups are counted: no row is moved for an insert that may be refused.
     _, firsts = _codes(columns, table.num_rows)
     if len(firsts) > definition.settings.partitions_per_insert_max:
         raise BadInput(_too_many(len(firsts), definition))
@@ -162,6 +163,7 @@ def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
     ordered = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
     if column.null_count or not ordered or transform.kind not in _MONOTONIC:
         return None
+    # numpy first: a kernel of Arrow's is most of the cost for a small insert (`whole_numbers`).
     numbers = whole_numbers(column)
     if numbers is not None:
         return _only_value(transform, column.type, int(numbers.min()), int(numbers.max()))
@@ -172,6 +174,7 @@ def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
 @lru_cache(maxsize=VALUES_REMEMBERED)
 def _only_value(transform: Transform, arrow: pa.DataType, low: int, high: int) -> pa.Array | None:
     """Give the partition value that all values from `low` to `high` have; None when they have several."""
+    # A monotonic transform that gives both ends one value gives it to everything between them.
     both = apply_transform(transform, pa.array([low, high], pa.int64()).cast(_whole_type(arrow)).view(arrow))
     return both.slice(0, 1) if both[0].equals(both[1]) else None
 
@@ -197,11 +200,14 @@ def _value_at(column: pa.Array, row: int) -> Any:
 def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[_Numbers, _Numbers]:
     """Give each row's group number, and a row of each group."""
     codes = np.zeros(rows, np.int64)
+    # A column of one value is in every group: it multiplies nothing.
     varied = [column for column in columns if len(column) == rows and rows > 1]
     firsts = codes[:1]
     for column in varied:
+        # Null is a partition, too; without the option it would have no code.
         encoded = column.dictionary_encode(null_encoding="encode")
         different = len(encoded.dictionary)
+        # Made dense after each column: otherwise the product of the numbers of values could exceed 64 bits.
         codes, firsts = _dense(codes * different + encoded.indices.to_numpy(), len(firsts) * different)
     return codes, firsts
 
@@ -221,6 +227,7 @@ def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
     """Give the rows of each group, as slices of the table when they lie together already."""
     if groups == 1:
         return [table]
+    # As many changes as groups mean that each group lies together: slices share the table's buffers, `take` copies.
     changes = np.flatnonzero(np.diff(codes)) + 1
     if len(changes) == groups - 1:
         starts = [0, *changes.tolist()]
@@ -255,6 +262,7 @@ def partition_id(values: Sequence[Any], definition: TableDefinition) -> str:
 
 
 def _text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
+    # A cache of long values would be memory that a client fills.
     is_long = isinstance(value, str | bytes) and len(value) > PLAIN_CHARACTERS_MAX
     return (_new_text if is_long else _known_text)(transform, arrow, value, last=last)
 
@@ -263,7 +271,9 @@ def _new_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: boo
     if value is None:
         return "~null"
     plain = _plain_text(transform, arrow, value, last=last)
-    return plain if plain is not None else f"~h{xxhash.xxh3_128_hexdigest(_canonical(value))}"
+    if plain is not None:
+        return plain
+    return f"~h{xxhash.xxh3_128_hexdigest(value if isinstance(value, bytes) else str(value).encode())}"
 
 
 _known_text = lru_cache(maxsize=VALUES_REMEMBERED)(_new_text)
@@ -273,18 +283,25 @@ _known_text = lru_cache(maxsize=VALUES_REMEMBERED)(_new_text)
 def _plain_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str | None:
     """Give the value's own text, or None when it must be hashed."""
     calendar = _CALENDAR_UNITS.get(transform.kind)
+    # A date by itself is named like its day.
     if calendar is None and transform.kind is TransformKind.IDENTITY and pa.types.is_date(arrow):
         calendar = _CALENDAR_UNITS[TransformKind.DAY]
     if calendar is not None:
         return _calendar_text(value, *calendar)
     if transform.kind is TransformKind.IDENTITY and pa.types.is_timestamp(arrow):
-        return _timestamp_text(value)
+        try:
+            moment = _EPOCH + timedelta(microseconds=value)
+        except OverflowError:
+            return None
+        return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H%M%S}.{moment.microsecond:06d}"
+    # Before integers: True is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | Decimal):
         digits = f"{value:f}" if isinstance(value, Decimal) else str(value)
         return f"~m{digits[1:]}" if digits.startswith("-") else digits
     if isinstance(value, str) and len(value) <= PLAIN_CHARACTERS_MAX:
+        # A dash joins values, so a value with one is readable only at the end.
         return value if (_PLAIN_LAST if last else _PLAIN).fullmatch(value) else None
     return None
 
@@ -308,18 +325,6 @@ def _calendar_text(value: int, unit: str, characters: int) -> str | None:
 
 _YEAR_1 = np.datetime64("0001", "Y")
 _YEAR_10000 = np.datetime64("10000", "Y")
-
-
-def _timestamp_text(value: int) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(microseconds=value)
-    except OverflowError:
-        return None
-    return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H%M%S}.{moment.microsecond:06d}"
-
-
-def _canonical(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _scalar(value: Any) -> Scalar:

@@ -134,6 +134,7 @@ def switched(before: StoragePolicy, asked: StoragePolicy) -> StoragePolicy:
         The table's parts lie in another store: one thing after the other.
     """
     if asked.kind is StorageKind.LOCAL:
+        # Parts that lie in the store are still read from there until the last one was moved out.
         return replace(asked, url=before.url)
     if before.url and before.url != asked.url:
         raise BadInput(

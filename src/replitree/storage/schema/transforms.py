@@ -61,6 +61,7 @@ def integers(values: pa.Array) -> _Integers:
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     wide = values.cast(pa.int64())
+    # `to_numpy` of an array with nulls makes it floating-point, and rounds.
     filled = wide.fill_null(0) if wide.null_count else wide
     return np.asarray(filled.to_numpy(), dtype=np.int64)
 
@@ -69,6 +70,7 @@ def _since_1970(kind: TransformKind, values: pa.Array) -> _Integers:
     numbers = integers(values)
     days = pa.types.is_date32(values.type)
     if kind in _CALENDAR:
+        # numpy rounds down to the year or month, also before 1970.
         moments = numbers.astype("datetime64[D]" if days else "datetime64[us]")
         return moments.astype(_CALENDAR[kind]).astype(np.int64)
     return numbers if days else numbers // _MICROSECONDS[kind]
@@ -82,6 +84,7 @@ def _truncate(values: pa.Array, width: int) -> pa.Array:
 
     kinds = pa.types
     if kinds.is_string(values.type):
+        # Code points, as Iceberg says; `width` characters never cut one in two.
         return pc.utf8_slice_codeunits(values, 0, width)
     if kinds.is_binary(values.type):
         return pc.binary_slice(values, 0, width)
@@ -96,17 +99,17 @@ def _truncate_decimal(values: pa.Array, width: int) -> pa.Array:
     filled = values.fill_null(0) if values.null_count else values
     halves = np.frombuffer(filled.buffers()[1], "<u8", 2 * len(filled), filled.offset * 16).reshape(-1, 2)
     low, high = halves[:, 0], halves[:, 1].view(np.int64)
+    # Modulo of a 128-bit number by halves: 2^64 leaves a rest of its own for each unit of the upper half.
     high_rest = (high % width).astype(np.uint64)
     modulus = np.uint64(width)
     rest = (high_rest * np.uint64(2**64 % width) + low % modulus) % modulus
     result = np.empty_like(halves)
     result[:, 0] = low - rest
+    # The borrow of the lower half.
     result[:, 1] = (high - (low < rest)).view(np.uint64)
     whole = pa.Array.from_buffers(values.type, len(values), [None, pa.py_buffer(result.tobytes())])
-    return whole if not values.null_count else _masked(whole, values)
-
-
-def _masked(whole: pa.Array, values: pa.Array) -> pa.Array:
+    if not values.null_count:
+        return whole
     import pyarrow.compute as pc
 
     return pc.if_else(values.is_valid(), whole, pa.scalar(None, whole.type))
@@ -141,6 +144,7 @@ def _ragged_decimals(values: pa.Array) -> tuple[_Octets, _Integers, _Integers]:
     big = np.ascontiguousarray(little[:, ::-1])
     sign = np.where(big[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
     differs = big != sign
+    # `argmax` of a row without a difference is 0, too: zero and minus one need one byte.
     leading = np.where(differs.any(axis=1), differs.argmax(axis=1), 16)
     first = big[np.arange(len(big)), np.minimum(leading, 15)]
     needs_sign = (leading == 16) | ((first >= 0x80) != (sign[:, 0] >= 0x80))
@@ -166,6 +170,7 @@ def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Wor
     blocks = lengths // 4
     for number in range(int(blocks[0]) if len(blocks) else 0):
         active = int(np.searchsorted(-blocks, -number, side="left"))  # rows with more than `number` blocks
+        # One very long value would take a round of numpy for every four of its bytes.
         if active <= SCALAR_ROWS_MAX:
             _hash_rest(hashes[:active], octets, starts[:active] + 4 * number, starts[:active] + 4 * blocks[:active])
             break

@@ -226,6 +226,7 @@ class SchemaParser:
         token = self.next("a type")
         word = token.text.lower()
         builder = _BUILDERS.get(word)
+        # A name in backquotes is never a type.
         if builder is not None and not token.quoted:
             return builder(self, depth)
         if token.quoted or word not in _WORDS:
@@ -250,6 +251,7 @@ class SchemaParser:
             raise self.error(f"{unit!r} is not a unit of time: use us")
         zone = None
         if self.accept(","):
+            # Arrow prints a zone as `tz=UTC`.
             self.accept("tz", "=")
             zone = self.next("a time zone").text
         self.expect("]")
@@ -385,6 +387,7 @@ def storable_type(arrow: pa.DataType, depth: int = NESTING_MAX) -> pa.DataType:
     """
     if depth == 0:
         raise BadInput(f"a type may have at most {NESTING_MAX} levels")
+    # Most types are plain: a look in a table, before a dozen questions to Arrow.
     if arrow in TYPE_NAMES:
         return arrow
     simple = _storable_simple(arrow)
@@ -476,6 +479,7 @@ def _decimal(precision: int, scale: int) -> pa.DataType:
 def _struct(fields: list[pa.Field]) -> pa.DataType:
     if not fields:
         raise BadInput("a struct must have at least one field: Parquet can't hold an empty one")
+    # Spark finds a field whatever the case of its letters.
     names = [f.name.lower() for f in fields]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:

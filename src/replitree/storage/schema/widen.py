@@ -37,6 +37,7 @@ def can_widen(found: pa.DataType, target: pa.DataType) -> bool:
         return False
     if kinds.is_integer(found):
         if kinds.is_integer(target):
+            # Only wider ones: a type that holds the same values would make a schema version for nothing.
             return bool(found.bit_width < target.bit_width)
         if kinds.is_float64(target):
             return bool(found.bit_width <= _EXACT_BITS)

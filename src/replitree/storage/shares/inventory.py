@@ -60,6 +60,7 @@ class Inventory:
         StoreError, NotAuthorized
             The store did not answer, or refused.
         """
+        # The time first: what is stored while the list is made is younger than it.
         now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[MultipartUpload, ...](), ""
         try:
             begun = self.uploads()
@@ -89,6 +90,7 @@ class Inventory:
         StoreError, NotAuthorized
             The store did not answer, or refused.
         """
+        # One object is enough: a listing of a large table would take minutes.
         has_object = next(self._store.list(self._root), None) is not None
         return not has_object and next(self._begun(), None) is None
 
@@ -106,6 +108,7 @@ class Inventory:
             return
         path = self._folder / self._root / upload.share / upload.upload
         try:
+            # Its writer may have ended it meanwhile.
             path.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"can't remove {path}: {error.strerror}; remove it by hand") from error
@@ -143,6 +146,7 @@ class Inventory:
             share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
             if file:
                 found.append(StoredObject(ShareId(share), file, info.bytes, _ms(info.modified)))
+        # A sums object whose data object is gone is listed: otherwise nothing would ever delete it.
         pieces = {(each.share, sums_name(each.file)) for each in found}
         return [each for each in found if (each.share, each.file) not in pieces]
 

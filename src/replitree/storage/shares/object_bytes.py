@@ -64,6 +64,8 @@ class ObjectBytes:
         try:
             data = self.store.get_range(self.key, first, count)
         except StoreError as error:
+            # A failed range may mean that the object is shorter:
+            # stores say that in many ways, so its size is asked for.
             found = self.store.head(self.key)
             if found is not None and found.bytes != self.entry.bytes:
                 raise damaged(self.path, f"has {found.bytes} bytes in {self.store.name}") from error
@@ -100,6 +102,7 @@ class ObjectBytes:
         size = self.entry.bytes
         for _ in range(WHOLE_TRIES):
             hasher = SumsHasher()
+            # Piece by piece: an object may be larger than the memory.
             for first in range(0, size, PIECE_BYTES):
                 hasher.update(self.read(first, min(PIECE_BYTES, size - first)))
             if hasher.checksum == self.entry.checksum:

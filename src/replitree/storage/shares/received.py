@@ -67,6 +67,7 @@ def remove_others(objects: ShareObjects, manifest: PartManifest) -> int:
     """Delete what a share has besides a part's data files: what tasks have put whose rows do not count.  Return how many."""
     share = str(manifest.share_id)
     data = [objects.key(share, file.name) for file in manifest.files]
+    # Spark may have run a task twice: the files of the attempt that does not count are deleted.
     kept = {objects.key(share, MANIFEST_FILE), *data, *map(sums_key, data)}
     others = sorted(found.key for found in objects.store.list(f"{objects.root}/{share}") if found.key not in kept)
     objects.store.delete(others)
@@ -77,10 +78,12 @@ def _check(objects: ShareObjects, share: str, file: FileEntry, definition: Table
     store, key = objects.store, objects.key(share, file.name)
     found = store.head(key)
     if found is None:
+        # "Missing" is believed only of the store that it was: an unmounted disk has nothing either.
         objects.check_store()
         raise CorruptPart(f"the object {key} of {store.name} is missing; run the job again")
     if found.bytes != file.bytes:
         raise CorruptPart(f"the object {key} of {store.name} has {found.bytes} bytes, its manifest says {file.bytes}")
+    # The tag of a folder's file is made of its times: it may differ for the same bytes.
     if tag and not store.is_folder and found.tag != tag:
         raise CorruptPart(f"the object {key} of {store.name} is not the one that was put there; run the job again")
     footer = read_footer(store, key, file.bytes)
@@ -112,6 +115,7 @@ def read_footer(store: ObjectStore, key: str, size: int) -> Any:
 
     tail = store.get_range(key, max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)) or b""
     needed = int.from_bytes(tail[-_END:-4], "little") + _END
+    # The length comes from the object: it is compared with the size before so many bytes are asked for.
     if tail[-4:] != _MAGIC or not _END < needed <= size:
         raise BadInput(f"the object {key} of {store.name} is no Parquet file")
     if needed > len(tail):

@@ -131,12 +131,15 @@ class ShareObjects:
             It may be there in part, or come to be there later.
         """
         store = self.store
+        # A folder whose disk is not mounted would be written to all the same, below the mount point.
         if store.is_folder:
             self.check_store()
         with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
             puts = [pool.submit(self._put_file, share, file, folder / file.name) for file in manifest.own_files]
+        # All have ended, the pool has waited: an error leaves no put that still runs.
         for put in puts:
             put.result()
+        # After all data files: a reader of the manifest finds every file of it.
         store.create(self.key(share, MANIFEST_FILE), manifest.encode())
 
     def _put_file(self, share: str, file: FileEntry, path: Path) -> None:
@@ -170,6 +173,7 @@ class ShareObjects:
         for file in manifest.files:
             key = self.key(str(manifest.share_of(file)), file.name)
             source = ObjectBytes(self.store, key, file)
+            # A damaged one counts as missing here, and is replaced.
             if is_summed(file.bytes) and source.sums_object() is None:
                 found[key] = source.sums()
         return found
@@ -209,6 +213,7 @@ class ShareObjects:
                 found = self.store.get(key)
             else:
                 return
+        # With a checksum or without: replicas of two versions write the manifest of one part in two forms.
         if not is_same_manifest(found, manifest):
             raise BadInput(
                 f"{key} of {self.store.name} is another manifest: an upload is committed once, as one insert"
@@ -256,6 +261,7 @@ class ShareObjects:
                     f"the object {key} of {self.store.name} has {found.bytes} bytes, its manifest says {file.bytes} bytes"
                 )
         lacks_manifest = not self.has_manifest(manifest)
+        # Before anything is called missing: see the module.
         if missing or lacks_manifest:
             self.check_store()
         return MissingObjects(tuple(missing), lacks_manifest)
@@ -323,6 +329,7 @@ class ShareObjects:
         """Whether a share is here and has these files."""
         found = self.store.get(self.key(share, MANIFEST_FILE))
         try:
+            # Only the lender's own files: a share that itself borrows lends nothing of others.
             lent = () if found is None else decode_manifest(found).own_files
         except (CorruptPart, UnsupportedFormat):
             return False
@@ -338,6 +345,7 @@ class ShareObjects:
         StoreError
             The store gives no answer, or the disk takes no more.
         """
+        # A draft of its own for each try: two threads may bring the same file.
         draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         try:
             with private.open_file(draft, "xb") as out:
@@ -378,6 +386,7 @@ class ShareObjects:
         The sums of a large one are kept if no sums object has them: `unsummed` needs them next.
         """
         source = ObjectBytes(self.store, self.key(share, file.name), file)
+        # The bytes are read once: with them the sums that `unsummed` asks for next are made, if they are needed.
         if not is_summed(file.bytes) or source.sums_object() is not None:
             self._read(share, file, lambda _: None)
             return
@@ -396,6 +405,8 @@ class ShareObjects:
         keys = [found.key for found in self.store.list(f"{self.root}/{share}")]
         if not keys:
             self.check_store()
+        # In the order of keys the manifest goes after the data files,
+        # so a deletion that is cut short still tells what was there.
         self.store.delete(sorted(keys))
         self.store.tidy(f"{self.root}/{share}")
 
@@ -431,6 +442,7 @@ class ShareObjects:
 
 def _all_say_yes(looks: Sequence[Callable[[], bool]]) -> bool:
     """Whether all looks at a store say yes; more than a few are made at once."""
+    # Threads cost more than one or two answers.
     if len(looks) <= LOOKS_IN_TURN:
         return all(look() for look in looks)
     with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(looks)), thread_name_prefix="look") as pool:

@@ -94,6 +94,7 @@ class _AlterParser(SchemaParser):
         return Alter(tuple(self._changes))
 
     def add(self, change: Change) -> None:
+        # A later action may name what an earlier one has added or renamed.
         self._definition = apply_alter(self._definition, Alter((change,)))
         self._changes.append(change)
 
@@ -173,6 +174,7 @@ class _AlterParser(SchemaParser):
         names, expected = list[str](), True
         while expected or self.comes_dot():
             token = self.next("a name")
+            # The tokenizer takes `a.b` for one word: dots are no signs of its own, as they stand in numbers.
             pieces = [token.text] if token.quoted else [piece for piece in re.split(r"(\.)", token.text) if piece]
             for piece in pieces:
                 is_name = token.quoted or piece != "."

@@ -58,8 +58,10 @@ def among(values: pa.Array, wanted: pa.Array) -> pa.Array:
         for one in known:
             found = pc.or_(found, compare(Operator.EQ, values, pa.repeat(one, len(values))))
     else:
+        # `is_in` hashes its values: a list of thousands costs one pass.
         found = pc.is_in(values, value_set=known)
     found = pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+    # `x IN (1, NULL)` is true or null, and never false: the null might be x.
     if len(known) == len(wanted):
         return found
     return pc.if_else(found, pa.scalar(True), pa.scalar(None, pa.bool_()))

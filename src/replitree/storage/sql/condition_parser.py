@@ -106,6 +106,7 @@ def _compared(
     reader: Reader, operator: Operator, left: exp.Expr, right: exp.Expr, *, null_safe: bool = False
 ) -> Expression:
     one, other = reader.expression(left), reader.expression(right)
+    # A text beside a date is read once here, instead of cast for every row; Spark takes it for a date, too.
     one, other = _text_beside(reader, one, other), _text_beside(reader, other, one)
     common = common_type(one.type, other.type)
     if common is None or is_nested(common):
@@ -132,22 +133,23 @@ def _is(reader: Reader, tree: exp.Expr) -> Expression:
         return Tested(reader.expression(tree.this), "null")
     if kind == "Boolean":
         return Comparison(
-            Operator.EQ, condition_expression(reader, tree.this), _truth(tree.expression.this), null_safe=True
+            Operator.EQ,
+            condition_expression(reader, tree.this),
+            Constant(bool(tree.expression.this), pa.bool_()),
+            null_safe=True,
         )
     raise reader.error("IS takes NULL, TRUE or FALSE")
 
 
-def _truth(value: object) -> Constant:
-    return Constant(bool(value), pa.bool_())
-
-
 def _in(reader: Reader, tree: exp.Expr) -> Expression:
+    # `IN (SELECT …)` has its query in another part of the node.
     if not tree.expressions or any(name not in {"this", "expressions"} for name, part in tree.args.items() if part):
         raise reader.error("IN takes a list of values")
     compared = [_compared(reader, Operator.EQ, tree.this, value) for value in tree.expressions]
     sides = [each for each in compared if isinstance(each, Comparison)]
     left, values = sides[0].left, [_folded(each.right) for each in sides]
     constants = tuple(value.value for value in values if isinstance(value, Constant))
+    # Each comparison has a type of its own: one list of values needs the same left side in all.
     if len(constants) == len(sides) and all(each.left == left for each in sides):
         return Among(left, constants)
     node = Or(tuple(computed_node(each, reader.definition) for each in compared))
@@ -157,6 +159,7 @@ def _in(reader: Reader, tree: exp.Expr) -> Expression:
 def _folded(node: Expression) -> Expression:
     """Give the cast of a constant as a constant, where it has a value."""
     if isinstance(node, Cast) and isinstance(node.inner, Constant):
+        # A constant that does not fit keeps its cast, which fails where Spark fails: when a row is calculated.
         with suppress(NoValueError):
             one = pa.array([node.inner.value], node.inner.type)
             return Constant(cast_values(one, node.type)[0].as_py(), node.type)
@@ -198,7 +201,9 @@ def _contains(reader: Reader, tree: exp.Expr) -> Expression:
 def _matched(
     reader: Reader, tree: exp.Expr, pattern_of: Callable[[str], str], *, ignore_case: bool = False
 ) -> Expression:
-    inner = as_type(reader.expression(tree.this), pa.string()) if _is_null(tree.this) else reader.expression(tree.this)
+    inner = reader.expression(tree.this)
+    if type(tree.this).__name__ == "Null":  # of no type by itself
+        inner = as_type(inner, pa.string())
     if not pa.types.is_string(inner.type) or not _is_text(tree.expression):
         raise reader.error(f"{_sql(tree)!r} takes a string, and a text in quotes")
     return Matched(inner, pattern_of(tree.expression.this), ignore_case)
@@ -230,10 +235,6 @@ def as_type(node: Expression, target: pa.DataType) -> Expression:
 
 def _is_text(tree: exp.Expr) -> bool:
     return type(tree).__name__ == "RawString" or (type(tree).__name__ == "Literal" and bool(tree.is_string))
-
-
-def _is_null(tree: exp.Expr) -> bool:
-    return type(tree).__name__ == "Null"
 
 
 def _name(arrow: pa.DataType) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from replitree.errors import BadInput
 from replitree.storage.schema.bounds import Bound
 from replitree.storage.schema.columns import Plain
-from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.definition import define_table
 from replitree.storage.schema.types import format_type, is_nested, parse_type
 from replitree.storage.sql.predicate import Compare, Literal
 from replitree.storage.sql.predicate_parser import parse_predicate
@@ -50,8 +50,12 @@ def sql_default(text: str, type_text: str) -> Plain | None:
     >>> sql_default("date'1970-01-31'", "date")
     30
     """
-    column = _check_type(type_text)
+    arrow = parse_type(type_text)
+    if is_nested(arrow):
+        raise BadInput(f"a column of type {type_text} can't have a default: use a plain type, or leave the default out")
+    column = define_table("t", pa.schema([(_VALUE, arrow)]), table_id="0" * 32)
     try:
+        # The parser of conditions makes a literal exact in the column's type; what is no literal gives another node.
         node = parse_predicate(f"{_VALUE} = {text}", column).node
     except BadInput as error:
         raise _not_a_default(text, type_text) from error
@@ -84,13 +88,6 @@ def plain_of(value: Bound) -> Plain:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"a default is a number, not {value}")
     return value
-
-
-def _check_type(type_text: str) -> TableDefinition:
-    arrow = parse_type(type_text)
-    if is_nested(arrow):
-        raise BadInput(f"a column of type {type_text} can't have a default: use a plain type, or leave the default out")
-    return define_table("t", pa.schema([(_VALUE, arrow)]), table_id="0" * 32)
 
 
 def _not_a_default(value: object, type_text: str) -> BadInput:

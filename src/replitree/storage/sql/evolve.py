@@ -127,6 +127,7 @@ class Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Give it the format that its changes need."""
         if any(isinstance(change, _InnerChange) and change.inside for change in self.changes):
+            # Only alters that need it: a replica of an earlier version pulls all others.
             msgspec.structs.force_setattr(self, "format", 2)
 
     def encode(self) -> bytes:
@@ -154,6 +155,7 @@ def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:
         columns, step = _change(altered, change)
         steps.append(step)
     found = definition.evolved(columns, steps)
+    # Checked here, where every replica decides alike, and not when ZooKeeper refuses the node.
     size = len(found.encode_columns())
     if size > COLUMNS_BYTES_MAX:
         raise BadInput(
@@ -191,6 +193,7 @@ class _Altered:
             if column.name.lower() == name.lower():
                 return place
         names = ", ".join(column.name for column in self.columns[:20])
+        # The parser took the dot for a path into the column before it.
         dotted = [column.name for column in self.columns if column.name.lower().startswith(f"{name.lower()}.")]
         hint = f" (a name with a dot stands in backquotes: `{dotted[0]}`)" if dotted else ""
         raise BadInput(f"table {self.definition.name} has no column {name!r}; it has {names}{hint}")
@@ -204,6 +207,7 @@ class _Altered:
         table = self.definition
         names = {known.id: known.name for known in table.columns}
         name = names.get(column.id)
+        # By the definition's name: an earlier change of this alter may have renamed the column.
         if name in table.order_by:
             return "the order key"
         if name in {transform.column for transform in table.partition_by}:
@@ -227,6 +231,7 @@ class _Altered:
 
     def next_id(self) -> int:
         """Give an id that no column has or had."""
+        # Over the history, too: the id of a dropped column would bring its values back.
         return 1 + max(column.id for column in columns_ever(self.columns, (*self.definition.history, *self.steps)))
 
     def with_added(self, place: int, column: Column) -> tuple[tuple[Column, ...], ColumnStep]:
@@ -282,6 +287,7 @@ def _add(altered: _Altered, change: AddColumn) -> _Result:
     column = Column(altered.next_id(), altered.stored_name(change.name), type_text, change.nullable, since=since)
     if change.default is not None:
         column = _with_default(column, change.default)
+        # Rows that are there show the default of today for ever, whatever the default becomes later.
         column = msgspec.structs.replace(column, initial=column.default)
     place = 0 if change.first else len(altered.columns)
     if change.after is not None:
@@ -309,6 +315,7 @@ def _rename(altered: _Altered, change: RenameColumn) -> _Result:
     column = altered.columns[place]
     if column.name == change.to:
         raise BadInput(f"column {change.to!r} has this name already")
+    # A change of the case alone finds the column itself.
     if column.name.lower() != change.to.lower() and not altered.is_free(change.to):
         raise BadInput(f"table {altered.definition.name} has a column {change.to!r} already")
     return altered.with_changed(place, column.named(change.to))
@@ -331,6 +338,7 @@ def _widen(altered: _Altered, change: WidenColumn) -> _Result:
             f"column {column.name!r} can't become {wide}: rows would belong to other partitions; a wider integer, or a decimal "
             "with the same scale, is possible"
         )
+    # In the new type's JSON form: a decimal is text there, an integer a number.
     initial, default = column.initial_scalar.cast(target), column.default_scalar.cast(target)
     widened = msgspec.structs.replace(
         column,

@@ -133,6 +133,7 @@ def add_inside(
     place, added = _ColumnPath(column, path), parse_type(type_text)
     check_column_name(path[-1])
     place.check_key("added")
+    # A field that was dropped is still in old files: another one under its stored name would show its values.
     used = _stored_ever(place, (column, *ever))
 
     def change(forms: _Forms) -> _Forms:
@@ -215,6 +216,7 @@ def rename_inside(column: Column, path: Sequence[str], to: str) -> Column:
         shown = list(children(forms.shown))
         if shown[at].name == to:
             raise BadInput(f"{place.name!r} has this name already")
+        # `at` itself: a change of the case alone.
         if child_place(forms.shown, to) not in (None, at):
             raise BadInput(f"{place.name!r} can't be called {to!r}: there is another one")
         shown[at] = shown[at].with_name(to)

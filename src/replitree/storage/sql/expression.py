@@ -265,7 +265,10 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
         case Constant(value, arrow):
             return pa.repeat(pa.scalar(value, arrow), rows.num_rows)
         case ColumnValue(path):
-            return _column(rows, path)
+            import pyarrow.compute as pc
+
+            values = rows.column(path[0])
+            return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
         case Condition(predicate):
             return condition_values(predicate, rows)
         case Comparison() | Among() | Matched() | Tested():
@@ -329,7 +332,16 @@ def _truths(predicate: Predicate, node: Node, rows: pa.RecordBatch) -> pa.Array:
             return _chained(predicate, nodes, rows, pc.and_kleene, decided=False)
         case Or(nodes) if is_computed(node):
             return _chained(predicate, nodes, rows, pc.or_kleene, decided=True)
-    return _scanned(replace(predicate, node=node), rows)
+    # Nothing is calculated here: Arrow's scanner decides, as it does when files are read.
+    import pyarrow.dataset as ds
+
+    # A column that may not be null is not taken at its word here: the scanner would simplify conditions by it.
+    nullable = pa.schema([field.with_nullable(True) for field in rows.schema])
+    table = pa.table(rows.columns, schema=nullable)
+    scanner = ds.dataset(table).scanner(columns={"truth": replace(predicate, node=node).to_arrow()}, use_threads=False)
+    found = scanner.to_table().column("truth").combine_chunks()
+    assert len(found) == rows.num_rows
+    return found
 
 
 def _chained(
@@ -344,9 +356,12 @@ def _chained(
 
     So ``b <> 0 and a / b > 1`` divides by no zero.
     """
+    import pyarrow.compute as pc
+
     found = _truths(predicate, nodes[0], rows)
     for node in nodes[1:]:
-        is_open = ~_as_mask(found if decided else _inverted(found))
+        # Null is open as well: the next operand may decide.
+        is_open = ~_as_mask(found if decided else pc.invert(found))
         if not is_open.any():
             break
         values = _truths(predicate, node, rows.filter(pa.array(is_open)))
@@ -354,25 +369,6 @@ def _chained(
             np.cumsum(is_open) - 1, mask=~is_open
         )  # null where it is decided, which decides nothing again
         found = joined(found, values.take(places))
-    return found
-
-
-def _inverted(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.invert(values)
-
-
-def _scanned(predicate: Predicate, rows: pa.RecordBatch) -> pa.Array:
-    """Let Arrow's scanner decide, as it does when files are read."""
-    import pyarrow.dataset as ds
-
-    # A column that may not be null is not taken at its word here: the scanner would simplify conditions by it.
-    nullable = pa.schema([field.with_nullable(True) for field in rows.schema])
-    table = pa.table(rows.columns, schema=nullable)
-    scanner = ds.dataset(table).scanner(columns={"truth": predicate.to_arrow()}, use_threads=False)
-    found = scanner.to_table().column("truth").combine_chunks()
-    assert len(found) == rows.num_rows
     return found
 
 
@@ -398,13 +394,6 @@ def wanted_rows(predicate: Predicate, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _as_mask(values: pa.Array) -> Truths:
     mask: Truths = values.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
-
-
-def _column(rows: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    import pyarrow.compute as pc
-
-    values = rows.column(path[0])
-    return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
 
 
 def _upper(values: pa.Array) -> pa.Array:
@@ -498,6 +487,7 @@ class _Gathered:
         """Give the values in the order of the rows."""
         owners = np.concatenate(self._owners)
         places = np.empty_like(owners)
+        # The inverse permutation: where each row's value lies in the concatenation.
         places[owners] = np.arange(len(owners))
         return pa.concat_arrays(self._values).take(pa.array(places))
 

@@ -77,6 +77,7 @@ def _without_zeros(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
     """Give the divisors with null where the dividend is null; raise if a zero is left."""
     import pyarrow.compute as pc
 
+    # Null divided by zero is null in Spark, and no error.
     divisor = pc.if_else(dividend.is_valid(), divisor, pa.scalar(None, divisor.type))
     zero = pa.scalar(Decimal(0) if pa.types.is_decimal(divisor.type) else 0, divisor.type)
     if pc.any(pc.equal(divisor, zero)).as_py():
@@ -90,6 +91,7 @@ def _remainder(left: pa.Array, right: pa.Array) -> pa.Array:
     if pa.types.is_floating(left.type):
         known = pc.and_(left.is_valid(), right.is_valid())
         one, other = (values.fill_null(1).to_numpy(zero_copy_only=False) for values in (left, right))
+        # A float divided by zero has been refused before; infinity has the rest NaN, as in Spark.
         with np.errstate(invalid="ignore"):
             return pc.if_else(known, pa.array(np.fmod(one, other), left.type), pa.scalar(None, left.type))
     # Nothing remains of a division by -1, and the lowest integer divided by it does not fit.
@@ -101,6 +103,7 @@ def _calculate_decimals(sign: str, left: pa.Array, right: pa.Array, result: pa.D
     import pyarrow.compute as pc
 
     left, right = _wide(left), _wide(right)
+    # Exact in 76 digits, or Arrow says that the result does not fit.
     if sign in "+-*":
         kernels = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
         return _rounded(_checked(kernels[sign], left, right), result)
@@ -207,6 +210,7 @@ def _text_to_number(values: pa.Array, target: pa.DataType) -> pa.Array:
     import pyarrow.compute as pc
 
     texts = _readable(values, _INTEGER_TEXT if pa.types.is_integer(target) else _DOUBLE_TEXT, target)
+    # Arrow's parser takes no plus sign.
     return pc.replace_substring_regex(texts, r"^\+", "").cast(target)
 
 
@@ -226,6 +230,7 @@ def _readable(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array:
     """Give the texts without white space around them, all of which match."""
     import pyarrow.compute as pc
 
+    # Spark trims before it reads.
     texts = pc.utf8_trim_whitespace(values)
     matches = pc.match_substring_regex(texts, pattern)
     wrong = matches.index(False).as_py()
@@ -238,6 +243,7 @@ def _timestamp_to_text(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Write moments without zeros at the end of the fraction of a second."""
     import pyarrow.compute as pc
 
+    # Without the zone first: Arrow would write an offset behind the text.
     texts = values.cast(pa.timestamp("us")).cast(target)
     return pc.replace_substring_regex(texts, r"\.?0*$|(\.[0-9]*[1-9])0*$", r"\1")
 
@@ -245,6 +251,7 @@ def _timestamp_to_text(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _timestamp_to_date(values: pa.Array, target: pa.DataType) -> pa.Array:
     import pyarrow.compute as pc
 
+    # Arrow refuses to cast a timestamp with a time of day to a date, as it would lose it.
     return pc.floor_temporal(values.cast(pa.timestamp("us")), unit="day").cast(target)
 
 

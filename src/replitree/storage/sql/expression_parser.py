@@ -189,6 +189,7 @@ class _Reader:
     def negative(self, tree: exp.Expr) -> Expression:
         if _is_number(tree.this):
             return self._number(f"-{tree.this.this}")
+        # The lowest value of a type exists only with its sign: 128 alone does not fit a tinyint.
         if type(tree.this).__name__ in {"Cast", "TryCast"} and _is_number(tree.this.this):  # as in -128Y
             return self.cast(tree.this, self._number(f"-{tree.this.this.this}"))
         inner = self.expression(tree.this)
@@ -198,6 +199,7 @@ class _Reader:
 
     def _number(self, text: str) -> Expression:
         try:
+            # Both forms are needed: an exponent makes a double, a point a decimal.
             number, value = float(text), Decimal(text)
         except (ValueError, InvalidOperation):  # the tokenizer takes 1e5.5 and .05.05 for one number
             raise self.error(f"{text[:80]} is not a number") from None
@@ -209,6 +211,7 @@ class _Reader:
             return Constant(int(value), pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
         _, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int)
+        # 0.001 has one digit, and needs three after the point.
         precision = max(len(digits), -exponent)
         if precision > DECIMAL_PRECISION_MAX:
             raise self.error(f"{text} has more than {DECIMAL_PRECISION_MAX} digits")
@@ -222,6 +225,7 @@ class _Reader:
             target = parse_type(tree.args["to"].sql(dialect="spark"))
         except BadInput as error:
             raise self.error(str(error)) from error
+        # A text literal that is cast to a date is read once, with our messages, and needs no kernel.
         literal = tree.this
         if type(literal).__name__ == "Literal" and literal.is_string:
             constant = self.moment(literal.this, target)
@@ -273,6 +277,7 @@ class _Reader:
         left, right = self.expression(tree.this), self.expression(tree.expression)
         left, right = _null_as(left, right), _null_as(right, left)
         left, right = _literal_beside(left, right), _literal_beside(right, left)
+        # After the literals have their types: they decide the digits of a decimal's result.
         found = arithmetic_type(sign, left.type, right.type)
         if found is None and sign == "div":
             raise self.error(f"div takes two whole numbers, not {_name(left.type)} and {_name(right.type)}")

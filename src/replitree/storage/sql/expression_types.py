@@ -53,6 +53,7 @@ def _common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     kinds = pa.types
     if kinds.is_integer(one) and kinds.is_integer(other):
         return one if one.bit_width >= other.bit_width else other
+    # A float beside an integer or another kind is a double in Spark; two floats have been equal types before.
     if kinds.is_floating(one) or kinds.is_floating(other):
         return pa.float64()
     first, second = decimal_of(one), decimal_of(other)

@@ -108,6 +108,7 @@ def _rational(value: object) -> Fraction | float:
     if isinstance(value, bool) or not isinstance(value, Decimal | float):
         raise NoMeaningError("use a number")
     if isinstance(value, float):
+        # By its shortest text: 0.1 means a tenth to its writer, not the nearest binary number.
         return Fraction(repr(value)) if math.isfinite(value) else value
     return Fraction(value) if value.is_finite() else float(value)
 
@@ -119,10 +120,12 @@ def _whole(
     if isinstance(number, float):
         return _outside(column, op, above=not number < 0)  # NaN is above every number
     floor = number.numerator // number.denominator
+    # A value beyond the type decides the comparison for every row; the type could not even hold it.
     if floor < limits[0] or floor > limits[1]:
         return _outside(column, op, above=floor > 0)
     if number.denominator == 1:
         return Compare(column, op, bound(floor))
+    # Between two whole numbers nothing is equal.
     if op in (Operator.EQ, Operator.NE):
         return Always(column, op is Operator.NE)
     return Compare(column, Operator.LE if op in (Operator.LT, Operator.LE) else Operator.GT, bound(floor))
@@ -166,5 +169,6 @@ def _microseconds(value: object, arrow: pa.DataType) -> int:
     moment = parse_moment(value)
     if moment.tzinfo is not None and pa.types.is_timestamp(arrow) and arrow.tz is None:
         raise NoMeaningError("the column has no time zone: leave it out")
+    # Both are aware now: Python refuses to subtract one of each kind.
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -183,6 +183,7 @@ def parse_mutation(statement: str, definition: TableDefinition, *, partition: st
     """
     from sqlglot import exp
 
+    # The text goes into the log as it stands: a comment at its end would swallow what is put behind it.
     _refuse_comments(statement)
     try:
         trees = parse_all(statement)
@@ -264,6 +265,7 @@ def _pieces(statement: str) -> tuple[list[str], str]:
 def _outer(text: str, word: str) -> list[tuple[int, int]]:
     """Give begin and end of each place where a word or sign stands outside of parentheses and quotes."""
     found, depth = [], 0
+    # Of tokens, not of characters: a word inside of quotes is part of a token.
     for token in tokens_of(text):
         place = token.start, token.end + 1
         depth += {"(": 1, ")": -1}.get(text[slice(*place)], 0)
@@ -274,6 +276,7 @@ def _outer(text: str, word: str) -> list[tuple[int, int]]:
 
 def _check_piece(text: str, tree: exp.Expr) -> None:
     """Refuse a piece that, when it is read by itself, is not what it was in the statement."""
+    # Cut out by position: a keyword inside of an expression could have been cut at.
     if parse_one(text) != tree:
         raise BadInput(f"{text!r} has another meaning by itself; give condition and values one by one")
 
@@ -318,6 +321,7 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
     BadInput
         Something of it can't be used: a name, a type, a function, a column that can't be set; says what to use instead.
     """
+    # The first check: the others parse the text, whose size a client chooses.
     size = len(mutation.encode())
     if size > MUTATION_BYTES_MAX:
         raise BadInput(f"a mutation may have {MUTATION_BYTES_MAX:,} bytes; this has {size:,}: use several")
@@ -329,10 +333,18 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
     predicate = parse_predicate(mutation.where, definition)
     assignments = tuple(_assignment(name, text, definition) for name, text in mutation.assignments)
     names = [assignment.column.name for assignment in assignments]
+    # Equal mutations must have equal bytes: replicas compare them.
     if names != sorted(set(names), key=definition.arrow_schema.names.index):
         raise BadInput("a column is set twice, or the columns are not in the table's order")
     checked = CheckedMutation(mutation, definition, predicate, assignments)
-    _try(checked)
+    # Applied to no rows: what the kernels can't calculate with these types shows here, and not on every replica later.
+    rows = pa.RecordBatch.from_pylist([], schema=checked.definition.arrow_schema)
+    try:
+        condition_values(checked.predicate, rows)
+        for assignment in checked.assignments:
+            evaluate(assignment.expression, rows)
+    except (pa.ArrowException, NoValueError, RecursionError) as error:
+        raise BadInput(f"the mutation can't be calculated: {error}; use cast to narrower types, or Spark") from error
     return checked
 
 
@@ -373,14 +385,7 @@ def _refuse_unusable(text: str) -> None:
         tree = parse_one(text)
     except (NotRead, RecursionError):
         return
-    _check_depth(text, tree)
-    varying = varying_function(tree)
-    if varying:
-        raise BadInput(f"can't use {text!r}: {varying} is not the same on every replica; write its value")
-
-
-def _check_depth(text: str, tree: exp.Expr) -> None:
-    """Refuse what could be read here and not on a replica that has less stack left."""
+    # A chain that can be read here may be too deep for a replica that has less stack left when it reads the log.
     from sqlglot import exp
 
     left = [(tree, 1, 1)]
@@ -393,17 +398,9 @@ def _check_depth(text: str, tree: exp.Expr) -> None:
                 left.append((child, level + 1, 1))
             else:
                 left.append((child, level, operands + (not isinstance(node, exp.And | exp.Or))))
-
-
-def _try(checked: CheckedMutation) -> None:
-    """Apply it to no rows: what the kernels can't calculate with these types shows here, and not on every replica later."""
-    rows = pa.RecordBatch.from_pylist([], schema=checked.definition.arrow_schema)
-    try:
-        condition_values(checked.predicate, rows)
-        for assignment in checked.assignments:
-            evaluate(assignment.expression, rows)
-    except (pa.ArrowException, NoValueError, RecursionError) as error:
-        raise BadInput(f"the mutation can't be calculated: {error}; use cast to narrower types, or Spark") from error
+    varying = varying_function(tree)
+    if varying:
+        raise BadInput(f"can't use {text!r}: {varying} is not the same on every replica; write its value")
 
 
 def cannot_touch(manifest: PartManifest, mutation: MutationCommand, definition: TableDefinition) -> bool:

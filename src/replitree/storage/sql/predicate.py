@@ -207,12 +207,15 @@ class Predicate:
         if not self.is_computed:
             return self, None
         nodes = self.node.nodes if isinstance(self.node, And) else (self.node,)
+        # Only the operands of the outermost AND: under OR or NOT a
+        # filter by one side would drop rows that the other side wants.
         plain = tuple(node for node in nodes if not is_computed(node))
         computed = tuple(node for node in nodes if is_computed(node))
         return replace(self, node=And(plain)) if plain else None, replace(self, node=And(computed))
 
     def may_match(self, manifest: PartManifest) -> bool:
         """Tell whether the part can have a row that is wanted; False is certain."""
+        # Statistics of no rows prove nothing, and an empty part has none to show.
         return manifest.rows > 0 and Outcomes.TRUE in _Pruner(manifest, self.definition).outcomes(self.node)
 
 
@@ -334,6 +337,7 @@ def _compare_arrow(field: pc.Expression, arrow: pa.DataType, op: Operator, value
         return _FUNCTIONS[op](field, pc.scalar(arrow_scalar(arrow, value)))
     assert isinstance(value, float)
     is_nan = pc.is_nan(field)
+    # Arrow's comparisons with NaN are all false.
     if math.isnan(value):  # NaN, which is above every number and equals itself
         truths = {Operator.EQ: is_nan, Operator.NE: ~is_nan, Operator.LT: ~is_nan, Operator.GE: is_nan}
         always = pc.if_else(field.is_valid(), pc.scalar(op is Operator.LE), _null())
@@ -371,7 +375,8 @@ class _Pruner:
             case Like(column, pattern, ignore_case):
                 return self._like(column, pattern, ignore_case)
             case IsNull(column):
-                return self._is_null(column)
+                found = self._with_nulls(column, Outcomes.FALSE)
+                return (Outcomes.TRUE if Outcomes.NULL in found else Outcomes.NONE) | found & Outcomes.FALSE
             case Always(column, truth):
                 return self._with_nulls(column, Outcomes.TRUE if truth else Outcomes.FALSE)
             case Literal(truth):
@@ -379,7 +384,11 @@ class _Pruner:
             case CompareColumns() | Computed():
                 return Outcomes.ANY
             case Not(inner):
-                return _opposite(self.outcomes(inner))
+                return reduce(
+                    operator.or_,
+                    (_bit(None if t is None else not t) for t in _values(self.outcomes(inner))),
+                    Outcomes.NONE,
+                )
             case And(nodes):
                 return _combined(Outcomes.TRUE, map(self.outcomes, nodes), _and)
             case Or(nodes):
@@ -396,6 +405,7 @@ class _Pruner:
         found = self._definition.column(column.path[0])
         if found.is_in(self._manifest.schema_version):
             return self._manifest.columns.get(found.stored_name)
+        # The part is older than the column: every row shows the default that it was added with, or null.
         if not isinstance(found.initial, bool | int | float | str):
             return ColumnStats(found.type, nulls=self._manifest.rows)
         return ColumnStats(found.type, found.initial, found.initial)
@@ -405,19 +415,17 @@ class _Pruner:
         stats = self._stats(column)
         if stats is None:
             return known | Outcomes.NULL
+        # Nulls only: no comparison is true or false for any row.
         if stats.nulls == self._manifest.rows:
             return Outcomes.NULL
         return known | Outcomes.NULL if stats.nulls else known
-
-    def _is_null(self, column: ColumnRef) -> Outcomes:
-        found = self._with_nulls(column, Outcomes.FALSE)
-        return (Outcomes.TRUE if Outcomes.NULL in found else Outcomes.NONE) | found & Outcomes.FALSE
 
     def _compare(self, column: ColumnRef, op: Operator, value: Bound) -> Outcomes:
         stats = self._stats(column)
         known = Outcomes.TRUE | Outcomes.FALSE
         if stats is not None:
             known = interval_outcomes(op, value, stats.low, stats.high)
+        # `bucket` does not keep the order of values: it only tells equal ones from others.
         if op is Operator.EQ and self._in_another_bucket(column, value):
             known &= Outcomes.FALSE
         return self._with_nulls(column, known)
@@ -488,6 +496,7 @@ def like_prefix(pattern: str) -> str:
 def prefix_range(column: ColumnRef, prefix: str) -> list[Compare]:
     """Give the range of strings that begin with a prefix, or a wider one."""
     short = lower_bound(prefix)
+    # The highest string that begins with the prefix; the manifest's bounds are cut at 64 characters as well.
     end = upper_bound(prefix + "\U0010ffff" * 64)
     assert isinstance(short, str)
     found = [Compare(column, Operator.GE, short)]
@@ -523,7 +532,3 @@ def _combined(
         pairs = product(_values(found), _values(outcomes))
         found = reduce(operator.or_, (_bit(function(a, b)) for a, b in pairs), Outcomes.NONE)
     return found
-
-
-def _opposite(outcomes: Outcomes) -> Outcomes:
-    return reduce(operator.or_, (_bit(None if t is None else not t) for t in _values(outcomes)), Outcomes.NONE)

@@ -96,6 +96,7 @@ class _Translator:
         """Refuse a node with a part that is not looked at here: a flag of a newer sqlglot may turn its meaning round."""
         known = _PARTS.get(type(tree).__name__, frozenset())
         unknown = sorted(name for name, part in tree.args.items() if part and name not in known)
+        # A node that is not in the table is refused where it is read.
         if unknown and known:
             raise self.error(f"{tree.sql(dialect='spark')[:80]!r} is not understood here ({unknown[0]})")
 
@@ -180,6 +181,7 @@ class _Translator:
 
     def comparison(self, op: Operator, left: exp.Expr, right: exp.Expr) -> Node:
         if not _is_column(left):
+            # The literal stands on the right from here on: `1 < k` is `k > 1`.
             left, right, op = right, left, FLIPPED[op]
         column = self.column(left)
         if _is_column(right):
@@ -250,6 +252,7 @@ class _Translator:
         column, pattern = self.column(tree.this), self.value(tree.expression)
         if not pa.types.is_string(column.type) or not isinstance(pattern, str):
             raise self.error("LIKE takes a string column and a string")
+        # The text is plain: its percent signs match themselves.
         if isinstance(tree, exp.StartsWith):
             return Like(column, "".join(f"\\{c}" if c in "\\%_" else c for c in pattern) + "%")
         if isinstance(tree, exp.Like | exp.ILike):
@@ -269,7 +272,8 @@ class _Translator:
         first = self._table_column(names[0])
         path, found = [first.name], first.arrow_type
         for name in names[1:]:
-            field = _field(found, name)
+            fields = list(found) if pa.types.is_struct(found) else []
+            field = next((field for field in fields if field.name.lower() == name.lower()), None)
             if field is None:
                 raise self.error(f"{'.'.join(path)} has no field {name!r}")
             path.append(field.name)
@@ -293,35 +297,31 @@ class _Translator:
             case exp.Literal() | exp.RawString():
                 return tree.this if isinstance(tree, exp.RawString) or tree.is_string else self._number(tree.this)
             case exp.Neg():
-                return self._negative(self.value(tree.this))
+                value = self.value(tree.this)
+                if isinstance(value, Decimal | float):
+                    return -value
+                raise self.error(f"{value!r} has no negative")
             case exp.Boolean():
                 return bool(tree.this)
             case exp.Null():
                 return None
             case exp.HexString():
-                return self._binary(tree.this)
+                try:
+                    return bytes.fromhex(tree.this)
+                except ValueError as error:
+                    raise self.error(f"X'{tree.this[:80]}' has no even number of hexadecimal digits") from error
             case exp.Cast():
                 return self._cast(self.value(tree.this), tree.to)
             case exp.Concat() if all(isinstance(part, exp.Literal) for part in tree.expressions):
                 return "".join(part.this for part in tree.expressions)
         raise self.error(f"expected a value, found {tree.sql(dialect='spark')[:80]!r}")
 
-    def _negative(self, value: _Value) -> _Value:
-        if isinstance(value, Decimal | float):
-            return -value
-        raise self.error(f"{value!r} has no negative")
-
-    def _binary(self, digits: str) -> bytes:
-        try:
-            return bytes.fromhex(digits)
-        except ValueError as error:
-            raise self.error(f"X'{digits[:80]}' has no even number of hexadecimal digits") from error
-
     def _number(self, text: str) -> Decimal:
         try:
             value = Decimal(text)
         except InvalidOperation as error:
             raise self.error(f"{text!r} is not a number") from error
+        # A fraction of 10^1000000 would take a megabyte, and a comparison minutes.
         if value.is_finite() and abs(value.adjusted()) > EXPONENT_MAX:
             raise self.error(f"{text} is beyond every column")
         return value
@@ -405,11 +405,6 @@ def _is_value(tree: exp.Expr) -> bool:
         case exp.Concat():
             return all(isinstance(part, exp.Literal) for part in tree.expressions)
     return isinstance(tree, exp.Literal | exp.RawString | exp.HexString | exp.Boolean | exp.Null)
-
-
-def _field(arrow: pa.DataType, name: str) -> pa.Field | None:
-    fields = list(arrow) if pa.types.is_struct(arrow) else []
-    return next((field for field in fields if field.name.lower() == name.lower()), None)
 
 
 def _are_comparable_numbers(one: pa.DataType, other: pa.DataType) -> bool:

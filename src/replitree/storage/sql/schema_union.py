@@ -72,6 +72,7 @@ def _inside(name: str, path: tuple[str, ...], arrow: pa.DataType, found: pa.Data
         if wide is not None and wide != arrow:
             yield WidenColumn(name, format_type(wide), inside=path)
         return
+    # What the table has and the rows lack stays: only the rows' fields are looked at.
     for field in children(found):
         place = child_place(arrow, field.name)
         if place is None:
