@@ -37,7 +37,7 @@ STEPS = {
     "reactivation-does-not-count": 16,
     "slower-one-does-not-count": 11,
     "retry-answers-before-quorum": 7,
-    "impatient-means-failed": 4,
+    "impatient-means-failed": 5,
     "merge-of-open-parts": 5,
     "failed-part-kept-by-late-fetch": 24,
     "block-id-kept-after-fail": 7,

@@ -11,8 +11,8 @@ from replitree.protocol.program import quorum_waiter
 from replitree_verify.engine.explore import explore
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.mutants.quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
-from replitree_verify.mutations.stages import with_both
+from replitree_verify.mutants.mutant import stages_with
+from replitree_verify.patches.patch import find_patch
 from replitree_verify.world.kernel import Stage
 from tests.verify.test_models import NIGHTLY
 
@@ -41,7 +41,7 @@ FRESH = "together_fresh"
 """The same where the other insert comes, and is acknowledged, meanwhile; no session ends."""
 
 CAUGHT_FRESH = {
-    "end-of-log-before-commit": ("I8", 12),
+    "end-of-log-before-commit": ("I8", 15),
     "read-without-sync": ("I8", 15),
     "read-at-own-pointer": ("I8", 15),
 }
@@ -110,14 +110,13 @@ def _waiting_for_ever(*arguments: Any) -> Generator[Any, Any, None]:
     raise AssertionError("a thread that waits for a quorum went on")
 
 
+_SAME = (
+    *("counted-unversioned", "slower-one-does-not-count", "reactivation-does-not-count"),
+    *("recovery-forgets-what-is-open", "open-entry-cleaned", "lost-though-open", "dropped-counted-too-long"),
+)
 NO_DIFFERENCE: dict[str, Stage] = {
+    **stages_with(*(find_patch("quorum", name) for name in _SAME)),
     "await_quorum": _waiting_for_ever,
-    **with_both(counting_unversioned, FIRST_OR_NEVER, "execute_next"),
-    **with_both(counting_unversioned, NOT_AGAIN, "tidy_up", "reload_state"),
-    **MUTANTS["recovery-forgets-what-is-open"].stages,
-    **MUTANTS["open-entry-cleaned"].stages,
-    **MUTANTS["lost-though-open"].stages,
-    **MUTANTS["dropped-counted-too-long"].stages,
 }
 """Those that change nothing there, all at once; and a stage that fails where those begin who give up."""
 

@@ -62,7 +62,7 @@ MUTANTS = {
     ("quorum_two", "settle-without-delete"): (10, "settled as 0"),
     ("quorum_two", "fail-without-delete"): (9, "failed as 0"),
     ("quorum_two", "counted-at-pull"): (8, "r2 has {}, counts for {0}"),
-    ("quorum_two", "impatient-means-failed"): (4, "insert 0 of 2 refused"),
+    ("quorum_two", "impatient-means-failed"): (5, "insert 0 of 2 refused"),
     ("quorum_all", "counted-unversioned"): (6, "insert 0 of 3"),
     ("quorum_retry", "retry-answers-before-quorum"): (7, "insert 0 of 2 acked"),
     ("read_quorum", "read-shows-open"): (23, "a read that asks for {} shows {0}"),

@@ -1,14 +1,12 @@
 """Mutants: the production procedures with one rule broken, each with the invariant that must notice.
 
-A checker that finds nothing wrong may have looked at nothing.  Each mutant names the model that catches it.  Three of them
-are bugs that the explorer found in this code base, kept as the mistakes they were.
+A checker that finds nothing wrong may have looked at nothing.  Each mutant names the model that catches it.  All are patches
+(`replitree_verify.patches`); the last ones below are bugs that the explorer or the simulator found in this code base.
 """
 
 from __future__ import annotations
 
 from replitree_verify.mutants.mutant import Mutant, read_mutants
-from replitree_verify.mutants.quorum import QUORUMS
-from replitree_verify.mutants.read import READING
 
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
@@ -18,10 +16,10 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("recovering"),
         *read_mutants("joining"),
         *read_mutants("losing"),
-        *QUORUMS,
+        *read_mutants("quorum"),
         *read_mutants("upkeep"),
         *read_mutants("restoring"),
-        *READING,
+        *read_mutants("reads"),
         *read_mutants("mutating"),
     )
 }

@@ -77,7 +77,7 @@ def stages_with(*patches: Patch) -> dict[str, Stage]:
     Parameters
     ----------
     patches
-        The changes; together they change no function twice.
+        The changes, each of other lines.
     """
     hunks = tuple(hunk for patch in patches for hunk in patch.hunks)
     together = Patch(", ".join(patch.name for patch in patches), "", "", "", hunks)
