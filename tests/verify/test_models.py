@@ -36,7 +36,7 @@ PINNED = {
     "reads_fail": (36099, 82061, 128, 75),
     "session_ends_two": (44163, 129705, 95, 7),
     "session_ends_pulling": (3618, 7079, 115, 8),
-    "replaced_insert": (242650, 693335, 71, 36),
+    "replaced_insert": (244384, 698065, 71, 37),
     "replaced_worker": (84338, 291204, 90, 13),
     "replaced_after_crash": (18148, 36816, 43, 34),
     "combined": (48476, 155240, 38, 12),

@@ -557,22 +557,19 @@ class Duplicate:
 
 
 class Why(Enum):
-    """What refused an insert.  Only `EPOCH` says anything about the replica that took it: it must activate again.
+    """What refused an insert.
 
     REQUEST
         The request itself: the same rows are refused everywhere.
     STORE
         The disk of this replica.
     TABLE
-        The state of the table or of its log, or a quorum that was not reached.
-    EPOCH
-        This process can't act for the replica under an epoch that it knows.
+        The state of the table, of its log or of the replica's epoch, or a quorum that was not reached.
     """
 
     REQUEST = "request"
     STORE = "store"
     TABLE = "table"
-    EPOCH = "epoch"
 
 
 @dataclass(frozen=True, slots=True)

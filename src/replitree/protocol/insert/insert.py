@@ -16,7 +16,7 @@ wrote was dropped since, its block id is free again: the next try takes it over.
 waits for that quorum.
 
 *Failures.*  If a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a failure
-is answered to the request that caused it.  `NotInserted.why` says what it proves; only `Why.EPOCH` concerns the replica.
+is answered to the request that caused it.  `NotInserted.why` says what it proves.
 
 *Unknown.*  A read proves nothing while the lost request may still be on its way.  So the epoch is renewed first: after that
 the commit has taken place or never will, and a read is final.  A missing block id proves nothing either, because ids are
@@ -53,7 +53,7 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
 from replitree.protocol.insert.quorum import Awaited, open_quorum
-from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
+from replitree.protocol.membership.activate import REPLACED, Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 
 SEARCH_WINDOW = 16
 """Log entries read at once in the search for an insert's index."""
@@ -115,7 +115,6 @@ class Gone:
     """The group is certainly not in the log, and this process can't put it there: `reason` is for the client."""
 
     reason: str
-    why: fx.Why = fx.Why.TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +146,16 @@ class GroupEnd:
     ----------
     awaited
         The requests that are still to be answered (`quorum.answer_awaited`).
-    in_doubt
-        Requests were answered "outcome unknown": the process must activate again, under an epoch that fences their commit.
+    must_activate
+        The process must activate again: requests were answered "outcome unknown", and a new epoch has to fence their commit;
+        or the answer to a commit was lost, and the look after it has found another process in this one's place.
     """
 
     awaited: tuple[Awaited, ...] = ()
-    in_doubt: bool = False
+    must_activate: bool = False
 
     def __or__(self, other: GroupEnd) -> GroupEnd:
-        return GroupEnd((*self.awaited, *other.awaited), self.in_doubt or other.in_doubt)
+        return GroupEnd((*self.awaited, *other.awaited), self.must_activate or other.must_activate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class _Left:
     end: GroupEnd = GroupEnd()
 
 
-Logged: TypeAlias = InLog | NotInLog | Gone | fx.InDoubt
+Logged: TypeAlias = InLog | NotInLog | Gone | Replaced | fx.InDoubt
 """What the log says of a group; after `InDoubt` its block ids tell later."""
 
 
@@ -239,12 +239,16 @@ def _finish(
         case NotInLog(taken):
             yield fx.RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
-        case Gone(reason, why):
+        case Gone(reason):
             yield fx.RemoveStaging(staging)
-            yield from _answer_all(requests, fx.NotInserted(reason, why))
+            yield from _answer_all(requests, fx.NotInserted(reason))
+        case Replaced():
+            yield fx.RemoveStaging(staging)
+            yield from _answer_all(requests, fx.NotInserted(REPLACED))
+            return _Left(end=GroupEnd(must_activate=True))
         case fx.InDoubt():
             yield from _answer_all(requests, fx.MaybeInserted())
-            return _Left(end=GroupEnd(in_doubt=True))
+            return _Left(end=GroupEnd(must_activate=True))
     return _Left()
 
 
@@ -271,7 +275,7 @@ def _put_in_log(
         fx.Create(layout.log_create(table), encode_entry(entry), sequential=True),
     )
     for _ in range(EPOCHS_MAX):
-        fenced: Activated | InLog | Gone | fx.InDoubt
+        fenced: Activated | Replaced | InLog | Gone | fx.InDoubt
         outcome: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), *operations)
         match outcome:
             case fx.Applied(created=created):
@@ -286,7 +290,7 @@ def _put_in_log(
                 return Gone(ROLLED)
             case fx.Refused():
                 newer = yield from newer_epoch(inserter.replica, inserter.me, epoch)
-                fenced = Gone(newer.reason, fx.Why.EPOCH) if isinstance(newer, NoEpoch) else newer
+                fenced = Gone(newer.reason) if isinstance(newer, NoEpoch) else newer
             case fx.Unknown(is_sent=False):
                 return Gone(NOT_SENT)
             case fx.Unknown():
@@ -294,7 +298,7 @@ def _put_in_log(
         if not isinstance(fenced, Activated):
             return fenced
         epoch = fenced.epoch
-    return Gone("the replica's epoch changes all the time; try again", fx.Why.EPOCH)
+    return Gone("the replica's epoch changes all the time; try again")
 
 
 def _entry(
@@ -310,8 +314,13 @@ def _entry(
 
 def _settle(
     inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, blocks: tuple[fx.BlockId, ...]
-) -> fx.Procedure[Activated | InLog | Gone | fx.InDoubt]:
-    """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
+) -> fx.Procedure[Activated | Replaced | InLog | fx.InDoubt]:
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.
+
+    Returns
+    -------
+    `Activated`, `Replaced`: it never took place, and this process has a newer epoch, or another process has the replica.
+    """
     table = inserter.replica.table
     renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
@@ -329,8 +338,6 @@ def _settle(
             return InLog(entry.index)
         if found is not None or not (yield from reaches_back(table, inserter.log_from)):
             return fx.InDoubt()
-    if isinstance(renewed, Replaced):
-        return Gone("another process took over this replica; ask that one", fx.Why.EPOCH)
     return renewed
 
 
@@ -405,7 +412,7 @@ def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex)
     if quorum_of(entry) and not lost:
         return GroupEnd((Awaited(index, entry, tuple(request.id for request in requests)),))
     yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
-    return GroupEnd(in_doubt=lost)
+    return GroupEnd(must_activate=lost)
 
 
 def _answer_all(requests: tuple[Request, ...], answer: fx.ClientAnswer) -> fx.Procedure[None]:

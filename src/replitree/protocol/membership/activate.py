@@ -66,6 +66,9 @@ class NoEpoch:
     reason: str
 
 
+REPLACED = "another process took over this replica; ask that one"
+"""What a client hears of a process that was `Replaced`."""
+
 Activation: TypeAlias = Activated | Busy | NotJoined | Unsettled
 Renewal: TypeAlias = Activated | Replaced | NotJoined | Unsettled
 
@@ -159,5 +162,5 @@ def newer_epoch(replica: Replica, me: bytes, epoch: fx.Epoch) -> fx.Procedure[Ac
     if isinstance(renewed, Activated):
         return renewed
     if isinstance(renewed, Replaced):
-        return NoEpoch("another process took over this replica; ask that one")
+        return NoEpoch(REPLACED)
     return NoEpoch("the replica has no session; try again or ask another replica")

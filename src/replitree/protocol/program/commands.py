@@ -11,6 +11,7 @@ from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.program.stages import (
     AcceptCommand,
     Accepted,
@@ -86,8 +87,11 @@ def give_command(
             answer = fx.Inserted(index)
         case Forgotten():
             answer = fx.Duplicate(None)
-        case NotProposed(reason, why):
-            answer = fx.NotInserted(reason, why)
+        case NotProposed(reason):
+            answer = fx.NotInserted(reason)
+        case Replaced():
+            answer = fx.NotInserted(REPLACED)
+            yield ReportTrouble()
         case fx.InDoubt():
             answer = fx.MaybeInserted()
             yield ReportTrouble()

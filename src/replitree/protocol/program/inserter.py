@@ -30,7 +30,7 @@ def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests:
     """Insert a group and release its staging folders; what is answered when its quorum has ended is waited for then."""
     end = yield from insert.insert(inserter, epoch, staging, requests)
     yield Release(staging)  # first: what is left in staging is idle from here on, and the next activation sweeps it
-    if end.in_doubt:
+    if end.must_activate:
         yield ReportTrouble()
     return Then(quorum_waiter.await_quorum, (inserter.replica, end.awaited)) if end.awaited else None
 

@@ -70,14 +70,13 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class NotProposed:
-    """The command is certainly not in the log: `reason` is for the client, `why` says what it proves."""
+    """The command is certainly not in the log: `reason` is for the client."""
 
     reason: str
-    why: fx.Why = fx.Why.TABLE
 
 
-ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | fx.InDoubt
-"""After `InDoubt` the command's id tells later whether it is in the log."""
+ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | Replaced | fx.InDoubt
+"""After `Replaced` the command is certainly not in the log; after `InDoubt` its id tells later whether it is."""
 
 
 def command_block(command: fx.EntryId) -> fx.BlockId:
@@ -132,7 +131,7 @@ def propose(
                 return Forgotten() if known is None else known  # None: the node was cleaned since
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(proposer.replica):
                 newer = yield from newer_epoch(proposer.replica, proposer.me, epoch)
-                fenced = NotProposed(newer.reason, fx.Why.EPOCH) if isinstance(newer, NoEpoch) else newer
+                fenced = NotProposed(newer.reason) if isinstance(newer, NoEpoch) else newer
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
                 return NotProposed(ROLLED)
             case fx.Refused(operation=operation) if operation in storage:
@@ -148,7 +147,7 @@ def propose(
         if not isinstance(fenced, Activated):
             return fenced
         epoch = fenced.epoch
-    return NotProposed("the replica's epoch changes all the time; try again", fx.Why.EPOCH)
+    return NotProposed("the replica's epoch changes all the time; try again")
 
 
 def _operations(
@@ -168,7 +167,12 @@ def _operations(
 
 
 def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedure[Activated | ProposeOutcome]:
-    """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.
+
+    Returns
+    -------
+    `Activated`, `Replaced`: it never took place, and this process has a newer epoch, or another process has the replica.
+    """
     renewed = yield from renew_epoch(proposer.replica, proposer.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
         return fx.InDoubt()
@@ -181,8 +185,6 @@ def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedu
             return fx.InDoubt()
     if known is not None:
         return known
-    if isinstance(renewed, Replaced):
-        return NotProposed("another process took over this replica; ask that one", fx.Why.EPOCH)
     return renewed
 
 

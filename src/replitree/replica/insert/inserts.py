@@ -334,7 +334,7 @@ class Inserts:
                     self._writer.forget(staging)
                     held.close()
                 case ReportTrouble():
-                    self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+                    self._availability.trouble(Evidence.UNKNOWN, "the answer to an insert's commit was lost")
                 case _:
                     raise AssertionError(effect)
             return None
@@ -361,7 +361,8 @@ class Inserts:
                     if not pending.waits:
                         self._answers.pop(pending.id, None)
         self._quorums.wait(awaited, first.patience_s or PATIENCE_S)
-        self._learn(group, epoch)
+        if any(isinstance(each.answer, fx.NotInserted) and each.answer.reason == ROLLED for each in group):
+            context.pull_signal.hurry()  # the log goes on below another parent, which the replica knows once it has pulled
         context.metrics.groups.labels(context.replica.table.name).inc()
 
     def _broken_off(
@@ -389,14 +390,6 @@ class Inserts:
             pending.give(fx.NotInserted(str(error), why) if pending in unsent else fx.MaybeInserted())
         if any(isinstance(each.answer, fx.MaybeInserted) and fates.of(each.id) is Fate.SENT for each in group):
             self._availability.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
-
-    def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch) -> None:
-        """Activate again if the answers of a group are evidence that the epoch is over; pull if the log has gone on."""
-        answers = [pending.answer for pending in group]
-        if any(isinstance(answer, fx.NotInserted) and answer.why is fx.Why.EPOCH for answer in answers):
-            self._availability.fenced(epoch)
-        elif any(isinstance(answer, fx.NotInserted) and answer.reason == ROLLED for answer in answers):
-            self._context.pull_signal.hurry()
 
     def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
         """Give a client its answer; the first one counts."""

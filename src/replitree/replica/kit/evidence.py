@@ -17,8 +17,8 @@ LOG           an entry could not be pulled, for a reason of ours      the puller
 evidence  what has happened                                                          where it is found
 ========  =========================================================================  =======================================
 SESSION   the session ended, or a new one began: `is_active` is gone                 `server`, by coordination's events
-FENCED    coordination refused ``Check(host, epoch)`` of any commit of a procedure,  `runner`, for all procedures; `inserts`,
-          and the replica had no newer epoch when the procedure ended                `commands`, `workers` by their outcomes
+FENCED    coordination refused ``Check(host, epoch)`` of any commit of a procedure,  `runner`, for all procedures; `workers`
+          and the replica had no newer epoch when the procedure ended                by their outcomes
 UNKNOWN   a commit under the epoch has no answer: it may take place at any time, and `inserts`, `commands`, `leader`, `mover`,
           only a newer epoch decides it                                              `sharing`
 BEGUN     a procedure broke off between two commits; an activation settles what it   `mover`, `maintenance`

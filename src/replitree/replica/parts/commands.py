@@ -364,7 +364,7 @@ class Commands:
                     assert look is not None, "only mutations have conditions"
                     return look()
                 case ReportTrouble():
-                    self._availability.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
+                    self._availability.trouble(Evidence.UNKNOWN, "the answer to a command's commit was lost")
             return accepted
 
         def perform(effect: fx.Effect) -> object:  # the caller answers: the stage ends with what it says
@@ -378,11 +378,9 @@ class Commands:
                 return index
             case fx.Duplicate():
                 raise _forgotten(entry.id)
-            case fx.NotInserted(reason, why):
+            case fx.NotInserted(reason):
                 if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
                     raise SchemaMismatch(reason)
-                if why is fx.Why.EPOCH:
-                    self._availability.fenced(epoch)
                 raise ReadOnly(f"nothing was changed: {reason}")
         raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
 
