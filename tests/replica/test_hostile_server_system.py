@@ -17,7 +17,7 @@ from replitree.coordination.embedded import EmbeddedZooKeeper
 from tests.replica.hostile_streams import corpus, mutated
 from tests.replica.inprocess import SCHEMA, TOKEN, as_stream, rows
 from tests.replica.test_fast_path import request
-from tests.replica.test_hostile_requests import CASES, INSERT, SECRET_LINE
+from tests.replica.test_hostile_requests import BOMBS, CASES, INSERT, SECRET_LINE, hostile
 from tests.replica.test_server import Process, connect
 from tests.storage.support import ipc_stream
 from tests.storage.test_plain_arrays import SHORT, view, views
@@ -72,7 +72,8 @@ def test_a_server_outlives_strangers_and_damaged_rows(tmp_path: Path, zookeeper:
     ]
     for body in bodies:
         assert answer(address, request(INSERT, body))[9:10] in b"24"
-    for name, (data, status) in CASES.items():
+    for name in (*CASES, *BOMBS):
+        data, status = hostile(name)
         assert answer(address, data)[9:] == str(status).encode(), name
     assert insert_works(address, 20)
 

@@ -19,6 +19,7 @@ from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, TablePlace
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.state.registration import leave_queue, register
 from replitree.replica.insert import inserts as inserts_module
+from replitree.replica.perform import progress
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
 from replitree.storage.parts import encode
@@ -294,14 +295,17 @@ def test_a_setting_above_what_a_commit_carries_is_refused() -> None:
         define_table("t", SCHEMA, settings=TableSettings(partitions_per_insert_max=PARTITIONS_PER_INSERT_MAX + 1))
 
 
-def test_entries_with_many_parts_are_registered_in_several_commits(tmp_path: Path) -> None:
+def test_entries_with_many_parts_are_registered_in_several_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PARTS_MAX", 100)
     cluster = InProcessCluster(tmp_path)
     try:
         cluster.create_table(partition_by=["k"])
         first, second = cluster.nodes
         second.coordination.suspend()
         for number in range(4):
-            assert first.insert(rows(400 * number, 400))[0] == 200
+            assert first.insert(rows(40 * number, 40))[0] == 200
         largest: list[int] = []
         real = second.table().performer.perform
 
@@ -312,7 +316,7 @@ def test_entries_with_many_parts_are_registered_in_several_commits(tmp_path: Pat
 
         second.table().performer.perform = perform  # type: ignore[method-assign]
         second.coordination.resume()
-        cluster.wait_equal(list(range(1600)))
-        assert max(largest) == 800
+        cluster.wait_equal(list(range(160)))
+        assert max(largest) == 80, "two entries fit in a commit of 100 parts"
     finally:
         cluster.close()

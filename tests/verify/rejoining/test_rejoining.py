@@ -45,7 +45,7 @@ REJOINING = SmallModels(
     },
     slow_states=4_000,
     nightly_states=60_000,
-    slow_mutants=("note-unproved", "absence-unproved"),
+    slow_mutants=("note-unproved", "absence-unproved", "incarnation-left-out"),
 )
 
 
