@@ -109,8 +109,6 @@ def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World,
         case Discard(replica, part):
             disks = frozenset(each for each in world.disks if each[:2] != (replica.name, part))
             yield "discarded", replace(world, disks=disks), None
-        case OnDisk(replica):
-            yield "looked", world, tuple(each[1:] for each in sorted(world.disks) if each[0] == replica.name)
         case HandOver() | TellNames() | NamesHeard():
             yield _of_upload(world, effect)
         case ListObjects():

@@ -16,58 +16,54 @@ from replitree.protocol.program.stages import (
     ForgetUpload,
     LeftDisk,
     NoteUpload,
+    ReportTrouble,
     Stage,
     Then,
 )
-from replitree.protocol.shares import letting_go
 from replitree.protocol.shares.share import ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree_verify.sharing.checking import Discard, HandOver, Keep, NamesHeard, OnDisk, TellNames
 from replitree_verify.sharing.disks import let_go, tidy
-from replitree_verify.sharing.process import Process, Running, new_epoch, new_share
+from replitree_verify.sharing.process import Process, Running, new_share
 from replitree_verify.sharing.world import INCARNATION, replica_of
 from replitree_verify.world.objects import PutObjects
 
 
-def upload(name: str, part: str, attempt: int) -> Running[Then | None]:
-    """Ask a replica for names; after a crash, once the next process is active."""
-    replica, epoch = replica_of(name), fx.Epoch(0)
-    sharer, begun = Sharer(replica, INCARNATION), tuple[ShareId, ...]()
-    if attempt:
-        on_disk: tuple[tuple[str, ShareId], ...] = yield OnDisk(replica)
-        if any(
-            staged for staged, _ in on_disk
-        ):  # the upload became a staged part: it is swept, unless it is registered
-            yield from tidy(name)
-            return None
-        newer = yield from new_epoch(replica)
-        if newer is None:
-            return None
-        epoch, begun = newer, tuple(share for _, share in on_disk)
-        yield from Process(replica, epoch, here=begun).run(letting_go.give_up_attempts(sharer, epoch))
+def upload(name: str, part: str) -> Running[Then | None]:
+    """Ask a replica for names; a process that finds an upload on the disk goes on with it."""
+    replica = replica_of(name)
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    on_disk: tuple[tuple[str, ShareId], ...] = yield OnDisk(replica)
+    if any(staged for staged, _ in on_disk):  # the upload became a staged part: it is swept, unless it is registered
+        yield from tidy(name)
+        return None
+    sharer, begun = Sharer(replica, INCARNATION), tuple(share for _, share in on_disk)
     if begun:
         yield from _run(name, uploader.resume_upload(sharer, begun))
         begun = tuple(share for _, share in (yield OnDisk(replica)))
     if not begun:
-        begun = (new_share(part, name, str(attempt or "")),)
+        begun = (new_share(part, name, epoch),)
         if (yield from _run(name, uploader.begin_upload(sharer, epoch, begun))) != End(outcome=True):
             return None
     yield TellNames(*begun)
-    return Then(commit, (name, part, *begun, epoch))
+    return Then(commit, (name, part, *begun))
 
 
-def commit(name: str, part: str, share: ShareId, epoch: fx.Epoch) -> Running[None]:
+def commit(name: str, part: str, share: ShareId) -> Running[None]:
     """Ask a replica to make a part of what was put."""
     replica = replica_of(name)
-    sharer = Sharer(replica, INCARNATION)
-    sealed = yield from _run(name, uploader.seal_upload(sharer, (share,)))
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    if any(staged for staged, _ in (yield OnDisk(replica))):
+        yield from tidy(name)
+        return
+    sealed = yield from _run(name, uploader.seal_upload(Sharer(replica, INCARNATION), (share,)))
     if sealed != End(ObjectsThere()):
         yield from _let_go(name, share, epoch)
         return
     yield HandOver(replica, share)
     process = Process(replica, epoch, (SharedPart(part, share, is_new=True),), has_disk=True)
     if not isinstance((yield from process.insert(part)), fx.Applied):
-        yield from tidy(name)
+        yield ReportTrouble()
 
 
 def put(name: str) -> Running[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from replitree.protocol.core.effects import Epoch, FetchMany, NotFetched
+from replitree.protocol.core.effects import CurrentEpoch, Epoch, FetchMany, NotFetched
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
 from replitree.protocol.program import mender
@@ -34,7 +34,7 @@ from replitree.protocol.shares.share import LookAtObjects, ObjectsInDoubt, Objec
 from replitree.protocol.shares.share_effects import ForgetParts, SharedPart, SharesOf
 from replitree.protocol.upkeep import lost
 from replitree_verify.sharing.checking import Discard, Keep, OnDisk
-from replitree_verify.sharing.process import Process, Running, new_epoch
+from replitree_verify.sharing.process import Process, Running
 from replitree_verify.sharing.world import UNANSWERED, replica_of
 
 TRIES_MAX = 2
@@ -43,8 +43,8 @@ TRIES_MAX = 2
 def mend(name: str, part: str, tries: int = TRIES_MAX) -> Running[Then | None]:
     """Take a registered part again that this disk has lost."""
     replica = replica_of(name)
-    epoch = yield from new_epoch(replica)
-    if epoch is None or any(here == part for here, _ in (yield OnDisk(replica))):
+    epoch: Epoch = yield CurrentEpoch()
+    if any(here == part for here, _ in (yield OnDisk(replica))):
         return None
     lacking = tuple(sorted((yield from lost.registered_contents(replica, (part,))).items()))
     if not lacking:

@@ -29,18 +29,21 @@ MODELS = (
         "a part is taken over while its writer lets go; then the other one does",
         {"r1": (_write("r1", "a"), _leave("r1", "a")), "r2": (_take("r2", "a", "r1"), _leave("r2", "a"))},
         {Fault.STALE: 1},
+        begins_inactive=True,
     ),
     Model(
         "share_crash",
         "the same with a crash of any process, the cleaner too, at any step and in the middle of a request",
         {"r1": (_write("r1", "a"), _leave("r1", "a")), "r2": (_take("r2", "a", "r1"), _leave("r2", "a"))},
         {Fault.CRASH: 1},
+        begins_inactive=True,
     ),
     Model(
         "share_doubt",
         "the same while the answer to a commit is lost, which takes place, or comes late, or never",
         {"r1": (_write("r1", "a"), _leave("r1", "a")), "r2": (_take("r2", "a", "r1"), _leave("r2", "a"))},
         {Fault.UNKNOWN: 1, Fault.STALE: 1},
+        begins_inactive=True,
     ),
     Model(
         "share_store",
@@ -86,12 +89,14 @@ MODELS = (
             "rival": (_leave("r1", "a"),),
         },
         {},
+        rivals={"rival": "r1"},
     ),
     Model(
         "share_twice",
         "two replicas write the same part, each for itself; each takes nothing from the other, and both let go",
         {"r1": (_write("r1", "a"), _leave("r1", "a")), "r2": (_write("r2", "a"), _leave("r2", "a"))},
         {Fault.UNKNOWN: 1},
+        begins_inactive=True,
     ),
     Model(
         "share_drop",
@@ -102,6 +107,7 @@ MODELS = (
             "operator": ((drop, ("r1",)),),
         },
         {},
+        begins_inactive=True,
     ),
     Model(
         "share_drop_crash",

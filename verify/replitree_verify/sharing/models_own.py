@@ -57,6 +57,7 @@ OWN_MODELS = (
         "two processes of a replica that has lost its disk find its part again, and one of them lets go of it; fsck runs",
         {LOST: (_FIND, _LEAVE_FOUND), SECOND: (_FIND,), FSCK: _CHECK},
         {},
+        rivals={SECOND: LOST},
         **_lost(),
     ),
     Model(

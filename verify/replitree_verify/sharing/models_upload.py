@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Epoch
 from replitree_verify.sharing.clients import commit, put, upload
 from replitree_verify.sharing.operators import check, check_afterwards
 from replitree_verify.sharing.process import new_share
 from replitree_verify.sharing.world import FSCK, TABLE, Fault, Model, Task
 
 _PART = ("r1", "a")
+_OLD = new_share("a", "r1", 0)
 _UPLOAD: tuple[Task, ...] = ((upload, _PART),)
 _PUT: tuple[Task, ...] = ((put, ("r1",)),)
 _AFTERWARDS: tuple[Task, ...] = ((check_afterwards, ()),)
@@ -50,12 +50,12 @@ UPLOAD_MODELS = (
     Model(
         "upload_old",
         "an upload that is older than the grace, and goes on beside fsck",
-        {"r1": ((commit, (*_PART, new_share("a", "r1"), Epoch(0))),), "task": _PUT, FSCK: ((check, ()),)},
+        {"r1": ((commit, (*_PART, _OLD)),), "task": _PUT, FSCK: ((check, ()),)},
         {},
         ("r1",),
         has_disks=True,
-        nodes={layout.writing(TABLE, new_share("a", "r1")): b"r1~i1"},
-        disks=frozenset({("r1", "", new_share("a", "r1"))}),
+        nodes={layout.writing(TABLE, _OLD): b"r1~i1"},
+        disks=frozenset({("r1", "", _OLD)}),
     ),
 )
 

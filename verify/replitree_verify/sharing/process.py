@@ -1,7 +1,8 @@
-"""What a process of a model does, and what it answers to the shipped procedures about its memory and its disk.
+"""What a process of a model does, and what it answers to the shipped procedures about its disk.
 
-A process is replaced after a crash: the next one takes a new epoch and does the task that was not done.  It knows what is done
-from coordination alone: from its registration.
+The stages of the life thread activate a replica, as far as `Opened`; then `settle` does what they do to its shares.  A process
+that is active does its tasks.  After a crash, or after trouble, the replica is activated again, and does the task that was not
+done.  It knows what is done from coordination alone: from its registration.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
+from replitree.protocol.program import life, life_in_store
+from replitree.protocol.program.stages import CurrentSharer, ReportTrouble, Stage, Then
 from replitree.protocol.shares import letting_go, share, sharing
 from replitree.protocol.shares.share import LetGo, LookAtObjects, NotOwned, ObjectsThere, ShareId, ShareOwner
 from replitree.protocol.shares.share_effects import (
@@ -23,7 +26,6 @@ from replitree.protocol.shares.share_effects import (
     PutShares,
     SharedPart,
     Sharer,
-    SharesHere,
     SharesOf,
     SharesSettled,
 )
@@ -47,8 +49,6 @@ class Process:
         What it has staged, or taken over.
     named
         The shares that it gives to what it stages, and puts.
-    here
-        The shares that are on its disk.
     has_disk
         Whether what it stages lies on a disk, and is there after a crash.
     """
@@ -57,7 +57,6 @@ class Process:
     epoch: fx.Epoch
     parts: tuple[SharedPart, ...] = ()
     named: tuple[ShareId, ...] = ()
-    here: tuple[ShareId, ...] = ()
     has_disk: bool = False
 
     @property
@@ -83,10 +82,6 @@ class Process:
                 return tuple(each for each in self.parts if each.part in parts)
             case HasPart():
                 return False
-            case SharesHere():
-                return self.here
-            case fx.CurrentEpoch():
-                return self.epoch
             case SharesSettled() | ForgetParts():
                 return None
         return (yield effect)
@@ -113,9 +108,9 @@ def _register(process: Process, part: str) -> fx.Procedure[fx.Committed]:
     return outcome
 
 
-def new_share(part: str, name: str, attempt: str = "") -> ShareId:
+def new_share(part: str, name: str, attempt: int) -> ShareId:
     """Return the name of a share that an attempt of a replica writes."""
-    return ShareId(f"{part}-{name}{attempt}")
+    return ShareId(f"{part}-{name}-{attempt}")
 
 
 def told_parts(part: str, value: bytes) -> tuple[SharedPart, ...]:
@@ -123,71 +118,69 @@ def told_parts(part: str, value: bytes) -> tuple[SharedPart, ...]:
     return tuple(SharedPart(part, each, is_new=False) for each in shares_in(value))
 
 
-def new_epoch(replica: Replica) -> fx.Procedure[fx.Epoch | None]:
-    """Take a new epoch; None when the replica is being dropped."""
-    while True:
-        yield fx.Sync(layout.host(replica))
-        host = yield fx.Get(layout.host(replica))
-        if host is None or host.value == b"dropped":
-            return None
-        outcome = yield fx.Commit(fx.Set(layout.host(replica), host.value, host.version))
-        if isinstance(outcome, fx.Applied):
-            return fx.Epoch(host.version + 1)
-        if not isinstance(outcome, fx.Unknown):
-            return None  # another process has it now
+def settle(replica: Replica, me: bytes) -> Stage:
+    """Settle the shares that earlier processes have left: the end of an activation."""
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    sharer: Sharer = yield CurrentSharer()
+    if not (yield from life_in_store.settle_shares(sharer, epoch)):
+        return Then(life.become_active, (replica, me))
+    return None
 
 
-def write(name: str, part: str, attempt: int, borrows_of: str = "") -> Running[None]:
+def is_trouble(replica: Replica, outcome: Any) -> bool:
+    """Whether a process needs a new epoch after a commit: the outcome is unknown, or its epoch is not the last one."""
+    match outcome:
+        case fx.Refused(operation=fx.Check(path=path)):
+            return path == layout.host(replica)
+    return isinstance(outcome, fx.Unknown)
+
+
+def write(name: str, part: str, borrows_of: str = "") -> Running[None]:
     """Write a part; one that borrows takes the shares of another part that is registered here."""
     replica = replica_of(name)
-    for again in range(2):
-        epoch = yield from new_epoch(replica)
-        if epoch is None or (yield fx.Get(layout.part(replica, part))) is not None:
-            return
-        if attempt or again:
-            yield from Process(replica, epoch).run(letting_go.give_up_attempts(Sharer(replica, INCARNATION), epoch))
-        source = (yield fx.Get(layout.part(replica, borrows_of))) if borrows_of else None
-        if borrows_of and source is None:
-            return
-        own = new_share(part, name, f"{attempt}{again}")
-        borrowed = told_parts(part, source.value) if source is not None else ()
-        process = Process(replica, epoch, (SharedPart(part, own, is_new=True), *borrowed), (own,))
-        outcome = yield from process.insert(part)
-        if isinstance(outcome, fx.Refused):  # its folder leaves the disk, and with that the attempt is given up
-            yield from process.run(letting_go.let_go_of(process.sharer, epoch, "", own))
-        if not isinstance(outcome, fx.Unknown):
-            return
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    if (yield fx.Get(layout.part(replica, part))) is not None:
+        return
+    source = (yield fx.Get(layout.part(replica, borrows_of))) if borrows_of else None
+    if borrows_of and source is None:
+        return
+    own = new_share(part, name, epoch)
+    borrowed = told_parts(part, source.value) if source is not None else ()
+    process = Process(replica, epoch, (SharedPart(part, own, is_new=True), *borrowed), (own,))
+    outcome = yield from process.insert(part)
+    if is_trouble(replica, outcome):
+        yield ReportTrouble()
+    elif isinstance(outcome, fx.Refused):  # its folder leaves the disk, and with that the attempt is given up
+        yield from process.run(letting_go.let_go_of(process.sharer, epoch, "", own))
 
 
 def take(name: str, part: str, source: str) -> Running[None]:
     """Take a part over from the replica `source`, if its objects can be read from here."""
     replica = replica_of(name)
-    for _ in range(2):
-        epoch = yield from new_epoch(replica)
-        if epoch is None or (yield fx.Get(layout.part(replica, part))) is not None:
-            return
-        told = yield fx.Get(layout.part(replica_of(source), part))
-        if told is None or not isinstance((yield LookAtObjects(shares_in(told.value))), ObjectsThere):
-            return
-        outcome = yield from Process(replica, epoch, told_parts(part, told.value)).take_over(part)
-        if not isinstance(outcome, fx.Unknown):
-            return
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    if (yield fx.Get(layout.part(replica, part))) is not None:
+        return
+    told = yield fx.Get(layout.part(replica_of(source), part))
+    if told is None or not isinstance((yield LookAtObjects(shares_in(told.value))), ObjectsThere):
+        return
+    outcome = yield from Process(replica, epoch, told_parts(part, told.value)).take_over(part)
+    if is_trouble(replica, outcome):
+        yield ReportTrouble()
 
 
 def leave(name: str, part: str) -> Running[None]:
     """Let go of a part."""
     replica = replica_of(name)
-    for _ in range(2):
-        epoch = yield from new_epoch(replica)
-        registered = yield fx.Get(layout.part(replica, part))
-        if epoch is None or registered is None:
-            return
-        deregister = (fx.Delete(layout.part(replica, part), fx.ANY_VERSION),)
-        outcome = yield from share.let_go(
-            ShareOwner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
-        )
-        if isinstance(outcome, LetGo | NotOwned):
-            return
+    epoch: fx.Epoch = yield fx.CurrentEpoch()
+    registered = yield fx.Get(layout.part(replica, part))
+    if registered is None:
+        return
+    deregister = (fx.Delete(layout.part(replica, part), fx.ANY_VERSION),)
+    outcome = yield from share.let_go(
+        ShareOwner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
+    )
+    if not isinstance(outcome, LetGo | NotOwned):
+        yield ReportTrouble()
 
 
 def drop(name: str) -> Running[None]:
@@ -212,4 +205,16 @@ def clean() -> Running[None]:
     yield from share.work_off(TABLE)
 
 
-__all__ = ["Process", "Running", "clean", "drop", "leave", "new_epoch", "new_share", "take", "told_parts", "write"]
+__all__ = [
+    "Process",
+    "Running",
+    "clean",
+    "drop",
+    "is_trouble",
+    "leave",
+    "new_share",
+    "settle",
+    "take",
+    "told_parts",
+    "write",
+]

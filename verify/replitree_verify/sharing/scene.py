@@ -1,6 +1,7 @@
 """What may happen next in a world of shared storage.
 
-Every step is one effect of one process, a late request that arrives, a fault, or time that passes.
+Every step is one effect of one process, a late request that arrives, a fault, or time that passes.  What a process asks of its
+own memory or disk it is told at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.program import life
+from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.program.stages import AwaitReplica, Forget, Opened, Stop
 from replitree.protocol.rescue.fsck_look import ListObjects
 from replitree.protocol.shares.share import (
     DeleteObjects,
@@ -23,12 +27,14 @@ from replitree.protocol.shares.share import (
 )
 from replitree_verify.sharing.checking import grown_older, harm_of, new_names, perform
 from replitree_verify.sharing.disks import tidy
+from replitree_verify.sharing.memory import remembered
 from replitree_verify.sharing.operators import check
-from replitree_verify.sharing.process import clean
+from replitree_verify.sharing.process import clean, settle
 from replitree_verify.sharing.world import (
     CLEANER,
+    INCARNATION,
     PIECES,
-    SESSION,
+    STORE_ID,
     TABLE,
     UNANSWERED,
     Fault,
@@ -42,8 +48,11 @@ from replitree_verify.sharing.world import (
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed, Stage
 from replitree_verify.world.objects import PutObjects
 
-COUNTED = ("write", "upload")
-"""Tasks that are told the number of the attempt."""
+NO_SESSION = 0
+"""The session of a request that arrives late: that of its process may have ended."""
+
+ENDED = 99
+"""The task of a process that has ended for good: no seat has so many."""
 
 
 class Scene:
@@ -52,11 +61,13 @@ class Scene:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._names = (*model.tasks, CLEANER)
-        self._kernel = Kernel()
+        self._cleaner = len(model.tasks)
+        self._kernel = Kernel(stages_in_store(STORE_ID, INCARNATION))
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
         paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        paths |= {layout.sharing(TABLE): STORE_ID.encode()}
         for name in self.model.replicas:
             replica = replica_of(name)
             paths |= {layout.replica_path(replica): b"i1", layout.host(replica): b"here", layout.parts(replica): b""}
@@ -64,7 +75,7 @@ class Scene:
         world = World(
             Tree.of(paths | dict(model.nodes) | dict(model.damage)),
             model.objects,
-            (Seat(),) * len(self._names),
+            tuple(Seat(model.rivals.get(name, name if name in model.replicas else "")) for name in self._names),
             owned=frozenset(
                 share for share, _ in model.objects if layout.share(TABLE, share) in {*model.nodes, *model.damage}
             ),
@@ -75,8 +86,13 @@ class Scene:
             ),
         )
         for number, name in enumerate(self._names):
-            world = self._with_seat(world, number, self._begun(name, Seat()))
-        return replace(world, budget=tuple(self.model.faults.get(kind, 0) for kind in Fault))
+            if name in model.replicas and not model.begins_inactive:
+                world = self._activated(world, number, Seat(name))
+        if model.rivals:
+            world = self._without_sessions(world)
+        for number in range(len(self._names)):
+            world = self._begun(world, number, world.seats[number])
+        return replace(world, budget=tuple(model.faults.get(kind, 0) for kind in Fault))
 
     def steps(self, world: World) -> Iterator[Step]:
         """Yield whatever may happen next, with its name."""
@@ -100,20 +116,38 @@ class Scene:
         """Return what a world at rest comes to when every replica has started again and fsck has repaired what is old."""
         if not self.model.has_disks:
             return world
+        world = self._without_sessions(world)
         for name in self.model.replicas:
+            world = self._activated(world, self._cleaner, Seat(name))
             world = self._after(world, tidy, name)
         for _ in range(2):
             world = self._after(replace(world, young=frozenset()), check)
         return world
 
     def _after(self, world: World, task: Stage, *arguments: Any) -> World:
-        """Let a task run to its end, without faults."""
-        number = self._names.index(CLEANER)
-        after = self._with_seat(world, number, Seat(place=self._kernel.begin(task, *arguments)))
-        while (effect := self._kernel.effect(after.seats[number].place)) is not None:
-            _, after, outcome = next(self._perform(after, number, effect))
-            after = self._go_on(after, number, outcome)
-        return after
+        """Let a task run to its end in the seat of the cleaner, without faults."""
+        place = self._kernel.begin(task, *arguments)
+        after = self._run(world, self._cleaner, replace(world.seats[self._cleaner], place=place))
+        return self._with_seat(after, self._cleaner, Seat())
+
+    def _activated(self, world: World, number: int, seat: Seat) -> World:
+        """Let a process activate its replica, without faults, and before anything else happens."""
+        return self._run(world, number, replace(seat, place=self._activation(number, seat)))
+
+    def _run(self, world: World, number: int, seat: Seat) -> World:
+        """Let what a seat has begun come to its end, without faults, and before anything else happens."""
+        world = self._settled(world, number, seat)
+        while (effect := self._kernel.effect(world.seats[number].place)) is not None:
+            _, world, outcome = next(self._perform(world, number, effect))
+            seat = world.seats[number]
+            world = self._settled(world, number, replace(seat, place=self._kernel.step(seat.place, outcome)))
+        return world
+
+    def _without_sessions(self, world: World) -> World:
+        """Return the world in which the sessions of all processes have ended."""
+        for number in range(len(self._names)):
+            world = replace(world, tree=world.tree.expire(_session(number)))
+        return world
 
     def _effects(self, world: World) -> tuple[Any, ...]:
         return tuple(self._kernel.effect(seat.place) for seat in world.seats)
@@ -125,34 +159,66 @@ class Scene:
         effect = self._kernel.effect(seat.place)
         if effect is None:
             if self._names[number] == CLEANER and world.tree.children(layout.all_garbage(TABLE)):
-                yield "begins", self._with_seat(world, number, self._begun(CLEANER, Seat()))
+                yield "begins", self._begun(world, number, Seat())
             return
         for text, after, outcome in self._perform(world, number, effect):
             yield f"{_short(effect)} → {text}", self._go_on(after, number, outcome)
         for text, after in self._crashes(world, number, effect):
             yield f"crash at {_short(effect)}{text}", after
 
-    def _begun(self, name: str, seat: Seat) -> Seat:
-        """Begin a seat's task; one whose tasks are all done stays where it ended."""
+    def _begun(self, world: World, number: int, seat: Seat) -> World:
+        """Begin what comes next: the activation of a replica, or a task; a seat that has done all stays where it ended."""
+        name = self._names[number]
         tasks = ((clean, ()),) if name == CLEANER else self.model.tasks[name]
         while seat.task < len(tasks):
-            stage, arguments = tasks[seat.task]
-            if stage.__name__ in COUNTED:
-                arguments = (*arguments[:2], seat.attempt, *arguments[2:])
-            place = self._kernel.begin(stage, *arguments)
-            if place != END:
-                return replace(seat, place=place)
-            seat = Seat(seat.task + 1)
-        return replace(seat, place=END)
+            if seat.replica and (seat.epoch is None or seat.has_trouble):
+                seat = replace(seat, place=self._activation(number, seat), is_activating=True)
+            else:
+                stage, arguments = tasks[seat.task]
+                seat = replace(seat, place=self._kernel.begin(stage, *arguments))
+            world = self._settled(world, number, seat)
+            if world.seats[number].place != END:
+                return world
+            seat = _over(world.seats[number])
+        return self._with_seat(world, number, seat)
 
     def _go_on(self, world: World, number: int, outcome: Any) -> World:
         seat = world.seats[number]
-        place = self._kernel.step(seat.place, outcome)
-        if place != END:
-            return self._with_seat(world, number, replace(seat, place=place))
+        after = self._settled(world, number, replace(seat, place=self._kernel.step(seat.place, outcome)))
+        if after.seats[number].place != END:
+            return after
         if self._names[number] == CLEANER:
-            return self._with_seat(world, number, Seat())
-        return self._with_seat(world, number, self._begun(self._names[number], Seat(seat.task + 1)))
+            return self._with_seat(after, number, Seat())
+        return self._begun(after, number, _over(after.seats[number]))
+
+    def _activation(self, number: int, seat: Seat) -> int:
+        """Return the place where the life thread begins."""
+        return self._kernel.begin(life.become_active, replica_of(seat.replica), self._me(number, seat))
+
+    def _me(self, number: int, seat: Seat) -> bytes:
+        """Return what a process writes into `host`."""
+        return f"{self._names[number]}.{seat.attempt}".encode()
+
+    def _settled(self, world: World, number: int, seat: Seat) -> World:
+        """Answer what a process asks of its own memory or disk."""
+        while seat.place != END:
+            match effect := self._kernel.effect(seat.place):
+                case Opened():
+                    place = self._kernel.begin(settle, replica_of(seat.replica), self._me(number, seat))
+                    seat = replace(seat, place=place)
+                    continue
+                case AwaitReplica() | Forget() | Stop():  # another process has the replica, or it was dropped
+                    seat = replace(seat, task=ENDED, place=END)
+                    continue
+                case fx.ProbeOwner(holder):
+                    is_alive = any(holder == self._me(at, each) for at, each in enumerate(world.seats))
+                    outcome: Any = fx.Owner.UNCLEAR if is_alive else fx.Owner.DEAD
+                case _ if (told := remembered(world, seat, effect)) is not None:
+                    outcome, seat = told
+                case _:
+                    break
+            seat = replace(seat, place=self._kernel.step(seat.place, outcome))
+        return self._with_seat(world, number, seat)
 
     def _with_seat(self, world: World, number: int, seat: Seat) -> World:
         seats = list(world.seats)
@@ -165,11 +231,10 @@ class Scene:
         if hurt is None:
             return
         seat = hurt.seats[number]
-        begun = self._begun(self._names[number], Seat(seat.task, seat.attempt + 1))
-        lost = {(replica, share) for replica, share in hurt.handed if replica == self._names[number]}
+        lost = {(replica, share) for replica, share in hurt.handed if replica == seat.replica}
         disks = hurt.disks - {(replica, "", share) for replica, share in lost}
-        hurt = replace(hurt, tree=hurt.tree.expire(SESSION), disks=disks, handed=hurt.handed - lost)
-        hurt = self._with_seat(hurt, number, begun)
+        hurt = replace(hurt, tree=hurt.tree.expire(_session(number)), disks=disks, handed=hurt.handed - lost)
+        hurt = self._begun(hurt, number, Seat(seat.replica, seat.task, seat.attempt + 1))
         yield "", hurt
         match effect:
             case fx.Commit():
@@ -219,15 +284,15 @@ class Scene:
             yield "lags from here", self._with_view(lagging, number, world.tree), answer(world.tree, effect)
 
     def _commit(self, world: World, number: int, effect: fx.Commit) -> Iterator[tuple[str, World, Any]]:
-        _, outcome = world.tree.commit(effect.operations, SESSION)
+        _, outcome = world.tree.commit(effect.operations, _session(number))
         fresh = self._with_view(world, number, None)
         text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
         harm = world.broken or harm_of(world, self._names[number], effect, outcome)
-        yield text, replace(self._arrive(fresh, effect), broken=harm), outcome
+        yield text, replace(self._arrive(fresh, effect, _session(number)), broken=harm), outcome
         lost = spend(fresh, Fault.UNKNOWN)
         if lost is not None:
             if isinstance(outcome, fx.Applied):
-                yield "applied, answer lost", self._arrive(lost, effect), fx.Unknown()
+                yield "applied, answer lost", self._arrive(lost, effect, _session(number)), fx.Unknown()
             yield "on its way, answer lost", _sent(lost, effect), fx.Unknown()
 
     def _in_doubt(self, world: World, effect: PutObjects | DeleteObjects) -> Iterator[tuple[str, World, Any]]:
@@ -240,11 +305,11 @@ class Scene:
     def _with_view(self, world: World, number: int, view: Tree | None) -> World:
         return self._with_seat(world, number, replace(world.seats[number], view=view))
 
-    def _arrive(self, world: World, effect: Any) -> World:
+    def _arrive(self, world: World, effect: Any, session: int = NO_SESSION) -> World:
         """Do what a request asks for, if it can be done now."""
         match effect:
             case fx.Commit(operations):
-                tree, outcome = world.tree.commit(operations, SESSION)
+                tree, outcome = world.tree.commit(operations, session)
                 if isinstance(outcome, fx.Refused):
                     return world
                 begun = (new_names(operations, place(TABLE)) for place in (layout.all_writing, layout.all_garbage))
@@ -264,6 +329,18 @@ class Scene:
 
     def _young(self, world: World, *shares: str) -> frozenset[str]:
         return world.young | set(shares) if self.model.has_disks else world.young
+
+
+def _session(number: int) -> int:
+    """Return the session of the processes at a seat: when it ends, a next one has its number."""
+    return number + 1
+
+
+def _over(seat: Seat) -> Seat:
+    """Return a seat whose activation or task has ended: the task is done again after trouble."""
+    if seat.is_activating:
+        return replace(seat, is_activating=False)
+    return seat if seat.has_trouble else replace(seat, task=seat.task + 1)
 
 
 def _sent(world: World, effect: Any) -> World:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
+from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.registration import content_of
@@ -19,8 +20,8 @@ from replitree_verify.world.kernel import END, Stage
 
 TABLE = TablePlace("/t")
 INCARNATION = "i1"
+STORE_ID = "store"
 PIECES = 2
-SESSION = 1
 CLEANER = "cleaner"
 """The seat that works the garbage off whenever there is some."""
 
@@ -69,7 +70,8 @@ class Model:
     name, description
         For people.
     tasks
-        What each seat's processes do, one after another, by the seat's name.  Some are given the number of the attempt, too.
+        What each seat's processes do, one after another, by the seat's name.
+        A process acts for the replica of its seat's name, which is active at the beginning.
     faults
         How many of each kind.
     replicas
@@ -80,6 +82,11 @@ class Model:
         What is there at the beginning: nodes with their values, objects, and (replica, part, share) on disks.
     damage
         Nodes that should not be there, with their values; `violations` overlooks them, and fsck has to end them.
+    rivals
+        Seats whose processes act for the replica of another name: the session of the process that is active there has ended,
+        and that process has not noticed it.
+    begins_inactive
+        Whether the processes have still to activate their replicas.
     """
 
     name: str
@@ -92,16 +99,42 @@ class Model:
     objects: frozenset[tuple[ShareId, int]] = frozenset()
     disks: frozenset[tuple[str, str, str]] = frozenset()
     damage: Mapping[str, bytes] = field(default_factory=dict)
+    rivals: Mapping[str, str] = field(default_factory=dict)
+    begins_inactive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where the processes of one replica run: which task, the number of the attempt, the place in it, and what is read from."""
+    """Where the processes of one replica run.
 
+    Attributes
+    ----------
+    replica
+        The replica that they act for; empty: operators, tasks and the cleaner act for none.
+    task, attempt, place
+        Which task, how many processes have ended, and the place in the task.
+    view
+        What is read from, where that lags.
+    epoch
+        Under which the process is active, as far as it knows.
+    is_activating, has_trouble
+        Whether the place is one of the life thread's, before the task; whether that is to be run again when the place is over.
+    """
+
+    replica: str = ""
     task: int = 0
     attempt: int = 0
     place: int = END
     view: Tree | None = None
+    epoch: Epoch | None = None
+    is_activating: bool = False
+    has_trouble: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells seats apart that act for one replica."""
+        seen = hash(self.view) if self.view is not None else None
+        return self.task, self.attempt, self.place, seen, self.epoch, self.is_activating, self.has_trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +183,7 @@ class World:
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
-        seats = tuple((s.task, s.attempt, s.place, hash(s.view) if s.view is not None else None) for s in self.seats)
+        seats = tuple(seat.key for seat in self.seats)
         more = self.young, self.disks, self.damage, self.handed, self.heard, self.broken
         return hash(self.tree), self.objects, seats, self.late, self.budget, self.owned, more
 
@@ -169,7 +202,7 @@ __all__ = [
     "FSCK",
     "INCARNATION",
     "PIECES",
-    "SESSION",
+    "STORE_ID",
     "TABLE",
     "UNANSWERED",
     "Fault",
