@@ -38,6 +38,7 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.requests: Counter[str] = Counter()
         self.numbers: list[int] = []
+        self.kinds: list[str] = []
         self.fault = Fault.NONE
         self.victim = "commit"
         self._target_port = target_port
@@ -130,6 +131,7 @@ class Proxy:
                 if kind in KINDS:
                     self.requests[KINDS[kind]] += 1
                     self.numbers.append(number)
+                    self.kinds.append(KINDS[kind])
                 server.sendall(frame)
         self._end(client, server)
 

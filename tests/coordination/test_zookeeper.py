@@ -203,7 +203,7 @@ def test_no_two_requests_of_a_session_have_one_number(real: ZooKeeperProvider) -
         heard.wait_for(Suspended())
         real.resume(zk)
         heard.wait_for(Suspended(), Connected())
-    assert real.proxy(zk).numbers == [1, 2, 3, 4, 5, 6]
+    assert real.proxy(zk).numbers == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_requests_on_the_wire_are_those_that_are_counted(real: ZooKeeperProvider) -> None:
@@ -222,7 +222,37 @@ def test_requests_on_the_wire_are_those_that_are_counted(real: ZooKeeperProvider
     ):
         zk.perform(effect)
     assert zk.requests == {"get": 2, "exists": 2, "children": 2, "sync": 1, "commit": 2}
-    assert real.proxy(zk).requests == zk.requests
+    assert real.proxy(zk).requests == {**zk.requests, "sync": 2}  # the session's first request is its own
+
+
+def test_a_session_begins_with_a_sync_so_that_it_shows_no_older_state_than_the_one_before(
+    real: ZooKeeperProvider,
+) -> None:
+    """A new client may be connected to a member that lags; ZooKeeper answers the requests of a session in their order."""
+    zk = real.connect()
+    zk.perform(fx.Get(real.root))
+    zk.reconnect()
+    zk.perform(fx.Commit(fx.Create(f"{real.root}/a")))
+    assert real.proxy(zk).kinds == ["sync", "get", "sync", "commit"]
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE_REQUEST, Fault.CUT_BEFORE_ANSWER])
+def test_a_session_whose_sync_was_not_answered_syncs_on_its_next_connection(
+    real: ZooKeeperProvider, fault: Fault
+) -> None:
+    zk, heard = real.connect(), Recorder()
+    proxy = real.proxy(zk)
+    zk.perform(fx.Get(real.root))
+    zk.add_listener(heard)
+    proxy.victim, proxy.fault = "sync", fault
+    zk.reconnect()
+    heard.wait_for(Connected(), Suspended(), Connected())
+    zk.perform(fx.Get(real.root))
+    asked = proxy.kinds[2:]
+    assert asked[0] == "sync"
+    assert asked[-1] == "get"
+    assert "get" not in asked[:-1]
+    assert proxy.fault is Fault.NONE
 
 
 def test_more_nodes_than_one_pipeline_holds_are_read(real: ZooKeeperProvider) -> None:

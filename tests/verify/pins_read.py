@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PINNED = {
-    "read_linearizable": (76488, 214949, 50, 24),
+    "read_linearizable": (76391, 214687, 50, 24),
     "read_deposed": (1856, 3879, 23, 8),
     "read_crash": (2111, 5534, 28, 8),
     "read_session": (63516, 153429, 52, 207),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PINNED = {
-    "ids_clean_clean": (13036, 30439, 30, 81),
+    "ids_clean_clean": (13010, 30384, 30, 81),
     "ids_crash": (12398, 30850, 41, 24),
     "ids_by_age": (2667, 6916, 26, 16),
     "ids_remembered": (2367, 5711, 27, 5),

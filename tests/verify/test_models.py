@@ -15,16 +15,16 @@ from replitree_verify.models import MODELS
 from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.outcomes import local
 from replitree_verify.patches.patch import find_patch
-from replitree_verify.world.model import Fault
+from replitree_verify.world.model import Fault, Insert, Model
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {
-    "insert_one_token": (260207, 587150, 38, 702),
+    "insert_one_token": (257329, 581310, 38, 702),
     "insert_two_tokens": (72985, 155290, 35, 276),
     "insert_two_lanes": (9087, 16193, 108, 244),
     "insert_groups": (119925, 255981, 42, 296),
     "insert_split": (2662, 4985, 23, 69),
-    "insert_session": (150481, 313076, 104, 76),
+    "insert_session": (140016, 290642, 104, 76),
     "insert_in_doubt": (4178, 5447, 51, 33),
     "pull_and_execute": (317232, 1060899, 64, 24),
     "pull_gap": (4042, 8838, 29, 28),
@@ -172,6 +172,23 @@ def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares
     explored = explore(MODELS[name], stages_with(find_patch("log_equivalent", "covered-forgotten-first")))
     assert explored.violation is None
     assert explored.missing_probes == ()
+
+
+@pytest.mark.parametrize("begins_behind", [False, True])
+def test_an_insert_is_lost_where_a_session_may_begin_with_an_older_state(*, begins_behind: bool) -> None:
+    """Why the first request of a session is a sync: a new client may be connected to a server that lags."""
+    model = Model(
+        "insert_sessions",
+        "the answer to an insert is lost, a server lags, and the sessions of the insert's replica end",
+        (("r1", "r1"), ("r2", "r2")),
+        (Insert("r1", ((1, "a"),)),),
+        {Fault.UNKNOWN: 1, Fault.EXPIRY: 2, Fault.STALE: 1},
+        started=("r1", "r2"),
+        begins_behind=begins_behind,
+        struck=((Fault.UNKNOWN, "r1"), (Fault.EXPIRY, "r1"), (Fault.STALE, "r2")),
+    )
+    violation = explore(model).violation
+    assert violation == ("I2: no replica has the rows of all_0_0_0, which the log has" if begins_behind else None)
 
 
 @pytest.mark.nightly

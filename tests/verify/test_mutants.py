@@ -19,7 +19,7 @@ STEPS = {
     "pointer-and-queue-not-atomic": 5,
     "acknowledge-before-commit": 1,
     "blind-retry-after-unknown": 5,
-    "look-without-new-epoch": 9,
+    "look-without-new-epoch": 7,
     "node-before-file": 8,
     "staging-swept-too-early": 7,
     "deduplication-in-two-steps": 6,

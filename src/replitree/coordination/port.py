@@ -144,6 +144,10 @@ class Coordination(Protocol):
     def reconnect(self) -> None:
         """End the session, if it has not ended yet, and begin a new one.
 
+        Its reads show no older state than any session before it.  The models rely on that: where a session may begin with an
+        older state, the answer to an insert's commit is lost, and two sessions end, the insert takes itself for its duplicate
+        and removes its rows.
+
         Raises
         ------
         CoordinationUnavailable

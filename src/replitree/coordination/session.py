@@ -4,6 +4,8 @@ Guarantees:
 
 * A `ZooKeeperSession` is over once and stays over: when the ensemble expires it, when kazoo comes back with another session
   number, when it is discarded.  kazoo itself would go on with a new session; here the client is thrown away.
+* Its first request is a sync, and ZooKeeper answers the requests of a session in their order.  So no read of a session shows
+  an older state than an earlier session of this process has seen, although a new client may be connected to a member that lags.
 * Events reach `on_event` in the order in which they happened, on kazoo's connection thread: the receiver only enqueues.
 * `discard` never blocks, not even on a client that is stuck; a thread of its own waits for the end.
 * kazoo's records below INFO are dropped, whatever the level: among them are all requests with all their bytes, passwords too.
@@ -40,7 +42,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped, SessionExpiredError
+from kazoo.exceptions import ConnectionClosedError, ConnectionDropped, ConnectionLoss, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
@@ -93,6 +95,7 @@ class ZooKeeperSession:
         self._servers = url.servers
         self._on_event = on_event
         self._ready = threading.Event()  # set while connected, and for good when over
+        self._is_current = False  # whether a sync was answered
         self._last_watch: object = None
         self._discarding = threading.Lock()
         self._discarder: threading.Thread | None = None
@@ -169,11 +172,21 @@ class ZooKeeperSession:
         number = self._client.client_id[0] if state == KazooState.CONNECTED else None
         if number is not None and number == (self.number or number):
             self.number = number
+            if not self._is_current:  # before anything else can be sent, as `_ready` is not set
+                self._client.sync_async("/").rawlink(self._on_synced)
             self._on_event(self, Connected())
             self._ready.set()
             return
         self._on_event(self, SessionLost())
         self.discard()
+
+    def _on_synced(self, answer: Any) -> None:
+        """Receive the answer to the first request, on kazoo's connection thread."""
+        if answer.successful():
+            self._is_current = True
+        elif not isinstance(answer.exception, ConnectionLoss | ConnectionClosedError | SessionExpiredError):
+            self._on_event(self, SessionLost())  # it is connected, and may show an older state
+            self.discard()
 
     def _stop(self) -> None:
         # A client that was broken by its peer may fail in any way while it is put away; nothing depends on it any more.
@@ -241,8 +254,7 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
 
         Nothing but liveness depends on the clock.  If the session still lives, it ends when it is closed, or expires; what is
         on its way in it is decided by the new epoch that each replica takes in the new session, as after every other end of a
-        session.  The new client may be connected to a member that lags: so does any client in a new session, and whatever
-        decides by what it reads there begins with a `Sync` (`activate`, `catch_up`, `server`), or commits under a check.
+        session.  The new client may be connected to a member that lags, so its first request is a sync.
         Whether transactions are gone that the old session has seen is asked then (`Coordination.has_gone_back`).
         """
         silent_s = time.monotonic() - self.heard_at

@@ -352,7 +352,7 @@ class Space:
                 self._tree_moved(world, after, self._expiries[seat], found)
                 # The new session may begin at a server that lags: at one where the session of another seat is.
                 others = sorted({world[at] for at in self.view_at if at != self.view_at[seat]} - {PRESENT})
-                for view in others if self.model.reads else ():
+                for view in others if self.model.reads or self.model.begins_behind else ():
                     behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
                     found.append((behind, self._expiries[seat], seat))
         tree = self.trees[world[TREE]]

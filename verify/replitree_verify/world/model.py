@@ -179,6 +179,8 @@ class Model:
         How many deduplication ids stay, and for how long; without it they have no times.
     ample
         Whether steps that nothing else can meet are taken at once (`ample`), because there are too many states otherwise.
+    begins_behind
+        Whether a session may begin at a server that lags; always so where there are reads.
     struck
         The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
     """
@@ -210,6 +212,7 @@ class Model:
     window: tuple[int, int] | None = None
     reads: tuple[Read, ...] = ()
     ample: bool = False
+    begins_behind: bool = False
     struck: tuple[tuple[Fault, str], ...] = ()
 
     def can_strike(self, fault: Fault, seat: str) -> bool:

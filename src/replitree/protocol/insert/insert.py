@@ -325,7 +325,7 @@ def _settle(
     renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
         return fx.InDoubt()
-    yield fx.Sync(layout.block(table, blocks[0]))
+    # No `Sync`: this session has seen the fence, or began after it, and none begins with an older state (`reconnect`).
     many = yield fx.GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
     own = BlockValue(staging, inserter.log_from)  # without an id it never came, or the id was forgotten since
