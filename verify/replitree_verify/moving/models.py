@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from replitree.protocol.program import mover
-from replitree_verify.moving.scene import PART
-from replitree_verify.moving.threads import leave, mend
-from replitree_verify.moving.world import TRIES, Fault, Model, Task
+from replitree.protocol.program import executor, mover
+from replitree_verify.moving.threads import find_broken
+from replitree_verify.moving.world import PART, TRIES, Fault, Model, Task
 from replitree_verify.shared_tables.world import replica_of
 
 Threads = dict[tuple[str, str], tuple[Task, ...]]
@@ -20,11 +19,10 @@ def _bring(name: str) -> Task:
 
 
 def _leave(name: str) -> Task:
-    return Task(leave, (name, PART))
+    return Task(executor.execute_next, (replica_of(name),))
 
 
-def _mend(name: str) -> Task:
-    return Task(mend, (name, PART))
+_BREAKS = Task(find_broken, (PART,))
 
 
 _EVERYBODY = "r1", "r2"
@@ -58,8 +56,8 @@ MODELS = (
     Model("move_doubt", "a part is moved, while the answer to a commit is lost", _ONE, {Fault.UNKNOWN: 1}),
     Model(
         "move_leave_doubt",
-        "a part is moved and leaves its replica, while the answer to a commit is lost",
-        _ONE_LEAVES,
+        "a part is moved, which is tried once, and leaves its replica, while the answer to a commit is lost",
+        {**_ONE_LEAVES, ("r1", "move"): (_move("r1", 1),)},
         {Fault.UNKNOWN: 1},
     ),
     Model(
@@ -162,7 +160,7 @@ MODELS = (
     Model(
         "home_mend",
         "a part is brought, found broken and taken over again, while its share is let go of",
-        {("r1", "move"): (_bring("r1"), _mend("r1")), ("r2", "execute"): ()},
+        {("r1", "move"): (_bring("r1"), _BREAKS), ("r2", "execute"): ()},
         {},
         shared=_EVERYBODY,
     ),
@@ -201,7 +199,7 @@ MODELS = (
     Model(
         "borrowed_home_mend",
         "a part that borrows is brought, found broken and taken over again, while its shares are let go of",
-        {("r1", "move"): (_bring("r1"), _mend("r1")), ("r2", "execute"): ()},
+        {("r1", "move"): (_bring("r1"), _BREAKS), ("r2", "execute"): ()},
         {},
         shared=_EVERYBODY,
         is_borrowing=True,

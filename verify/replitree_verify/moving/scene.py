@@ -2,6 +2,10 @@
 
 Every step is one effect of one thread, a late request that arrives, or a fault.  What a process asks of its own memory it is
 told at once.  What it does to its disk is a step: the other threads of the replica notice.
+
+The threads run the stages that ship: the mover, the upkeep of shares and the life thread on every replica, the executor and the
+puller where an entry drops the part, the mender where the part is found broken.  None of them registers a part, so
+`sharing.with_shares` would add nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +17,16 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.program import upkeep
-from replitree.protocol.program.stages import AwaitMove, MoveEnded, MoveTurn
+from replitree.protocol.core.entries import DropEntry, encode_entry
+from replitree.protocol.core.fold import apply
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.table import NOT_LOST
+from replitree.protocol.program import life, life_in_store, mender, puller, upkeep
+from replitree.protocol.program.executor import execute_next
+from replitree.protocol.program.mender_effects import BrokenNotes
+from replitree.protocol.program.stages import AwaitMove, AwaitWork, MoveEnded, MoveTurn, WorkTurn
 from replitree.protocol.shares.moving import FindShare, Moved, PutPart, ShareInDoubt
 from replitree.protocol.shares.share import (
     DeleteObjects,
@@ -24,12 +36,16 @@ from replitree.protocol.shares.share import (
     ShareId,
     work_off,
 )
+from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Queued
+from replitree.protocol.state.registration import View
 from replitree_verify.moving.disk import act, can_act, told_at_once
-from replitree_verify.moving.threads import live
+from replitree_verify.moving.threads import find_broken
 from replitree_verify.moving.world import (
     LENDS,
+    PART,
     PIECES,
     Disk,
+    Drop,
     Fault,
     Machine,
     Model,
@@ -40,19 +56,26 @@ from replitree_verify.moving.world import (
     shares_in,
 )
 from replitree_verify.shared_tables.scene import short
-from replitree_verify.shared_tables.world import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables.world import CONTENT, INCARNATION, STORE_ID, TABLE, replica_of, sharer_of
 from replitree_verify.world.kernel import Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]
 
-PART = "all_0_0_0"
-ALL_MOVED = object()
-"""Stands for the turn of a mover that has nothing more to move."""
+ENOUGH = object()
+"""Stands for the turn of a mover, or an executor, that has nothing more to do."""
 
 NOTES, LIFE, CLEANER = "notes", "life", "cleaner"
 """Threads that every replica has, and the one that works the garbage off, whosesoever it is."""
+
+PULL, MEND = "pull", "mend"
+"""Threads of a replica that executes an entry, and of one whose part is found broken."""
+
+_FOREVER = (NOTES, LIFE, CLEANER, PULL, MEND)
+_DROPPED_AT = fx.LogIndex(1)
+_DROP = DropEntry("r1", fx.EntryId("drop"), parse_part(PART).partition, block_min=0, block_max=0)
+"""The entry that drops the part, and its place in the log: it is pulled, and the log has nothing after it."""
 
 
 class Scene:
@@ -60,28 +83,49 @@ class Scene:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        more = ((replica, thread) for replica in model.replicas for thread in (NOTES, LIFE))
+        stages = [(name, task.stage) for (name, _), tasks in model.threads.items() for task in tasks]
+        self._executing = frozenset(name for name, stage in stages if stage is execute_next)
+        more = [(replica, thread) for replica in model.replicas for thread in (NOTES, LIFE)]
+        more += [(replica, PULL) for replica in sorted(self._executing)]
+        more += [(replica, MEND) for replica, stage in stages if stage is find_broken]
         self._threads = (*model.threads, *more, (model.replicas[0], CLEANER))
-        self._kernel = Kernel()
+        self._kernel = Kernel(life_in_store.stages_in_store(STORE_ID, INCARNATION))
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
         paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        paths |= {layout.sharing(TABLE): STORE_ID.encode(), layout.log(TABLE): encode_log(TABLE)}
         own = ShareId(f"s0{LENDS}b0" if self.model.is_borrowing else "s0") if self.model.shared else None
         shares = () if own is None else shares_in(own)
         for name in self.model.replicas:
             replica = replica_of(name)
-            paths |= {layout.host(replica): b"here", layout.part(replica, PART): CONTENT.encode()}
+            paths |= {
+                layout.replica_path(replica): INCARNATION.encode(),
+                layout.host(replica): name.encode(),
+                layout.is_lost(replica): NOT_LOST,
+                layout.log_pointer(replica): layout.pointer_value(_DROPPED_AT + 1),
+                layout.queue(replica): b"",
+                layout.part(replica, PART): CONTENT.encode(),
+            }
+            if name in self._executing:
+                paths[layout.queue_entry(replica, _DROPPED_AT)] = encode_entry(_DROP)
             for share in shares if name in self.model.shared else ():
                 paths |= {layout.share(TABLE, share): b"", f"{layout.share(TABLE, share)}/{_mark(name)}": b""}
+        tree = Tree.of(paths)
+        for at, name in enumerate(self.model.replicas):
+            active = fx.Create(layout.is_active(replica_of(name)), name.encode(), ephemeral=True)
+            tree, _ = tree.commit((active,), 1 + at)
         disks = {True: Disk(((PART, own),)), False: Disk(((PART, None),), frozenset({PART}))}
         written = {name: name if name in self.model.differing else "" for name in self.model.replicas}
-        process = Process(epoch=fx.Epoch(0), is_active=True)
+        process = Process(epoch=fx.Epoch(0), is_active=True, drop=Drop.OVER)
         world = World(
-            Tree.of(paths),
+            tree,
             frozenset((share, piece) for share in shares for piece in range(PIECES)),
             tuple(
-                Machine(replace(disks[name in self.model.shared], written=written[name]), process)
+                Machine(
+                    replace(disks[name in self.model.shared], written=written[name]),
+                    replace(process, drop=Drop.QUEUED) if name in self._executing else process,
+                )
                 for name in self.model.replicas
             ),
             (Thread(),) * len(self._threads),
@@ -113,8 +157,8 @@ class Scene:
             return False
         for number, (_, thread) in enumerate(self._threads):
             effect = self._kernel.effect(world.threads[number].place)
-            is_done = effect is None if thread not in (NOTES, LIFE, CLEANER) else self._is_at_its_begin(world, number)
-            if not is_done or (thread == LIFE and can_act(world, self._machine(number), effect)):
+            is_done = effect is None if thread not in _FOREVER else self._is_at_its_begin(world, number)
+            if not is_done or (thread in (LIFE, PULL, MEND) and self._can_act(world, number, effect)):
                 return False
             if thread == NOTES and self._round(world, number).key != world.key:
                 return False
@@ -130,13 +174,19 @@ class Scene:
         return 1 + at + len(self.model.replicas) * world.machines[at].process.session
 
     def _tasks(self, number: int) -> tuple[Task, ...]:
-        replica, thread = self._threads[number]
+        name, thread = self._threads[number]
+        replica = replica_of(name)
         known = {
-            NOTES: (Task(upkeep.let_go_next, (replica_of(replica),)),),
-            LIFE: (Task(live, (replica,)),),
-            CLEANER: (Task(work_off, (TABLE,)),),
+            NOTES: Task(upkeep.let_go_next, (replica,)),
+            LIFE: Task(life.wait_for_trouble, (replica, name.encode())),
+            PULL: Task(puller.pull_next, (replica, PULL_ENTRIES_MAX)),
+            MEND: Task(mender.mend, (replica, BrokenNotes(fx.Epoch(0)))),  # no epoch ends in a model with a broken part
+            CLEANER: Task(work_off, (TABLE,)),
         }
-        return known.get(thread) or self.model.threads[replica, thread]
+        return (known[thread],) if thread in known else self.model.threads[name, thread]
+
+    def _can_act(self, world: World, number: int, effect: Any) -> bool:
+        return can_act(world, self._machine(number), self._threads[number][0], effect)
 
     def _is_at_its_begin(self, world: World, number: int) -> bool:
         (task,) = self._tasks(number)
@@ -156,7 +206,7 @@ class Scene:
     def _begun(self, world: World, number: int, task: int) -> World:
         tasks = self._tasks(number)
         if task == len(tasks):
-            if self._threads[number][1] not in (NOTES, LIFE, CLEANER):
+            if self._threads[number][1] not in _FOREVER:
                 return world.with_thread(number, Thread(task))
             task = 0
         place = self._kernel.begin(tasks[task].stage, *tasks[task].arguments)
@@ -164,26 +214,78 @@ class Scene:
 
     def _go_on(self, world: World, number: int, outcome: Any) -> World:
         thread = world.threads[number]
-        if outcome is ALL_MOVED:
+        if outcome is ENOUGH:
             return self._begun(world, number, thread.task + 1)
         after = replace(thread, place=self._kernel.step(thread.place, outcome))
         return self._settled(world.with_thread(number, after), number)
 
     def _settled(self, world: World, number: int) -> World:
-        """Answer what is answered at once, and go on to the next task when one is done."""
+        """Answer what is answered at once, and go on to the next task when one is done.
+
+        So are reads of what no step changes, and a sync: until the thread reads again, it makes no difference when it was.
+        """
         while (effect := self._kernel.effect(world.threads[number].place)) is not None:
+            at, (name, kind) = self._machine(number), self._threads[number]
             if isinstance(effect, AwaitMove) and self._may_move(world, number) and not world.threads[number].is_refused:
                 return self._go_on(world, number, self._turn(world, number))
+            if isinstance(effect, AwaitWork) and (turn := self._work(world, number)) is not None:
+                return self._go_on(*turn)
             if isinstance(effect, MoveEnded):
                 return self._go_on(self._moved(world, number, effect), number, None)
-            told = told_at_once(world.machines[self._machine(number)], self._threads[number][0], effect)
-            if told is None:
+            if isinstance(effect, fx.Sync):
+                outcome, world = None, _with_view(world, number, None)
+            elif self._is_fixed(world, effect):
+                outcome = answer(world.tree, effect)
+            elif (told := told_at_once(world.machines[at], name, kind, effect)) is not None:
+                outcome, world = told[0], world.with_machine(at, told[1])
+            else:
                 return world
-            outcome, machine = told
             thread = world.threads[number]
-            place = self._kernel.step(thread.place, outcome)
-            world = world.with_machine(self._machine(number), machine).with_thread(number, replace(thread, place=place))
+            world = world.with_thread(number, replace(thread, place=self._kernel.step(thread.place, outcome)))
         return self._begun(world, number, world.threads[number].task + 1)
+
+    def _is_fixed(self, world: World, effect: Any) -> bool:
+        """Whether an effect reads what no step changes; a thread that may lag begins to do so at any read."""
+        if self.model.faults.get(Fault.STALE):
+            return False
+        match effect:
+            case fx.Children(path):
+                return path != layout.sharing(TABLE) and self._is_unchanged(world.tree, path)
+            case fx.Get(path) | fx.Exists(path):
+                return self._is_unchanged(world.tree, path)
+            case fx.GetMany(paths):
+                return all(self._is_unchanged(world.tree, path) for path in paths)
+        return False
+
+    def _is_unchanged(self, tree: Tree, path: str) -> bool:
+        """Whether no step changes a node, nor adds children to it, but for `sharing`.
+
+        What a replica has in its queue, and registered, stays as it is once the entry is executed that drops the part.
+        """
+        if path in (layout.sharing(TABLE), layout.replicas(TABLE)) or path.startswith(layout.log(TABLE)):
+            return True
+        for replica in map(replica_of, self.model.replicas):
+            if path in (layout.replica_path(replica), layout.is_lost(replica), layout.log_pointer(replica)):
+                return True
+            if path in (layout.queue(replica), layout.parts(replica), layout.part(replica, PART)):
+                return not tree.exists(layout.queue_entry(replica, _DROPPED_AT))
+        return False
+
+    # --- the executor ---------------------------------------------------------------------------------------------------------
+
+    def _work(self, world: World, number: int) -> tuple[World, int, Any] | None:
+        """Return the world in which an executor has its turn, its thread, and the turn; None while it waits."""
+        at = self._machine(number)
+        machine = world.machines[at]
+        process = machine.process
+        if process.drop is Drop.OVER:
+            return world, number, ENOUGH
+        if process.drop is not Drop.QUEUED or not process.is_active or process.epoch is None:
+            return None
+        held = PartSet.of((parse_part(PART),))
+        parts, change = apply(held, _DROPPED_AT, _DROP)
+        turn = WorkTurn(process.epoch, View(parts, held), (Queued(_DROPPED_AT, _DROP, change),))
+        return world.with_machine(at, replace(machine, process=replace(process, drop=Drop.RUNNING))), number, turn
 
     # --- the mover ------------------------------------------------------------------------------------------------------------
 
@@ -193,11 +295,11 @@ class Scene:
         return world.machines[self._machine(number)].process.is_active and not is_claimed
 
     def _turn(self, world: World, number: int) -> MoveTurn | object:
-        """Return what a mover is to move now; `ALL_MOVED`: the part is where it belongs, or gone, or was tried often enough."""
+        """Return what a mover is to move now; `ENOUGH`: the part is where it belongs, or gone, or was tried often enough."""
         thread, disk = world.threads[number], world.machines[self._machine(number)].disk
         task, share = self._tasks(number)[thread.task], disk.share_of(PART)
         if not disk.has(PART) or task.to_store is (share is not None) or thread.moves == task.tries:
-            return ALL_MOVED
+            return ENOUGH
         return MoveTurn(sharer_of(self._threads[number][0]), PART, share)
 
     def _moved(self, world: World, number: int, ended: MoveEnded) -> World:
@@ -212,7 +314,7 @@ class Scene:
         numbers = [number for number in numbers if self._threads[number][1] != CLEANER]
         session = self._session(world, numbers[0])
         if (expired := world.spend(Fault.EXPIRY)) is not None and world.machines[at].process.is_active:
-            process = replace(world.machines[at].process, is_active=False)
+            process = world.machines[at].process.in_trouble()
             yield f"{name}: session ends", self._ended(expired, at, session, process)
         if (hurt := world.spend(Fault.CRASH)) is None:
             return
@@ -255,8 +357,6 @@ class Scene:
 
     def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
         match effect:
-            case fx.Sync():
-                yield "", _with_view(world, number, None), None
             case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany():
                 yield from self._read(world, number, effect)
             case fx.Commit():
@@ -271,14 +371,17 @@ class Scene:
             case AwaitMove():
                 if self._may_move(world, number):
                     yield "looked", world, self._turn(world, number)
+            case AwaitWork():
+                if (turn := self._work(world, number)) is not None:
+                    yield "looked", turn[0], turn[2]
             case FindShare():
-                text, after, found = act(world, self._machine(number), self._threads[number][0], effect)
+                text, after, found = act(world, self._machine(number), *self._threads[number], effect)
                 yield text, after, found
                 if found is not None and (silent := world.spend(Fault.STORE)) is not None:
                     yield "no answer", silent, ShareInDoubt("no answer")
             case _:
-                if can_act(world, self._machine(number), effect):
-                    yield act(world, self._machine(number), self._threads[number][0], effect)
+                if self._can_act(world, number, effect):
+                    yield act(world, self._machine(number), *self._threads[number], effect)
 
     def _commit(self, world: World, number: int, effect: fx.Commit) -> Outcomes:
         session = self._session(world, number)
@@ -352,4 +455,4 @@ def _mark(name: str) -> str:
     return f"{name}~{INCARNATION}~{PART}"
 
 
-__all__ = ["PART", "Scene", "Step"]
+__all__ = ["Scene", "Step"]

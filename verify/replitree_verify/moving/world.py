@@ -17,6 +17,7 @@ from replitree.protocol.shares.share import ShareId
 from replitree_verify.engine.small_search import spent
 from replitree_verify.world.kernel import END
 
+PART = "all_0_0_0"
 PIECES = 2
 
 
@@ -66,7 +67,8 @@ class Model:
     name, description
         For people.
     threads
-        What each thread does, one task after another, by the replica's name and the thread's.
+        What each thread does, one task after another, by the replica's name and the thread's; an entry that drops the part is
+        in the queue of each replica that executes it.
     faults
         How many of each kind.
     shared
@@ -176,14 +178,50 @@ class Disk:
         return replace(self, notes=self.notes | {Note(part, share, number)})
 
 
+class Drop(Enum):
+    """Where the log entry that drops the part stands in the memory of a process.
+
+    `UNKNOWN`: the process has not loaded its state yet.  `OVER`: its queue does not have the entry.  `GONE`: the entry is
+    running and has left the queue meanwhile.  `WAITS`: it is executed again when the state was loaded again.
+    """
+
+    UNKNOWN = "unknown"
+    OVER = "over"
+    QUEUED = "queued"
+    RUNNING = "running"
+    GONE = "gone"
+    WAITS = "waits"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether an executor has it."""
+        return self in (Drop.RUNNING, Drop.GONE)
+
+    def loaded(self, *, is_queued: bool) -> Drop:
+        """Return where the entry stands after a state was loaded in which the queue has it, or does not."""
+        if self.is_running:
+            return Drop.RUNNING if is_queued else Drop.GONE
+        return Drop.QUEUED if is_queued else Drop.OVER
+
+    def given_back(self, *, is_done: bool, is_postponed: bool) -> Drop:
+        """Return where the entry stands when its executor has ended."""
+        if is_done or self is Drop.GONE:
+            return Drop.OVER
+        return Drop.WAITS if is_postponed else Drop.QUEUED
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """What a crash of a replica takes away.
 
     Attributes
     ----------
-    epoch, is_active
-        The epoch that it knows, and whether it may act.
+    epoch, is_active, is_troubled
+        The epoch that it knows, whether it may act, and whether there was trouble since its activation began.
+    drop, reloads
+        Where the entry stands that drops the part, and whether the puller is to load the state again.
+    loading
+        Threads that are loading the state, no part having been shown or hidden since they began.
     moving, doubtful
         Shares whose notes are not worked off: of running moves, and of those that ended in doubt.
     hidden
@@ -194,10 +232,18 @@ class Process:
 
     epoch: Epoch | None = None
     is_active: bool = False
+    is_troubled: bool = False
+    drop: Drop = Drop.UNKNOWN
+    reloads: bool = False
+    loading: frozenset[str] = frozenset()
     moving: frozenset[ShareId] = frozenset()
     doubtful: frozenset[ShareId] = frozenset()
     hidden: frozenset[str] = frozenset()
     session: int = 0
+
+    def in_trouble(self) -> Process:
+        """Be read-only until the next activation ends."""
+        return replace(self, is_active=False, is_troubled=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +330,11 @@ class World:
 
 __all__ = [
     "LENDS",
+    "PART",
     "PIECES",
     "WRITTEN_BY",
     "Disk",
+    "Drop",
     "Fault",
     "Machine",
     "Model",
