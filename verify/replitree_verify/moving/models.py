@@ -165,6 +165,13 @@ MODELS = (
         shared=_EVERYBODY,
     ),
     Model(
+        "home_anew",
+        "a part of the only replica is brought, loses its folder, and is written anew of its share, which is let go of",
+        {("r1", "move"): (_bring("r1"), _BREAKS)},
+        {},
+        shared=("r1",),
+    ),
+    Model(
         "borrowed_home",
         "two replicas bring a part at once that borrows of another share: they let go of both shares",
         _HOME,
