@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from replitree_verify.engine.small_search import Named
 from replitree_verify.merging import models as merging_models
 from replitree_verify.moving import models as moving_models
-from replitree_verify.moving import mutants as moving_mutants
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
 from replitree_verify.rejoining import models as rejoining_models
@@ -34,7 +33,7 @@ CASES = {
     },
     "tests/verify/moving/test_moving.py": {
         *(model.name for model in moving_models.MODELS),
-        *(mutant.name for mutant in moving_mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("moving")),
     },
     "tests/verify/prepared/test_prepared.py": {
         *(model.name for model in prepared_models.MODELS),
@@ -57,9 +56,9 @@ KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 APART = ("fsck", "upload", "own_", "own-")
 """Names of models and mutants of `replitree_verify/sharing/` that have paragraphs of their own begin so."""
 
-SUITES = {
+SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
-    "Parts that move": (moving_models.MODELS, moving_mutants.MUTANTS),
+    "Parts that move": (moving_models.MODELS, read_patches("moving")),
     "Merges on an object store": (merging_models.MODELS, read_patches("merging")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoining_models.MODELS, read_patches("rejoining")),

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from replitree.protocol.shares import owning
 from replitree_verify import registry
 from replitree_verify.engine.small_search import patched
 from replitree_verify.simulation.simulate import simulate_seed
-from replitree_verify.simulation.store.shared_mutants import FEW_ATTEMPTS, SHARED_MUTANTS
+from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
 from replitree_verify.simulation.store.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
@@ -91,9 +92,7 @@ def test_every_mutant_is_tried() -> None:
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:
-    with patched(
-        FEW_ATTEMPTS
-    ):  # the replica has six such parts; a try that looked at one more of them each would not do
+    with patched({(owning, "ATTEMPTS_MAX"): 3}):  # it has six such parts; with a try for each, three would not do
         run = simulate_seed(581)
     assert run.violation is None
     assert run.store is not None

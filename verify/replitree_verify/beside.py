@@ -26,7 +26,6 @@ from replitree_verify.merging.models import MODELS as MERGES
 from replitree_verify.merging.search import search as search_merges
 from replitree_verify.moving.invariants import DESCRIPTIONS as OF_MOVES
 from replitree_verify.moving.models import MODELS as MOVES
-from replitree_verify.moving.mutants import MUTANTS as MOVE_MUTANTS
 from replitree_verify.moving.search import search as search_moves
 from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
@@ -67,7 +66,7 @@ class Room:
 ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
     Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
-    Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
+    Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
     Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(REJOINING, read_patches("rejoining"), OF_REJOINING, search_rejoining),

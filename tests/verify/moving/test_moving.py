@@ -6,13 +6,13 @@ import pytest
 
 from replitree_verify.moving.invariants import DESCRIPTIONS
 from replitree_verify.moving.models import MODELS
-from replitree_verify.moving.mutants import MUTANTS
 from replitree_verify.moving.search import search
+from replitree_verify.patches.patch import read_patches
 from tests.verify.small_models import SmallModels
 
 MOVES = SmallModels(
     models=MODELS,
-    mutants=MUTANTS,
+    mutants=read_patches("moving"),
     search=search,
     pins={
         "move_two": (356, 704),
@@ -83,4 +83,4 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 def test_every_invariant_has_a_mutant() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in MOVES.mutants} == set(DESCRIPTIONS)

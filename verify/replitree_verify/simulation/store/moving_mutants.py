@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from replitree_verify.moving.mutants import MUTANTS
-from replitree_verify.patches.patch import read_patches
+from replitree_verify.patches.patch import find_patch
 
 _OF_MODELS = (
     "swapped-before-marked",
@@ -20,8 +19,10 @@ _OF_MODELS = (
     "moved-never-let-go",
 )
 
-MOVING_MUTANTS = {mutant.name: mutant for mutant in MUTANTS if mutant.name in _OF_MODELS} | {
-    mutant.name: mutant for mutant in read_patches("simulation")
+_OWN = ("claim-given-back-unproved", "doubt-worked-off", "notes-forgotten", "own-claim-kept")
+
+MOVING_MUTANTS = {name: find_patch("moving", name) for name in _OF_MODELS} | {
+    name: find_patch("simulation", name) for name in _OWN
 }
 """By name."""
 
