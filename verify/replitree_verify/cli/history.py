@@ -14,7 +14,6 @@ from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from replitree.wire.history_format import Level
-    from replitree_verify.histories.judge import Verdict
 
 
 class Promise(StrEnum):
@@ -41,35 +40,27 @@ def history(
     if report is not None and not report.parent.is_dir():  # said now, and not when all the work is done
         raise BadInput(f"--report {report} can't be written: there is no folder {report.parent}")
     asked: Level | None = None if level is None else level.value
-    verdict = _with_spark(files, asked) if with_spark else _check(files, asked)
+    # Imported only here: NumPy and Spark take seconds, which no other command should.
+    if with_spark:
+        from replitree.spark.session.session import spark_session
+        from replitree_verify.histories.spark_job import check_with_spark
+
+        verdict = check_with_spark(spark_session(app_name="replitree verify history"), files, asked)
+    else:
+        from replitree_verify.histories.judge import check
+        from replitree_verify.histories.reading import read_files
+
+        verdict = check(read_files(files), asked)
     from replitree_verify.histories.report import as_dict, lines
 
     if report is not None:
-        _write(report, verdict, ", ".join(file.name for file in files))
+        from replitree_verify.histories.timeline import page
+
+        try:
+            report.write_text(page(verdict, ", ".join(file.name for file in files)), encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"--report {report} can't be written: {error.strerror}") from error
     Output(as_json).result(as_dict(verdict), "\n".join(lines(verdict)))
     if verdict.fine:
         return 0
     return 1 if verdict.counts or verdict.anomalies else EXIT_UNFINISHED
-
-
-def _check(files: list[Path], level: Level | None) -> Verdict:
-    from replitree_verify.histories.judge import check
-    from replitree_verify.histories.reading import read_files
-
-    return check(read_files(files), level)
-
-
-def _with_spark(files: list[Path], level: Level | None) -> Verdict:
-    from replitree.spark.session.session import spark_session
-    from replitree_verify.histories.spark_job import check_with_spark
-
-    return check_with_spark(spark_session(app_name="replitree verify history"), files, level)
-
-
-def _write(report: Path, verdict: Verdict, title: str) -> None:
-    from replitree_verify.histories.timeline import page
-
-    try:
-        report.write_text(page(verdict, title), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"--report {report} can't be written: {error.strerror}") from error

@@ -101,7 +101,16 @@ class Ample:
         self._at_the_end_of_a_session = self._ends_of_sessions()
         lags = bool(model.reads) and model.faults.get(Fault.STALE, 0) > 0
         self._may_begin_late = [lags and expires for expires in self._may_expire]
-        self._next_places = [self._places_of_next(seat) for seat in range(len(model.seats))]
+        # Where the threads of later processes of a seat begin: as many of them as processes may die.
+        self._next_places = [
+            tuple(
+                space.beginning(thread, number)
+                for thread in space.threads[space.threads_of[seat]]
+                if begins_again(thread.kind, thread.arguments)
+                for number in range(1, model.faults.get(Fault.CRASH, 0) + 1)
+            )
+            for seat in range(len(model.seats))
+        ]
 
     def is_outdated(self, states: int, *, is_over: bool) -> bool:
         """Whether a search has to begin again: it has met ways that may not allow a choice that was made.
@@ -126,14 +135,6 @@ class Ample:
         self._surroundings.forget()
         self._deaths.clear()
         return True
-
-    def _places_of_next(self, seat: int) -> tuple[int, ...]:
-        """Return where the threads of later processes of a seat begin."""
-        space = self._space
-        own = space.threads[space.threads_of[seat]]
-        threads = [thread for thread in own if begins_again(thread.kind, thread.arguments)]
-        numbers = range(1, space.model.faults.get(Fault.CRASH, 0) + 1)
-        return tuple(space.beginning(thread, number) for thread in threads for number in numbers)
 
     # --- the choice -------------------------------------------------------------------------------------------------------
 
@@ -162,7 +163,11 @@ class Ample:
                 continue
             moves = moves_of(thread, world)
             # The cheap questions first: most threads fail one of them, and what is around is never worked out.
-            if not moves or not moves[0].is_local or (len(moves) > 1 and not _has_one_end(moves, world[LEFT])):
+            if not moves or not moves[0].is_local or moves[0].cost:
+                continue
+            guarded = world[LEFT] | GUARDS
+            # One way to end: all others take faults, of which none are left.
+            if any(not move.cost or (guarded - move.cost) & GUARDS == GUARDS for move in moves[1:]):
                 continue
             touched = self._touched_by(thread, moves[0], world)
             if touched is None:
@@ -213,9 +218,13 @@ class Ample:
         if meeting and thread.kind == "puller" and self._is_left_alone(thread, world, around[thread.seat]):
             around = self._surroundings.in_its_process(thread.seat, world, around, pulls=False)
             meeting = _meeting(thread, step, around)
-        if meeting and (runs := self._given_back(thread, world)) is not None:
-            around = self._surroundings.in_its_process(thread.seat, world, around, runs=runs)
-            meeting = _meeting(thread, step, around)
+        effect = self._space.kernel.effect(world[thread.position])
+        if meeting and isinstance(effect, GiveBack):
+            # An entry that the thread gives back is in its process's queue until then: a read that wants it executed waits.
+            queue = self._space.memories[world[thread.memory]].queue
+            for runs in [item.index for item in queue if item.index in effect.batch][:1]:
+                around = self._surroundings.in_its_process(thread.seat, world, around, runs=runs)
+                meeting = _meeting(thread, step, around)
         if not meeting:
             return True
         if any(self._space.moves(other, world) for other in meeting):
@@ -224,14 +233,6 @@ class Ample:
         return not self._wakes(world, meeting, others, outside)
 
     # --- what others can do -----------------------------------------------------------------------------------------------
-
-    def _given_back(self, thread: Thread, world: World) -> int | None:
-        """Return an entry that a thread gives back next, and that is in its process's queue until then."""
-        effect = self._space.kernel.effect(world[thread.position])
-        if not isinstance(effect, GiveBack):
-            return None
-        queue = self._space.memories[world[thread.memory]].queue
-        return next((item.index for item in queue if item.index in effect.batch), None)
 
     def _is_left_alone(self, puller: Thread, world: World, around: Around) -> bool:
         """Whether a process gets no other place in the log than its puller brings."""
@@ -315,12 +316,6 @@ class Ample:
                 written |= self._futures.of(seat, place, tree).writes
             self._deaths[key] = written
         return written
-
-
-def _has_one_end(moves: tuple[Move, ...], left: int) -> bool:
-    """Whether all ways to end but the first take faults that are not left."""
-    costs = (move.cost for move in moves[1:])
-    return not moves[0].cost and all(cost and ((left | GUARDS) - cost) & GUARDS != GUARDS for cost in costs)
 
 
 def _meeting(thread: Thread, step: Touched, around: list[Around]) -> list[Thread]:

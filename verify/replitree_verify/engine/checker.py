@@ -46,7 +46,14 @@ class Checker:
         self._space = space
         self._logs: dict[int, Log] = {}
         groups = {names: self._group(names) for names in dict.fromkeys(READS.values())}
-        of_seats = [self._group_of(seat) for seat in range(len(space.model.seats))]
+        # What looks at one seat is worked out for the values of that seat alone.
+        of_seats = [
+            Group(
+                itemgetter(TREE, space.disk_at[space.replica_of[seat]], space.memory_at[seat]),
+                tuple(partial(invariant, seats=(named,)) for invariant in SEAT_READS),
+            )
+            for seat, named in enumerate(space.model.seats)
+        ]
         self._groups = [*groups.values(), *of_seats]
         with_memories = [group for names, group in groups.items() if "memories" in names]
         self._of_memory = [(*with_memories, group) for group in of_seats]
@@ -61,12 +68,6 @@ class Checker:
         if "memories" in names:
             positions += space.memory_at
         return Group(itemgetter(*positions), tuple(invariant for invariant, reads in READS.items() if reads == names))
-
-    def _group_of(self, seat: int) -> Group:
-        """Return the invariants that look at coordination, and at memory and disk of one seat."""
-        space = self._space
-        parts = itemgetter(TREE, space.disk_at[space.replica_of[seat]], space.memory_at[seat])
-        return Group(parts, tuple(partial(invariant, seats=(space.model.seats[seat],)) for invariant in SEAT_READS))
 
     def broken(self, world: World, move: Move | None = None) -> str | None:
         """Return what is wrong in a state, or None.

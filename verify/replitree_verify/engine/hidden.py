@@ -50,6 +50,7 @@ class Hidden:
                 return 0 if is_new else EVERYTHING
             case Publish(staging, names), Published(()) if not self._model.fragile:
                 found = [(index, entry) for index, entry in inserts if entry.insert == staging]
+                # Its own insert, under the names that the log gives: any other publish may be what an invariant is to see.
                 if len(found) == 1 and found[0][1].replica == replica.name and _are_its_own(names, *found[0]):
                     return self._of_parts(tuple(name for _, name in names), seat, replica)
         return EVERYTHING

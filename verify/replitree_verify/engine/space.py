@@ -252,8 +252,10 @@ class Space:
                 after[position] = number
         if move.sent >= 0:
             after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
-        if move.dies:
-            self._kill(after, move.seat)
+        if move.dies:  # its memory is lost, the next process begins at its seat
+            for position, number in self._death(after, move.seat)[0]:
+                after[position] = number
+            after[self.view_at[move.seat]] = PRESENT
         if move.moves_tree:
             self._tree_moved(world, after, move, found)
         else:
@@ -307,12 +309,6 @@ class Space:
             step.found.append((tuple(after), self._crashes[seat], -1))
             step.fingerprints.append(fingerprint)
 
-    def _kill(self, after: list[int], seat: int) -> None:
-        """Let a process die: its memory is lost, the next one begins at its seat."""
-        for position, number in self._death(after, seat)[0]:
-            after[position] = number
-        after[self.view_at[seat]] = PRESENT
-
     def _death(self, world: Sequence[int], seat: int) -> tuple[tuple[tuple[int, int], ...], int]:
         """Return what the death of a process changes, but for its view, and what that does to the fingerprint."""
         position = self.memory_at[seat]
@@ -323,19 +319,18 @@ class Space:
             old = self.memories[world[position]]
             memory = Memory(old.incarnation + 1, old.session + 1)
             threads = self.threads[self.threads_of[seat]]
-            changes = (
-                (position, self.memories.number(memory)),
-                *((thread.position, self._after_death(thread, world, memory)) for thread in threads),
-            )
+            changes: tuple[tuple[int, int], ...] = ((position, self.memories.number(memory)),)
+            for thread in threads:
+                place = world[thread.position]
+                if begins_again(thread.kind, thread.arguments):
+                    place = self.beginning(thread, memory.incarnation)
+                elif not isinstance(self.kernel.effect(place), UNTAKEN):
+                    place = (
+                        END  # a request that was not taken yet may still come; one that was taken dies with the process
+                    )
+                changes = (*changes, (thread.position, place))
             death = self._deaths[key] = changes, self.fingerprints.delta(world, changes)
         return death
-
-    def _after_death(self, thread: Thread, world: Sequence[int], memory: Memory) -> int:
-        """Return where a thread is in the next process; a request that was not taken yet may still come."""
-        place = world[thread.position]
-        if begins_again(thread.kind, thread.arguments):
-            return self.beginning(thread, memory.incarnation)
-        return place if isinstance(self.kernel.effect(place), UNTAKEN) else END
 
     def _add_expiries(self, world: World, guarded: int, found: list[Found]) -> None:
         """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
@@ -381,7 +376,11 @@ class Space:
             key = (number, tree) if lost is None else (number, tree, *(world[at] for at in self.disk_at))
             if key not in self._late:
                 move = self._late_move(number, tree)
-                self._late[key] = move if lost is None or move is None else self._checked(move, lost, world)
+                if lost is not None and move is not None:
+                    name = self.model.seats[move.seat][1]
+                    breach = kept_rows(lost, self.model.replica(name), self.trees[tree], self._disks_of(world))
+                    move = replace(move, breach=move.breach or breach)
+                self._late[key] = move
             move = self._late[key]
             if move is not None:
                 after = list(world)
@@ -401,12 +400,6 @@ class Space:
             name, "late", seat, changes=((TREE, self.trees.number(after)),), moves_tree=True, own_lag=True,
             turns=(Turn(request, outcome),), breach=breach, probes=("late request applied",),
         )  # fmt: skip
-
-    def _checked(self, move: Move, lost: str, world: World) -> Move:
-        """Let a late declaration that a part is lost be judged by what the disks have now."""
-        name = self.model.seats[move.seat][1]
-        breach = kept_rows(lost, self.model.replica(name), self.trees[world[TREE]], self._disks_of(world))
-        return replace(move, breach=move.breach or breach)
 
     def _disks_of(self, world: World) -> dict[str, Disk]:
         return {name: self.disks[world[at]] for name, at in zip(self._replicas, self.disk_at, strict=True)}

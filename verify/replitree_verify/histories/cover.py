@@ -123,7 +123,7 @@ def spans_of(history: History, reads: Ints, base: int = 0) -> Spans:
     repeated = np.zeros(len(reads), np.bool_)
     repeated[owner[1:][(owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])]] = True
     raw = {number: some.ranges(number) for number in np.flatnonzero(repeated).tolist()}
-    if raw:
+    if raw:  # few reads: the loop in Python costs nothing
         owner, first, last = _without_repeats(owner, first, last, repeated)
     new = np.ones(len(owner), np.bool_)
     new[1:] = (owner[1:] != owner[:-1]) | (first[1:] != last[:-1] + 1)
@@ -168,6 +168,7 @@ def covered(spans: Spans, elements: Elements) -> Covered:
     right = np.where(some, np.maximum(0, _at(elements.last, end - 1) - spans.last), 0)
     inside = rows[end] - rows[start] - left - right
     owner = spans.owner
+    # Two ranges of a read may touch one segment, with a gap within it: the segment belongs to the first.
     start = start.copy()
     same = owner[1:] == owner[:-1]
     start[1:] = np.where(same, np.maximum(start[1:], end[:-1]), start[1:])
@@ -193,7 +194,10 @@ def look(spans: Spans, *shared: object) -> tuple[Ints, ...]:
     place, late = elements.least_place, elements.committed & (elements.place != elements.index)
     absent = np.where(elements.committed, elements.place, NEVER)
     torn = np.bincount(at.owner, at.torn, count) > 0
+    # The weights of an element's segments add up to 0, so a read that shows all or none of each has the sum 0.
     torn |= shown.sums(elements.weight) != 0
+    # Reads are told apart by the sum of the random names of their elements: equal sums mean equal elements, almost surely.
+    names = np.random.default_rng(len(elements)).integers(np.iinfo(np.int64).min, np.iinfo(np.int64).max, len(elements))
     return (
         np.bincount(at.owner, at.garbage, count).astype(np.int64),
         torn.astype(np.int64),
@@ -201,7 +205,7 @@ def look(spans: Spans, *shared: object) -> tuple[Ints, ...]:
         shown.sums((elements.head & (elements.failed & ~elements.dirty)[of]).astype(np.int64)),
         shown.sums((elements.head & elements.dirty[of]).astype(np.int64)),
         shown.sums(elements.head.astype(np.int64)),
-        shown.sums(_names(elements)),
+        shown.sums(np.where(elements.head, names[elements.of], 0)),
         shown.extremes(elements.begun[of], np.maximum, NOTHING),
         shown.extremes(elements.call[of], np.maximum, NOTHING),
         shown.extremes(np.where(late, NOTHING, place)[of], np.maximum, NOTHING),
@@ -253,6 +257,7 @@ class Sight:
 def count_shown(spans: Spans, *shared: object) -> Ints:
     """Return how many of the wanted reads show each segment."""
     elements, wanted = cast("tuple[Elements, Flags]", shared)
+    # +1 where a range begins, -1 where it ends: the running sum counts the ranges over each segment.
     at = covered(spans, elements)
     kept = wanted[spans.here][at.owner]
     steps = np.bincount(at.start[kept], minlength=len(elements.of) + 1)
@@ -278,12 +283,6 @@ def shows(spans: Spans, elements: Elements) -> Flags:
     return found
 
 
-def _names(elements: Elements) -> Ints:
-    """Return a random number for each element, at its first segment."""
-    names = np.random.default_rng(len(elements)).integers(np.iinfo(np.int64).min, np.iinfo(np.int64).max, len(elements))
-    return np.where(elements.head, names[elements.of], 0)
-
-
 # --- sums and extremes over ranges -----------------------------------------------------------------------------------
 
 
@@ -307,6 +306,7 @@ class _Ranges:
         """Return for each owner the best of the values in its ranges."""
         length = self.end - self.start
         some = length > 0
+        # A sparse table, of which one level is kept at a time: two ranges of 2ᵏ, which may overlap, cover any range.
         power = np.frexp(length)[1] - 1
         found = np.full(self.count, nothing, np.int64)
         table = values

@@ -117,7 +117,9 @@ def find_elements(history: History) -> Elements:
     head[np.unique(of, return_index=True)[1]] = True
     tried = history.take(inserts)
     live, ok = tried.outcome != FAILED, tried.outcome == OK
-    failed = ~_any(element, live, count)
+    failed = np.ones(count, np.bool_)
+    failed[element[live]] = False
+    # Tries that failed say nothing of an element of which another try may have gone well.
     used = live | failed[element]
     answer = _least(element, np.where(ok, tried.answer, NEVER), count)
     index = _greatest(element, np.where(used, tried.index, NOTHING), count)
@@ -127,12 +129,16 @@ def find_elements(history: History) -> Elements:
     waited = (_greatest(element, tried.quorum, count) > 1) | (settled != NOTHING)
     rank = np.where(ok, 0, np.where(live, 1, 2))
     order = np.lexsort((tried.call, rank, element))
+    # Random weights, the first of each element so that they add up to 0: `cover` sees torn inserts by them.
+    values = np.where(head, 0, _random(len(of)))
+    total = np.zeros(int(of.max(initial=-1)) + 1, np.int64)
+    np.add.at(total, of, values)
     return Elements(
         first=first,
         last=last,
         of=of,
         head=head,
-        weight=_weights(of, head),
+        weight=cast("Ints", np.where(head, -total[of], values)),
         operation=inserts[order[np.unique(element[order], return_index=True)[1]]],
         begun=_least(element, np.where(used | (tried.quorum > 1), tried.call, NEVER), count),
         call=_least(element, np.where(used, tried.call, NEVER), count),
@@ -170,6 +176,7 @@ def _group(number: Ints, owner: Ints, count: int) -> Ints:
     total = np.zeros(count, np.uint64)
     np.add.at(total, owner, values[number].view(np.uint64))
     least = _least(owner, number, count)
+    # Sums of random numbers stand for sets of segments: comparing the sets themselves would take a loop.
     order = np.lexsort((total, least))
     new = np.ones(count, np.bool_)
     new[1:] = (least[order][1:] != least[order][:-1]) | (total[order][1:] != total[order][:-1])
@@ -212,14 +219,6 @@ def _random(count: int) -> Ints:
     return np.random.default_rng(_SEED).integers(np.iinfo(np.int64).min, np.iinfo(np.int64).max, count)
 
 
-def _weights(of: Ints, head: Flags) -> Ints:
-    """Return a random number for each segment, so that those of an element add up to 0."""
-    values = np.where(head, 0, _random(len(of)))
-    total = np.zeros(int(of.max(initial=-1)) + 1, np.int64)
-    np.add.at(total, of, values)
-    return cast("Ints", np.where(head, -total[of], values))
-
-
 def _least(group: Ints, values: Ints, count: int) -> Ints:
     found = np.full(count, NEVER, np.int64)
     np.minimum.at(found, group, values)
@@ -229,10 +228,4 @@ def _least(group: Ints, values: Ints, count: int) -> Ints:
 def _greatest(group: Ints, values: Ints, count: int) -> Ints:
     found = np.full(count, NOTHING, np.int64)
     np.maximum.at(found, group, values)
-    return found
-
-
-def _any(group: Ints, flags: Flags, count: int) -> Flags:
-    found = np.zeros(count, np.bool_)
-    found[group[flags]] = True
     return found

@@ -8,7 +8,7 @@ then another one is to blame).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -127,23 +127,13 @@ def _failed(read: Seen, *, dirty: bool) -> Witness:
     return ("the insert had failed for good", read.of(bad[0])) if len(bad) else None
 
 
-def _aborted(read: Seen) -> Witness:
-    return _failed(read, dirty=False)
-
-
-def _repeated(read: Seen) -> Witness:
-    return ("the read has a row twice", (read.operation,)) if read.spans.repeated[0] else None
-
-
 def _torn(read: Seen) -> Witness:
     elements = read.case.elements
     inside = inside_scope(read.case, read.operation)
-    part = np.flatnonzero((_shown_rows(read, elements) != _rows(elements)) & read.shown & inside)
+    # By the numbers of rows: an insert of several segments may be cut between two of them, which tears no segment.
+    rows = np.bincount(elements.of, elements.last - elements.first + 1, len(elements)).astype(np.int64)
+    part = np.flatnonzero((_shown_rows(read, elements) != rows) & read.shown & inside)
     return ("the read shows some rows of the insert and not the others", read.of(part[0])) if len(part) else None
-
-
-def _rows(elements: Elements) -> Ints:
-    return np.bincount(elements.of, elements.last - elements.first + 1, len(elements)).astype(np.int64)
 
 
 def _shown_rows(read: Seen, elements: Elements) -> Ints:
@@ -238,6 +228,7 @@ def _own(read: Seen) -> Witness:
 def _pair(read: Seen, others: Flags, text: str) -> Witness:
     """Return the read, the last of the others that shows what it lacks, and that insert."""
     sight = read.case.sight
+    # Another read shows something that this one lacks when they have fewer elements in common than it shows.
     bad = np.flatnonzero(others & (read.common < sight.size))
     if not len(bad):
         return None
@@ -254,9 +245,8 @@ def _before(read: Seen) -> Flags:
 
 def _back(read: Seen) -> Witness:
     if read.level == LINEARIZABLE:
-        return _pair(
-            read, _before(read), "the second read lacks the insert, which the first one, over before it, showed"
-        )
+        text = "the second read lacks the insert, which the first one, over before it, showed"
+        return _pair(read, _before(read), text)
     return None
 
 
@@ -280,6 +270,7 @@ def _back_replica(read: Seen) -> Witness:
 
 def _fork(read: Seen) -> Witness:
     case, size = read.case, read.case.sight.size
+    # Each has something that the other lacks: they have less in common than the smaller of them shows.
     bad = np.flatnonzero(case.ordered & (read.common < np.minimum(size, size[read.number])))
     if not len(bad):
         return None
@@ -290,9 +281,17 @@ def _fork(read: Seen) -> Witness:
 
 
 ONE_READ: dict[str, Callable[[Seen], Witness]] = {
-    "S1": _garbage, "S2": _aborted, "S3": _repeated, "S4": _torn, "S7": _dirty,
-    "L1": _stale, "L2": _future, "L3": _hole, "L6": _inverted_read, "Q2": _own,
-}  # fmt: skip
+    "S1": _garbage,
+    "S2": partial(_failed, dirty=False),
+    "S3": lambda read: ("the read has a row twice", (read.operation,)) if read.spans.repeated[0] else None,
+    "S4": _torn,
+    "S7": _dirty,
+    "L1": _stale,
+    "L2": _future,
+    "L3": _hole,
+    "L6": _inverted_read,
+    "Q2": _own,
+}
 """What a read shows, and what was inserted: it can be said of reads of some rows too."""
 
 TWO_READS: dict[str, Callable[[Seen], Witness]] = {
@@ -319,6 +318,7 @@ def explain_element(case: Case, rule: str, element: int) -> Witness:
     if rule == "S5":
         reads = tuple(int(case.reads[number]) for number in closing_reads(case)[:1])
         return "no closing read shows the insert", (int(elements.operation[element]), *reads)
+    # L6: of the inserts that were acknowledged before it was asked for, the one with the highest position.
     answer = np.where(elements.committed & (elements.answer < elements.call[element]), elements.place, NOTHING)
     one = int(np.argmax(answer))
     text = f"acknowledged at {answer[one]} before the second was asked for, which is at {elements.place[element]}"

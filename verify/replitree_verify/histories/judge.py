@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from replitree.wire.history_format import LEVELS, Level, Operation, Ranges
+from replitree.wire.history_format import LEVELS, Level, Operation
 from replitree_verify.histories.case import Case, make_case, objects
 from replitree_verify.histories.columns import READ, History
 from replitree_verify.histories.explain import (
@@ -131,11 +131,10 @@ def together(verdicts: Sequence[Verdict], operations: int, seconds: float) -> Ve
     for verdict in verdicts:
         for rule, count in verdict.counts.items():
             counts[rule] = counts.get(rule, 0) + count
-    found = [anomaly for verdict in verdicts for anomaly in verdict.anomalies]
-    found.sort(key=lambda anomaly: (len(anomaly.operations), anomaly.operations[-1].call, anomaly.rule))
+    found = _smallest([anomaly for verdict in verdicts for anomaly in verdict.anomalies])
     undecided = tuple(reason for verdict in verdicts for reason in verdict.undecided)
     inserts, reads = sum(verdict.inserts for verdict in verdicts), sum(verdict.reads for verdict in verdicts)
-    return Verdict(tuple(found), counts, undecided, operations, inserts, reads, seconds)
+    return Verdict(found, counts, undecided, operations, inserts, reads, seconds)
 
 
 def judge(case: Case, rules: frozenset[str] = ALL, limits: Limits | None = None) -> Verdict:
@@ -144,6 +143,7 @@ def judge(case: Case, rules: frozenset[str] = ALL, limits: Limits | None = None)
     counts: dict[str, int] = {}
     for suspects in screen(case, rules):
         some = list(_explained(case, suspects, rules))
+        # A read that does not fit in the order may break any rule of two reads, so what it breaks is counted by its name.
         if suspects.rule == "L5":
             found += [anomaly for anomaly in some if anomaly.rule == "L5"][:SHOWN_MAX]
             found += [anomaly for anomaly in some if anomaly.rule != "L5"][:SHOWN_MAX]
@@ -154,16 +154,17 @@ def judge(case: Case, rules: frozenset[str] = ALL, limits: Limits | None = None)
     scoped, undecided = _scoped(case, rules, found, limits)
     _count(counts, [anomaly.rule for anomaly in scoped])
     inserts, reads = int((case.history.kind != READ).sum()), len(case.reads)
-    return Verdict(tuple(_smallest(found + scoped)), counts, undecided, len(case.history), inserts, reads)
+    return Verdict(_smallest(found + scoped), counts, undecided, len(case.history), inserts, reads)
+
+
+def _smallest(found: list[Anomaly]) -> tuple[Anomaly, ...]:
+    """Return anomalies, those with the fewest operations first."""
+    return tuple(sorted(found, key=lambda each: (len(each.operations), each.operations[-1].call, each.rule)))
 
 
 def _count(counts: dict[str, int], rules: list[str]) -> None:
     for rule in rules:
         counts[rule] = counts.get(rule, 0) + 1
-
-
-def _smallest(found: list[Anomaly]) -> list[Anomaly]:
-    return sorted(found, key=lambda anomaly: (len(anomaly.operations), anomaly.operations[-1].call, anomaly.rule))
 
 
 def _explained(case: Case, suspects: Suspects, rules: frozenset[str]) -> Iterator[Anomaly]:
@@ -216,7 +217,7 @@ def _scoped(
         for rule in ("S4", "L1", "L3", "L6", "Q2"):
             if rule in rules:
                 some += _anomaly(case, rule, ONE_READ[rule](read))
-    if some or found:
+    if some or found:  # the search would find no order, and name no rule
         return some[: SHOWN_MAX * len(RULES)], ()
     answer = search(case, limits) if "W1" in rules else "fine"
     if answer == "wrong":
@@ -243,6 +244,7 @@ def _no_order(case: Case, limits: Limits | None) -> Anomaly:
                 left = fewer
         size //= 2
     (anomaly,) = _anomaly(case, "W1", (RULES["W1"].says, tuple(left)))
+    # Judged as sequential it is fine: then only the promise of linearizable reads is broken.
     weaker = search(make_case(parse(anomaly.operations), "sequential"), limits)
     return replace(anomaly, level="linearizable") if weaker == "fine" else anomaly
 
@@ -257,7 +259,8 @@ def _anomaly(case: Case, rule: str, witness: Witness) -> list[Anomaly]:
     known = RULES[rule]
     order = sorted(dict.fromkeys(numbers), key=lambda number: (int(case.history.call[number]), number))
     operations = cut_down(_operations(case, order), keep_rest=rule in {"S1", "S3"})
-    places = tuple(_place(case.history, number) for number in order)
+    history = case.history
+    places = tuple(f"{history.names.file[history.file[number]]}, line {history.line[number]}" for number in order)
     return [Anomaly(rule, known.anomaly, known.level, text, operations, places)]
 
 
@@ -287,18 +290,12 @@ def cut_down(operations: Sequence[Operation], *, keep_rest: bool = False) -> tup
         Keep what no client inserted, because that is what is wrong.
     """
     rows = sorted(pair for operation in operations if operation.kind == "insert" for pair in operation.rows)
-    return tuple(
-        operation
-        if operation.kind == "insert" or keep_rest
-        else msgspec.structs.replace(operation, rows=_common(operation.rows, rows))
-        for operation in operations
-    )
-
-
-def _common(rows: Ranges, others: list[tuple[int, int]]) -> Ranges:
-    pairs = ((max(one[0], two[0]), min(one[1], two[1])) for one in rows for two in others)
-    return tuple(sorted(pair for pair in pairs if pair[0] <= pair[1]))
-
-
-def _place(history: History, number: int) -> str:
-    return f"{history.names.file[history.file[number]]}, line {history.line[number]}"
+    found = list[Operation]()
+    for operation in operations:
+        if operation.kind != "insert" and not keep_rest:
+            pairs = ((max(one[0], two[0]), min(one[1], two[1])) for one in operation.rows for two in rows)
+            common = tuple(sorted(pair for pair in pairs if pair[0] <= pair[1]))
+            found.append(msgspec.structs.replace(operation, rows=common))
+        else:
+            found.append(operation)
+    return tuple(found)

@@ -55,10 +55,11 @@ def find_order(case: Case) -> Order:
         fits[0] = True
         fits[1:] = np.append(falling[1:] != falling[:-1], True) if len(falling) else fits[1:]
         (total,) = case.rows.each(add_up, elements, counts)
+        # The read of size n must show the n elements that are shown most, and no tie may leave open which these are.
         bad = growing & ~(fits[size] & (total == best[size]))
         if not bad.any():
             break
-        growing &= ~bad
+        growing &= ~bad  # without them the counts are others, so that more may fit, or fewer
     else:
         growing = np.zeros(len(size), np.bool_)
         counts, falling = np.zeros(len(elements.of), np.int64), np.zeros(len(elements), np.int64)
@@ -131,6 +132,7 @@ def _behind_client(case: Case, reads: Ints, sizes: Ints, operations: Ints) -> Fl
 
 def _running_most(group: Ints, value: Ints) -> Ints:
     """Return the highest value so far in each group; groups stand together, in ascending order."""
+    # Every group lies above the one before, so that one running maximum serves all; sizes are below `UNSEEN`, 2⁴⁰.
     shift = 42
     most = np.maximum.accumulate((group << shift) + value + 1)
     return cast("Ints", most - (group << shift) - 1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
-from replitree.wire.history_format import FORMAT, LEVELS, NUMBER_MAX, OUTCOMES, VERSION, Header, Operation, Ranges
+from replitree.wire.history_format import FORMAT, LEVELS, NUMBER_MAX, OUTCOMES, VERSION, Header, Operation
 from replitree_verify.histories.columns import (
     FAILED,
     INSERT,
@@ -131,6 +131,7 @@ def chunks(path: Path, begin: int = 0, end: int | None = None, line: int = 1) ->
 def go_to_line(file: BinaryIO, begin: int) -> None:
     """Go to the first line that begins at or after a byte."""
     if begin:
+        # One byte earlier: a line that begins exactly here is not skipped.
         file.seek(begin - 1)
         file.readline()
 
@@ -151,7 +152,7 @@ def _decoded(lines: list[bytes], path: Path, line: int) -> list[Operation]:
         try:
             return _decoder.decode_lines(b"".join(lines))
         except msgspec.MsgspecError:
-            pass
+            pass  # it does not say which line: one by one below
     return [_decoded_one(text, path, line + k) for k, text in enumerate(lines)]
 
 
@@ -252,7 +253,9 @@ def _problems(history: History) -> Iterator[tuple[Flags, str]]:
     )
     yield ~read & (outcome == FAILED) & (settled != NOTHING), "an insert that failed was not `settled`"
     mixed = np.zeros(len(history), np.bool_)
-    mixed[[number for number, scope in history.scopes.items() if not _is_ascending(scope)]] = True
+    for number, scope in history.scopes.items():
+        apart = all(one[1] + 1 < two[0] for one, two in pairwise(scope))
+        mixed[number] = not (apart and all(0 <= first <= last <= NUMBER_MAX for first, last in scope))
     yield mixed, "its `scope` is not in ascending order, or has ranges that touch"
     owner = np.repeat(np.arange(len(history)), counts)
     outside = (history.first < 0) | (history.last > NUMBER_MAX)
@@ -277,11 +280,6 @@ def _outside(history: History, owner: Ints, wrong: Flags) -> str:
         f"row {number} of table {table} is not within 0 and {NUMBER_MAX}: the column that numbers the rows (the first of the"
         " order key, or key= of the Recorder) may not have such a number; record another one with Recorder(file, key=…)"
     )
-
-
-def _is_ascending(scope: Ranges) -> bool:
-    apart = all(one[1] + 1 < two[0] for one, two in pairwise(scope))
-    return apart and all(0 <= first <= last <= NUMBER_MAX for first, last in scope)
 
 
 def _of_owner(wrong: Flags, owner: Ints, count: int) -> Flags:

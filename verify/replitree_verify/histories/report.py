@@ -22,7 +22,17 @@ def as_dict(verdict: Verdict) -> dict[str, Any]:
         "weakest_level_broken": verdict.weakest,
         "levels_kept": list(kept(verdict)),
         "counts": {rule: verdict.counts[rule] for rule in RULES if rule in verdict.counts},
-        "anomalies": [_anomaly(anomaly) for anomaly in verdict.anomalies],
+        "anomalies": [
+            {
+                "name": anomaly.name,
+                "rule": anomaly.rule,
+                "level": anomaly.level,
+                "text": anomaly.text,
+                "places": list(anomaly.places),
+                "operations": [msgspec.to_builtins(operation) for operation in anomaly.operations],
+            }
+            for anomaly in verdict.anomalies
+        ],
         "undecided": list(verdict.undecided),
         "seconds": round(verdict.seconds, 3),
     }
@@ -115,14 +125,3 @@ def _shown(rows: tuple[tuple[int, int], ...], names: dict[tuple[tuple[int, int],
     known = {row for insert in names for first, last in insert for row in range(first, last + 1)} if names else set()
     others = [row for row in numbers if row not in known]
     return found + [f"row {row}" for row in others[:3]] + (["…"] if len(others) > 3 else [])
-
-
-def _anomaly(anomaly: Anomaly) -> dict[str, Any]:
-    return {
-        "name": anomaly.name,
-        "rule": anomaly.rule,
-        "level": anomaly.level,
-        "text": anomaly.text,
-        "places": list(anomaly.places),
-        "operations": [msgspec.to_builtins(operation) for operation in anomaly.operations],
-    }

@@ -53,6 +53,7 @@ def screen(case: Case, rules: frozenset[str]) -> list[Suspects]:
     rules
         The rules that are asked for.
     """
+    # The costly part, which some tests of single rules do without.
     order = find_order(case) if rules & {"L4", "L5", "Q1", "Q2", "Q4"} else None
     found: list[Suspects] = []
     for rule, flags in _reads(case, order):
@@ -96,17 +97,13 @@ def _elements(case: Case) -> Iterator[tuple[str, Flags]]:
     few = np.zeros(len(elements), np.bool_)
     few[elements.attempts[short & (elements.attempts != NOTHING)]] = True
     yield "S8", few
-    yield "L6", _inverted(case)
-
-
-def _inverted(case: Case) -> Flags:
-    """Return the elements that have a lower position than one that was acknowledged before they were asked for."""
-    elements, committed = case.elements, case.elements.committed
+    # In the order of their answers: the highest position that was acknowledged before each element was asked for.
+    committed = elements.committed
     early = np.flatnonzero(committed & (elements.answer != NEVER))
     early = early[np.argsort(elements.answer[early], kind="stable")]
     highest = np.concatenate(([NOTHING], np.maximum.accumulate(elements.place[early])))
     before = highest[np.searchsorted(elements.answer[early], elements.call, "left")]
-    return committed & (before > elements.place)
+    yield "L6", committed & (before > elements.place)
 
 
 # --- after the faults -----------------------------------------------------------------------------------------------
@@ -146,6 +143,7 @@ def _wedged(case: Case) -> Suspects:
     closing = np.flatnonzero(history.closing & (history.replica != NOTHING))
     answering = np.unique(history.replica[closing][history.outcome[closing] == OK])
     silent = closing[~np.isin(history.replica[closing], answering)]
+    # When no replica answers, none of them is the one that is wrong: that is P2.
     return Suspects("P1", "operation", silent if len(answering) else silent[:0])
 
 

@@ -117,6 +117,7 @@ def _problems(case: Case, reads: list[Seen]) -> list[Problem]:
     seen = np.zeros(len(elements), np.bool_)
     for read in reads:
         seen |= read.shown
+    # An insert in doubt that no read shows may never have happened: without it the search is smaller.
     must = (elements.answer != NEVER) | elements.committed
     inserts = np.flatnonzero(~elements.failed & (must | seen))
     parts = _parts(case, inserts, reads)
@@ -125,6 +126,7 @@ def _problems(case: Case, reads: list[Seen]) -> list[Problem]:
 
 def _parts(case: Case, inserts: Ints, reads: list[Seen]) -> list[tuple[Ints, list[int]]]:
     """Return what can be judged by itself."""
+    # Known positions and promises to one client tie operations together that have no rows in common.
     local = all(read.level == LINEARIZABLE for read in reads) and not case.elements.committed.any()
     if not local:
         return [(inserts, list(range(len(reads))))]
@@ -204,7 +206,7 @@ def _follows(read: Seen, other: Seen) -> bool:
 def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
     full, every = (1 << problem.count) - 1, (1 << problem.inserts) - 1
     start = _with_reads(problem, 0)
-    waiting, known = [start], {start}
+    waiting, known = [start], {start}  # depth first: one order is enough, and it is long
     while waiting:
         done = waiting.pop()
         if done == full:
@@ -218,7 +220,9 @@ def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
         while undone:
             bit = undone & -undone
             undone ^= bit
-            if problem.before[bit.bit_length() - 1] & ~done or _spoils(problem, bit, open_reads):
+            # An undone read that was about this insert and does not show it has to come first.
+            spoils = (bit & problem.about[number] & ~problem.shown[number] for number in open_reads)
+            if problem.before[bit.bit_length() - 1] & ~done or any(spoils):
                 continue
             after = _with_reads(problem, done | bit)
             if after not in known:
@@ -227,16 +231,11 @@ def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
     return "wrong"
 
 
-def _spoils(problem: Problem, bit: int, open_reads: list[int]) -> bool:
-    """Tell whether an undone read was about this insert and does not show it."""
-    return any(bit & problem.about[number] & ~problem.shown[number] for number in open_reads)
-
-
 def _with_reads(problem: Problem, done: int) -> int:
     """Do every read that is right now."""
     inserts = done & ((1 << problem.inserts) - 1)
     if any(group & inserts not in {0, group} for group in problem.groups):
-        return done
+        return done  # half of what counts at one position: no read sees that
     again = True
     while again:
         again = False

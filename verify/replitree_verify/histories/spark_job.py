@@ -72,10 +72,12 @@ def check_with_spark(
     """
     began, context = time.monotonic(), spark.sparkContext
     read_clock(paths)
-    stretches = _numbered(context, list(_stretches(paths, stretch_bytes)))
+    stretches = _numbered(context, paths, stretch_bytes)
     parts = context.parallelize(stretches, len(stretches)).map(_read).cache()
     try:
-        heads = _plain(parts.map(_head).collect())
+        # The driver gets everything but the rows of reads, which are what is big.
+        rest = parts.map(lambda part: part if isinstance(part, str) else part.without_rows_of_reads())
+        heads = _plain(rest.collect())
         history = complete(joined(heads))
         verdicts = [
             judge(make_case(_of(history, name), level, SparkReads(context, parts, heads, name)))
@@ -89,26 +91,21 @@ def check_with_spark(
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _stretches(paths: Sequence[Path | str], size: int) -> Iterator[Stretch]:
-    for path in paths:
-        length = Path(path).stat().st_size
-        for begin in range(0, length, size):
-            yield Stretch(str(path), begin, min(length, begin + size))
-
-
-def _numbered(context: SparkContext, stretches: list[Stretch]) -> list[Stretch]:
-    """Find out the number of each stretch's first line."""
-    counts = context.parallelize(stretches, len(stretches)).map(_count).collect()
-    found, line = [], 1
-    for stretch, count in zip(stretches, counts, strict=True):
+def _numbered(context: SparkContext, paths: Sequence[Path | str], size: int) -> list[Stretch]:
+    """Cut files into stretches, each with the number of its first line."""
+    cut = list[Stretch]()
+    for path in map(Path, paths):
+        length = path.stat().st_size
+        cut += [Stretch(str(path), begin, min(length, begin + size)) for begin in range(0, length, size)]
+    # A job of its own, before the reading: messages of errors name lines, whose numbers need the counts of earlier stretches.
+    tasks = context.parallelize(cut, len(cut))
+    counts = tasks.map(lambda each: count_lines(Path(each.path), each.begin, each.end)).collect()
+    found, line = list[Stretch](), 1
+    for stretch, count in zip(cut, counts, strict=True):
         line = 1 if stretch.begin == 0 else line
         found.append(Stretch(stretch.path, stretch.begin, stretch.end, line))
         line += count
     return found
-
-
-def _count(stretch: Stretch) -> int:
-    return count_lines(Path(stretch.path), stretch.begin, stretch.end)
 
 
 def _read(stretch: Stretch) -> History | str:
@@ -116,11 +113,7 @@ def _read(stretch: Stretch) -> History | str:
     try:
         return joined(list(chunks(Path(stretch.path), stretch.begin, stretch.end, stretch.line)))
     except ReplitreeError as error:
-        return str(error)
-
-
-def _head(part: History | str) -> History | str:
-    return part if isinstance(part, str) else part.without_rows_of_reads()
+        return str(error)  # not raised: Spark would try the task again, and bury the message in a stack trace
 
 
 def _plain(heads: list[History | str]) -> list[History]:
@@ -168,6 +161,7 @@ class SparkReads:
         """Return what `do` gives for all reads, one entry a read."""
         known = self._context.broadcast(shared)
         found = self._spans.map(lambda spans: (spans.base, do(spans, *known.value))).collect()
+        # Spark gives no order: the base of each chunk says where its reads belong.
         columns = [columns for _, columns in sorted(found, key=lambda pair: pair[0])]
         known.unpersist()
         return [np.concatenate(column) for column in zip(*columns, strict=True)]

@@ -49,7 +49,12 @@ def page(verdict: Verdict, title: str) -> str:
         Names the history.
     """
     summary = "\n".join(lines(verdict))
-    drawn = "\n".join([KEY, *map(_section, verdict.anomalies)] if verdict.anomalies else ())
+    sections = [
+        f"<h2>{escape(each.name)} ({each.rule})</h2>\n<p>{escape(f'{each.text[:1].upper()}{each.text[1:]}.')}</p>\n"
+        f"<figure>{draw(each)}</figure>\n<p><small>{escape('; '.join(each.places))}</small></p>"
+        for each in verdict.anomalies
+    ]
+    drawn = "\n".join([KEY, *sections] if sections else ())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
@@ -59,20 +64,14 @@ def page(verdict: Verdict, title: str) -> str:
     )
 
 
-def _section(anomaly: Anomaly) -> str:
-    text, where = f"{anomaly.text[:1].upper()}{anomaly.text[1:]}.", "; ".join(anomaly.places)
-    return (
-        f"<h2>{escape(anomaly.name)} ({anomaly.rule})</h2>\n<p>{escape(text)}</p>\n<figure>{draw(anomaly)}</figure>\n"
-        f"<p><small>{escape(where)}</small></p>"
-    )
-
-
 def draw(anomaly: Anomaly) -> str:
     """Return the time line of an anomaly as an SVG document."""
     operations, names = anomaly.operations, letters(anomaly)
     clients = list(dict.fromkeys(operation.client for operation in operations))
     texts = [label(anomaly, operation.call, operation.client, names) for operation in operations]
-    shown = [_short(client) for client in clients]
+    shown = [
+        client if len(client) <= CLIENT_CHARACTERS else f"…{client[1 - CLIENT_CHARACTERS :]}" for client in clients
+    ]
     left = CHARACTER * max(map(len, shown)) + 20
     places, width = _moments(operations, texts, left)
     bottom = TOP + LANE * len(clients)
@@ -93,10 +92,6 @@ def draw(anomaly: Anomaly) -> str:
         + "\n".join(body)
         + "\n</svg>"
     )
-
-
-def _short(client: str) -> str:
-    return client if len(client) <= CLIENT_CHARACTERS else f"…{client[1 - CLIENT_CHARACTERS :]}"
 
 
 def _moments(operations: tuple[Operation, ...], texts: list[str], left: float) -> tuple[dict[int, float], float]:

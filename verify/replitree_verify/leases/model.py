@@ -114,8 +114,9 @@ def explore(model: Model) -> Explored:
     while level:
         following = list[World]()
         for world in level:
-            if _reads_by_lease(world):
+            if lease.may_answer(Tenure(*world.tenure), world.clock):
                 found.probes.add("read by lease")
+                # The successor has acknowledged something that the leader does not have: its read lacks it.
                 if world.stage is Stage.ACTIVE:
                     found.states = len(came)
                     found.trace = (
@@ -134,10 +135,6 @@ def explore(model: Model) -> Explored:
     return found
 
 
-def _reads_by_lease(world: World) -> bool:
-    return lease.may_answer(Tenure(*world.tenure), world.clock)
-
-
 def _way(came: dict[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
     way = list[str]()
     while (step := came[world]) is not None:
@@ -147,23 +144,15 @@ def _way(came: dict[World, tuple[World, str] | None], world: World) -> tuple[str
 
 
 def _moves(model: Model, world: World) -> Iterator[tuple[str, World]]:
-    yield from _time(model, world)
-    yield from _leader(model, world)
-    yield from _candidate(model, world)
-
-
-def _time(model: Model, world: World) -> Iterator[tuple[str, World]]:
-    if world.ticks == TICKS_MAX:
-        return
-    later = world._replace(ticks=world.ticks + 1)
-    yield "a tick", later._replace(clock=world.clock + 1, missed=False)
-    if not world.missed or model.clock is Clock.MONOTONIC:
-        yield "a tick that the leader's clock misses", later._replace(missed=True)
-    if model.clock is Clock.WALL and world.clock:
-        yield "the leader's clock is set back", later._replace(clock=0, missed=False)
-
-
-def _leader(model: Model, world: World) -> Iterator[tuple[str, World]]:
+    """Yield what may happen next: time goes on, then the leader's moves, then the candidate's."""
+    if world.ticks < TICKS_MAX:
+        later = world._replace(ticks=world.ticks + 1)
+        yield "a tick", later._replace(clock=world.clock + 1, missed=False)
+        # A clock of the right kind never misses two ticks in a row: that is the drift that the protocol allows for.
+        if not world.missed or model.clock is Clock.MONOTONIC:
+            yield "a tick that the leader's clock misses", later._replace(missed=True)
+        if model.clock is Clock.WALL and world.clock:
+            yield "the leader's clock is set back", later._replace(clock=0, missed=False)
     if len(world.sent) < ENTRIES_MAX and world.tenure[0]:
         yield "the leader sends an entry", _sent(model, world, world.tenure)
         tenure = lease.released(Tenure(*world.tenure))
@@ -172,11 +161,30 @@ def _leader(model: Model, world: World) -> Iterator[tuple[str, World]]:
         tenure = lease.lowered(Tenure(*world.tenure), LOWERED)
         yield "the leader lowers its lease", _sent(model, world, (tenure.duration_ns, tenure.until_ns))
     for number, (at, said, is_stored, is_heard) in enumerate(world.sent):
+        # After the fence the log refuses it: an entry is stored before, or never.
         if not is_stored and world.stage in (Stage.AWAY, Stage.BEGUN):
             yield "an entry is stored", _with(world, number, (at, said, True, False))
+        # In order: a later entry counts only when all before it are stored, so its lease does not last earlier.
         if is_stored and not is_heard and all(each[3] for each in world.sent[:number]):
+            # The time of sending is not needed any more: without it states that differ in nothing else are one.
             heard = _with(world, number, (0, said, True, True))
             yield "the leader hears of it", _extended(heard, model.counted_from(at, world.clock))
+    yield from _candidate(model, world)
+
+
+def _candidate(model: Model, world: World) -> Iterator[tuple[str, World]]:
+    match world.stage:
+        case Stage.AWAY:
+            yield "the candidate begins", world._replace(stage=Stage.BEGUN, since=world.ticks)
+        case Stage.BEGUN:
+            since = model.waited_from(world.since, world.ticks)
+            yield "its fence holds", world._replace(stage=Stage.FENCED, since=since)
+        case Stage.FENCED:
+            ready = lease.ready_at(accepted_of(world), world.since)
+            # From here on only `ready` counts; `since` is set to 0 so that it makes no states differ.
+            yield "it is elected", world._replace(stage=Stage.ELECTED, since=0, ready=ready)
+        case Stage.ELECTED if world.ticks >= world.ready:
+            yield "it acknowledges something", world._replace(stage=Stage.ACTIVE)
 
 
 def _sent(model: Model, world: World, tenure: tuple[int, int]) -> World:
@@ -192,20 +200,6 @@ def _extended(world: World, sent: int) -> World:
 
 def _with(world: World, number: int, entry: tuple[int, tuple[tuple[int, bytes], ...], bool, bool]) -> World:
     return world._replace(sent=(*world.sent[:number], entry, *world.sent[number + 1 :]))
-
-
-def _candidate(model: Model, world: World) -> Iterator[tuple[str, World]]:
-    match world.stage:
-        case Stage.AWAY:
-            yield "the candidate begins", world._replace(stage=Stage.BEGUN, since=world.ticks)
-        case Stage.BEGUN:
-            since = model.waited_from(world.since, world.ticks)
-            yield "its fence holds", world._replace(stage=Stage.FENCED, since=since)
-        case Stage.FENCED:
-            ready = lease.ready_at(accepted_of(world), world.since)
-            yield "it is elected", world._replace(stage=Stage.ELECTED, since=0, ready=ready)
-        case Stage.ELECTED if world.ticks >= world.ready:
-            yield "it acknowledges something", world._replace(stage=Stage.ACTIVE)
 
 
 def accepted_of(world: World) -> tuple[tuple[GenStep, LogEntry], ...]:

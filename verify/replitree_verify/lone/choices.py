@@ -30,6 +30,7 @@ def every_way(run: Callable[[Choices], T]) -> Iterator[T]:
     path = list[list[int]]()
     while True:
         yield run(Choices(path))
+        # The last choice that has another option takes it; what was chosen after it is forgotten.
         while path and path[-1][0] == path[-1][1] - 1:
             path.pop()
         if not path:

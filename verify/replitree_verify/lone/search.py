@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 from replitree.errors import StoreError
@@ -64,7 +65,9 @@ class _Process:
         for number, name in enumerate(self._asks):
             if not self.has_opened:
                 return
-            if number:
+            if (
+                number
+            ):  # opening the place and the first request are one step: most orders between them lead to the same
                 yield
             request = ASKED[name](self.generation)
             self._run.heard(self, name, request, self._admitted[0].answer(request))
@@ -73,7 +76,9 @@ class _Process:
     def _open(self) -> None:
         self.is_opening = True
         try:
-            OpenMembers(QUORUM, [_place(self._run.shelf)], [INCARNATION], self._asked, 0.0)
+            place = BlobStore(self._run.shelf)
+            place._pool = AtOnce()  # type: ignore[assignment]  # noqa: SLF001 - requests come one by one, in this thread
+            OpenMembers(QUORUM, [place], [INCARNATION], self._asked, 0.0)
         except StoreError as error:
             self._run.say(f"c{self.generation} gives up: {error}")
             self.is_opening = False
@@ -92,12 +97,6 @@ class _Unasked:
     """Stands where a group has what sends requests to a member: here a process asks its member itself."""
 
 
-def _place(shelf: Shelf) -> BlobStore:
-    place = BlobStore(shelf)
-    place._pool = AtOnce()  # type: ignore[assignment]  # noqa: SLF001 - requests come one by one, in this thread
-    return place
-
-
 class _Run:
     """One run of a model."""
 
@@ -112,10 +111,7 @@ class _Run:
         self._has_more = self._has_begun = False
         self._forgot = set[int]()
         self._acked, self._found = set[int](), dict[int, frozenset[BlobId]]()
-        self._copy = self._prepared()
-
-    def _prepared(self) -> Objects:
-        """Let a process open the place, fence, and store a blob; return what was there before, or before the last opening."""
+        # A process has opened the place, fenced, and stored a blob.  The copy is of before that, or of before the last opening.
         self.shelf.objects[STATE_KEY] = "0", encode_state(DirectoryState("g", 0, INCARNATION, 0, (0,)))
         states = list[Objects]()
         for _ in range(self._model.openings):
@@ -125,11 +121,11 @@ class _Run:
         next(steps)
         states.append(dict(self.shelf.objects))
         next(steps)
-        return states[0]
+        self._copy = states[0]
 
     def go(self) -> None:
         """Let the main process do all that it wants; then the other one does the rest."""
-        self.requests, self.trace = 0, []
+        self.requests, self.trace = 0, []  # what has led to the beginning is no part of the way
         self._swaps, self._lost = self._model.swaps, self._model.lost
         main, other = _Process(self, *self._model.main), _Process(self, *self._model.other)
         self._processes = (main, other)
@@ -148,32 +144,34 @@ class _Run:
     def _before(self, request: str) -> None:
         """Let other things happen before a request."""
         self.requests += 1
+        # Several things may happen before one request; the choice 0 ends them.
         while (options := self._options()) and (taken := self._choices.choose(len(options) + 1)):
             options[taken - 1]()
         self.say(request)
 
     def _options(self) -> list[Callable[[], None]]:
-        may_swap = self._swaps and (self._model.is_limit or not self._is_long_opening())
+        # One process opens the place while the other one was told something: a copy at that moment is a limit of a lone place.
+        may_swap = self._swaps and (
+            self._model.is_limit
+            or not any(one.is_opening and another.was_told for one, another in permutations(self._processes, 2))
+        )
         return [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
 
     def _may_let_other(self) -> bool:
         """Whether the other one goes on.  A copy that a process opens was opened as often as the place: that is a limit."""
         return self._has_more and (self._model.is_limit or self._has_begun or not self.is_swapped)
 
-    def _is_long_opening(self) -> bool:
-        """Whether one process opens the place while the other one was told something: that is a limit."""
-        both = (self._processes, self._processes[::-1])
-        return any(one.is_opening and another.was_told for one, another in both)
-
     def _swap(self) -> None:
         self._swaps -= 1
         self.is_swapped = True
+        # Only these are owed a refusal: a process that the place has told nothing yet has nothing that could be forgotten.
         self._forgot = {each.generation for each in self._processes if each.was_told}
         self.shelf.objects = dict(self._copy)
         self.say("a copy takes the place of the place")
 
     def _let_other(self) -> None:
         """Let the other process do a step, between two requests of the main one."""
+        # First: its requests come back to `_before`, where it must not be chosen again while it runs.
         self._has_more, self._has_begun = False, True
         self._has_more = next(self._others, self) is not self
 
@@ -195,12 +193,9 @@ class _Run:
         is_read = isinstance(request, Scan) and request.fence is not None
         if process.generation in self._forgot and not is_read:  # such a read counts when what is stored next is
             self._broken(f"O2: c{process.generation} is answered by a place that has forgotten what it had told it")
-        process.was_told |= not self.is_swapped
-        if not self.is_swapped:
-            self._check(process.generation, request, reply)
-
-    def _check(self, generation: int, request: Any, reply: Done | Contents) -> None:
-        """O1, as long as nothing was forgotten: who comes later can't know what a lone place has forgotten."""
+        if self.is_swapped:
+            return  # O1 asks nothing more: a later process can't know what a lone place has forgotten
+        process.was_told, generation = True, process.generation
         if isinstance(reply, Contents) and isinstance(request, Scan) and isinstance(request.fence, Fence):
             found = self._found[generation] = frozenset(blob for blob, _ in reply.blobs)
             for each in self._acked:

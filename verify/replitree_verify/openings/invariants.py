@@ -39,7 +39,8 @@ def violations(model: Model, held: Callable[[World, int], Holdings], world: Worl
     """Give what does not hold in a state; `held`: what a member holds."""
     if world.wrong:
         yield world.wrong
-    members = _members(model, world)
+    replaced = model.replaces if world.is_named else None
+    members = tuple(len(INCARNATIONS) if number == replaced else number for number in range(len(INCARNATIONS)))
     forgetful = sum(number in world.forgot for number in members)
     sound = [held(world, number) for number in members if number not in world.forgot]
     for number in world.acked:
@@ -52,9 +53,3 @@ def violations(model: Model, held: Callable[[World, int], Holdings], world: Worl
         holding = sum(fence is not None and fence.generation >= generation - 1 for fence in fences)
         if holding + forgetful < QUORUM.fence:
             yield f"O4: the fence of c{generation} holds on too few members"
-
-
-def _members(model: Model, world: World) -> tuple[int, ...]:
-    """Return the members that the group's file names."""
-    replaced = model.replaces if world.is_named else None
-    return tuple(len(INCARNATIONS) if number == replaced else number for number in range(len(INCARNATIONS)))

@@ -119,7 +119,7 @@ class Members:
                 known = place.standing.seen
                 is_known = len(known) == len(seen) and all(old >= new for old, new in zip(known, seen, strict=True))
                 return is_known and not may_go_back
-        if may_go_back:
+        if may_go_back:  # a copy may be changed by what changes the member no more
             return isinstance(question, AskStanding)
         if admission is not None and place.standing.session > admission.session:
             return True
@@ -157,10 +157,11 @@ class Members:
             return
         session = self.places[copy].standing.session
         if self.model.copies and session >= world.ended:
-            return
+            return  # the copy knows all openings that have ended: no process could tell it from the member
         if not self.model.is_limit and self._is_being_admitted(world, session):
             return
         after = spent(world, SWAPS)._replace(places=(copy, *world.places[1:]))
+        # A copy that holds the same has forgotten nothing that counts.
         if self.places[copy].held != self.places[now].held:
             after = after._replace(forgot=(EXCHANGED,))
         if all(self.is_witnessed(after, *answered) for answered in ((), *self._answered(after, session))):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from replitree.tablet.group.admission import Admission
-from replitree.tablet.group.member import Done, Failed, Request
+from replitree.tablet.group.member import Done, Failed
 from replitree.tablet.group.openings import AskAdmitted, AskEach, LookAgain, Opening
 from replitree.tablet.group.quorum import Ask
 from replitree.tablet.group.replacing import NameIt, Replacement
@@ -185,6 +185,7 @@ class Scene:
         while True:
             effect = self._lives.effect(place)
             if isinstance(effect, Replied):
+                # One failure for all reasons: the process does the same, and fewer states differ.
                 reply = REFUSED if isinstance(effect.reply, Failed) else effect.reply
                 return (HEARD, self.members.replies.number(reply))
             if isinstance(effect, LookAgain):
@@ -208,13 +209,12 @@ class Scene:
     def _is_over(self, effect: AskEach | Ask, position: Position) -> bool:
         if not any(each[0] in (SENT, TOLD) for each in position.columns):
             return True
-        return isinstance(effect, Ask) and self._is_decided(effect, position.columns)
-
-    def _is_decided(self, ask: Ask, columns: tuple[Column, ...]) -> bool:
-        """Whether enough have done what they were asked, or so many have not that it is over for the process that asks."""
-        heard = [self.members.replies[each[1]] for each in columns if each[0] == HEARD]
+        if not isinstance(effect, Ask):
+            return False
+        # Enough have done what they were asked, or so many have not that it is over for the process that asks.
+        heard = [self.members.replies[each[1]] for each in position.columns if each[0] == HEARD]
         refused = sum(not isinstance(each, VOTES) for each in heard)
-        return sum(isinstance(each, Done) for each in heard) >= ask.wanted or refused > ENDURED
+        return sum(isinstance(each, Done) for each in heard) >= effect.wanted or refused > ENDURED
 
     def _outcome(self, columns: tuple[Column, ...]) -> tuple[Any, ...]:
         return tuple(self.members.replies[each[1]] if each[0] == HEARD else None for each in columns)
@@ -237,8 +237,14 @@ class Scene:
             effect = self._lives.effect(place)
             if isinstance(effect, AskEach | Ask):
                 position = position._replace(place=place, columns=self._questions(position, effect))
-                if self._is_new_alone(effect):
-                    world, outcome = self._tell_new(world, effect)
+                questions = effect.questions if isinstance(effect, AskEach) else ()
+                if len(questions) > len(INCARNATIONS) and not any(questions[:-1]):
+                    # The new member alone is asked.  No other process asks it, so it answers at once: one order for all.
+                    (*others, question) = questions
+                    assert question is not None
+                    message = self.members.messages.number((None, question))
+                    world, reply = self.members.deliver(world, len(others), message)
+                    outcome = (*others, self.members.replies[reply])
                 elif not self._is_over(effect, position):
                     return text, _seated(world, number, position)
                 else:
@@ -257,30 +263,17 @@ class Scene:
             )
         place = self._lives.begin(asking_as_admitted)
         return tuple(
-            (UNASKED,) if each is None else self._asked(position, number, place, self._plain(each))
+            (UNASKED,)
+            if each is None
+            else self._asked(position, number, place, self.members.messages.number((None, each)))
             for number, each in enumerate(effect.requests)
         )
-
-    def _plain(self, request: Request) -> int:
-        return self.members.messages.number((None, request))
-
-    def _is_new_alone(self, effect: AskEach | Ask) -> bool:
-        """Whether the new member alone is asked: no other process does, so it is done at once."""
-        return (
-            isinstance(effect, AskEach) and len(effect.questions) > len(INCARNATIONS) and not any(effect.questions[:-1])
-        )
-
-    def _tell_new(self, world: World, effect: AskEach | Ask) -> tuple[World, tuple[Any, ...]]:
-        assert isinstance(effect, AskEach)
-        (*others, question) = effect.questions
-        assert question is not None
-        world, reply = self.members.deliver(world, len(others), self.members.messages.number((None, question)))
-        return world, (*others, self.members.replies[reply])
 
     def _told(self, world: World, number: int, position: Position, effect: Any) -> tuple[World, Position, Any, str]:
         """Take what a process says: the state, where it stands, the outcome, and more words."""
         match effect:
             case Opened(opening):
+                # The session that member 0 itself was admitted to: a copy from before it is behind from now on.
                 if (
                     self._member(position, EXCHANGED) == EXCHANGED
                     and opening.terms(EXCHANGED) == opening.admissions[EXCHANGED]
@@ -350,8 +343,12 @@ class Scene:
     def _looking_on(self, world: World, number: int, column: int, place: int, text: str) -> Step:
         """Go on at a place of `look_again`."""
         position, effect = world.seats[number], self._lives.effect(place)
+        # Unless the model has slow looks, a look takes no time: it asks all members at one moment, and no other order is tried.
         while isinstance(effect, AskEach) and not self.model.slow_looks:
-            place = self._lives.step(place, self._at_once(world, position, effect))
+            members = [self._member(position, each) for each in range(len(effect.questions))]
+            place = self._lives.step(
+                place, tuple(SILENT if each == world.away else self.members.standing(world, each) for each in members)
+            )
             effect = self._lives.effect(place)
         if isinstance(effect, AskEach):
             looking = Looking(column, place, self._questions(position, effect))
@@ -363,11 +360,6 @@ class Scene:
         heard = self._asked(position, column, after, message)
         position = position._replace(looking=None, columns=_with(position.columns, column, heard))
         return self._answered(world, number, position, f"{text}; it finds {effect.opening}")
-
-    def _at_once(self, world: World, position: Position, effect: AskEach) -> tuple[Any, ...]:
-        """Return how all members stand at one moment."""
-        members = [self._member(position, each) for each in range(len(effect.questions))]
-        return tuple(SILENT if each == world.away else self.members.standing(world, each) for each in members)
 
     # --- a process waits no longer, or dies -------------------------------------------------------------------------------
 

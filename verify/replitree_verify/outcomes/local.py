@@ -50,7 +50,7 @@ from replitree.protocol.state.registration import View, blockers, to_be_detached
 from replitree_verify.outcomes.chances import can_execute, has_source
 from replitree_verify.process import longlife, losing, mending, quorums, standing, upkeep
 from replitree_verify.process.threads import Appear
-from replitree_verify.world.disk import Disk, Folder, content_of, merged_content, mutated_content, rows_in, staged_parts
+from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.scoping import PartsSeen
 
@@ -136,33 +136,29 @@ def _fetch_many(effect: fx.FetchMany, here: Here) -> Done:
     return Done(tuple(outcomes), here.memory, disk)
 
 
-def _merge(effect: fx.Merge, here: Here) -> Done:
-    contents = [here.disk.content(source) for source in effect.sources]
+def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> Done:
+    """Stage a result of published parts, or one without rows."""
     partition = parse_part(effect.result).partition
-    whole = tuple(content for content in contents if content is not None)
-    if len(whole) < len(contents):
+    match effect:
+        case fx.Merge(sources=sources):
+            pass
+        case fx.Mutate(source=source) | fx.Link(source=source):
+            sources = (source,)
+        case _:
+            sources = ()
+    contents = [content for source in sources if (content := here.disk.content(source)) is not None]
+    if len(contents) < len(sources):
         return Done(fx.StoreFailed("a source is not on disk"), here.memory, here.disk)
-    return _made(here, effect.staging, partition, merged_content(partition, whole))
-
-
-def _mutate(effect: fx.Mutate, here: Here) -> Done:
-    content, partition = here.disk.content(effect.source), parse_part(effect.result).partition
-    if content is None:
-        return Done(fx.StoreFailed("the source is not on disk"), here.memory, here.disk)
-    return _made(here, effect.staging, partition, mutated_content(partition, content, effect.command))
-
-
-def _link(effect: fx.Link, here: Here) -> Done:
-    content = here.disk.content(effect.source)
-    if content is None:
-        return Done(fx.StoreFailed("the source is not on disk"), here.memory, here.disk)
-    return _made(here, effect.staging, parse_part(effect.result).partition, content)
-
-
-def _made(here: Here, staging: fx.StagingId, partition: str, content: str) -> Done:
-    """Stage a result; its folder is held until it is published or removed."""
-    held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, staging})))
-    return Done(fx.Made(content), held, here.disk.with_folder(Folder(staging, ((partition, content),))))
+    match effect:
+        case fx.Mutate():
+            content = mutated_content(partition, contents[0], effect.command)
+        case fx.Link():
+            content = contents[0]
+        case _:
+            content = merged_content(partition, contents)
+    # The folder is held until it is published or removed: a sweep takes only idle ones.
+    held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, effect.staging})))
+    return Done(fx.Made(content), held, here.disk.with_folder(Folder(effect.staging, ((partition, content),))))
 
 
 def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
@@ -269,13 +265,6 @@ def _view(item: Queued, here: Here) -> View:
     return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
 
 
-def _serve(effect: Serve, here: Here) -> Done:
-    del effect
-    memory = here.memory
-    served = replace(memory, state=State.ACTIVE, waiting=()) if memory.is_there and not memory.trouble else memory
-    return _remember(here, served)
-
-
 def _take_over(effect: TakeOver, here: Here) -> Done:
     memory = here.memory.loaded(effect.loaded)
     if memory is None:  # memory has moved on since the load began: the stage loads again
@@ -341,12 +330,10 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     fx.Stage: _stage,
     fx.Publish: _publish,
     fx.FetchMany: _fetch_many,
-    fx.Merge: _merge,
-    fx.Mutate: _mutate,
-    fx.Link: _link,
-    fx.MakeEmpty: lambda effect, here: _made(
-        here, effect.staging, part := parse_part(effect.result).partition, content_of(part, ())
-    ),
+    fx.Merge: _make,
+    fx.Mutate: _make,
+    fx.Link: _make,
+    fx.MakeEmpty: _make,
     fx.Detach: lambda effect, here: Done(None, here.memory, here.disk.keeping_aside(effect.parts)),
     fx.ListStaging: _list_staging,
     fx.RemoveStaging: lambda effect, here: Done(
@@ -367,7 +354,13 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitWork: _await_work,
     Lack: lambda effect, here: _remember(here, here.memory.lacks(effect.parts)),
     Quieten: lambda _, here: _remember(here, replace(here.memory, trouble=False, missed=None)),
-    Serve: _serve,
+    # A process that got into trouble while it started serves nothing: its life thread activates it again.
+    Serve: lambda _, here: _remember(
+        here,
+        replace(here.memory, state=State.ACTIVE, waiting=())
+        if here.memory.is_there and not here.memory.trouble
+        else here.memory,
+    ),
     Stop: lambda _, here: _remember(here, replace(here.memory, state=State.STOPPED)),
     ReportTrouble: lambda _, here: _remember(here, here.memory.with_trouble()),
     AskReload: lambda _, here: _remember(here, replace(here.memory, reload=True)),

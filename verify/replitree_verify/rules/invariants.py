@@ -67,7 +67,7 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         replica = look.model.replica(name)
         pointer, queue = log.pointer(replica), log.queue(replica)
         if pointer < log.first and name in look.model.forgiven:
-            continue
+            continue  # an operator has written by hand that it is good: it finds out that entries are gone
         if pointer > log.end:
             return f"I1: {name} has pulled up to {pointer}, the log ends at {log.end}"
         if any(index >= pointer for index, _ in queue):
@@ -99,7 +99,7 @@ def nobody_serves_ahead(look: Look) -> str | None:
         replica = look.model.replica(name)
         memory = look.memories[seat]
         if memory.state is not State.ACTIVE or memory.trouble:
-            continue
+            continue  # a process in trouble activates again before it serves
         if look.log.mark(replica) not in (None, NOT_LOST):
             return f"AHEAD: {name} serves, and is lost"
         if look.log.is_good(replica):
@@ -214,34 +214,28 @@ def detached_rows_are_kept(look: Look) -> str | None:
     detaches = [item for item in look.log.entries if isinstance(item.entry, DropEntry) and item.entry.detach]
     if not detaches:
         return None
-    there = {request for disk in look.disks.values() for content in _contents(disk) for request in requests_in(content)}
+    there = set[int]()
+    for disk in look.disks.values():
+        # In whatever form: kept aside, published, or staged by a process that may still publish it.
+        staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
+        contents = (*disk.aside, *(content for _, content in disk.parts), *staged)
+        there.update(request for content in contents for request in requests_in(content))
     for item in detaches:
         for part in item.change.removed:
             rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
-            gone = sorted(str(row) for row in rows if row not in there and not _was_lost(_writer(row, look), look))
+            gone = sorted(str(row) for row in rows if row not in there and not _was_its_writer_lost(row, look))
             if gone:
                 return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
     return None
 
 
-def _writer(request: int, look: Look) -> str | None:
-    """Return the replica that inserted the rows of a request."""
+def _was_its_writer_lost(request: int, look: Look) -> bool:
+    """Whether the replica that inserted the rows of a request was ever marked lost, or has left the table."""
     for _, entry in look.log.inserts:
         if any(request in requests_in(part.content_hash) for part in entry.parts):
-            return entry.replica
-    return None
-
-
-def _was_lost(name: str | None, look: Look) -> bool:
-    """Whether a replica was ever marked lost, or has left the table."""
-    mark = None if name is None else look.log.tree.get(layout.is_lost(look.model.replica(name)))
-    return mark is None or mark.version > 0
-
-
-def _contents(disk: Disk) -> tuple[str, ...]:
-    """Return everything that a disk has of the table, in whatever form."""
-    staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
-    return (*disk.aside, *(content for _, content in disk.parts), *staged)
+            mark = look.log.tree.get(layout.is_lost(look.model.replica(entry.replica)))
+            return mark is None or mark.version > 0  # every mark, and its removal, raises the version
+    return True
 
 
 def inserts_are_applied_once(look: Look) -> str | None:
@@ -254,6 +248,7 @@ def inserts_are_applied_once(look: Look) -> str | None:
                 return f"I3: entry {index} names {', '.join(entry.blocks)} and has the rows of {', '.join(rows)}"
         for token in entry.blocks:
             first, earlier = seen.get(token, (index, None))
+            # A token may come again only after each part of its earlier insert is gone, in one of these ways.
             if earlier is not None and not all(
                 look.log.dropped_between(part.partition, first, index)
                 or is_lost_with(first, index, part.partition, look.log)
@@ -280,6 +275,7 @@ def commands_are_given_once(look: Look) -> str | None:
 
 def parts_have_their_rows(look: Look) -> str | None:
     """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
+    # Begins with the results that coordination has forgotten: what was published first still binds.
     lineage, agreed = look.log.lineage, look.log.forgotten_results
     for name in look.model.replicas:
         for part, value in look.log.registered(look.model.replica(name)).items():
@@ -305,7 +301,7 @@ def failed_inserts_are_not_there(look: Look) -> str | None:
         if isinstance(answer, NotInserted):
             for index, entry in look.log.raw:
                 if index in given_up:
-                    continue
+                    continue  # its quorum failed: it is in the log and does not count
                 if asked.get(request, entry.replica) == entry.replica and _carries(entry, request, look):
                     return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
     return None
@@ -331,13 +327,12 @@ def registered_parts_are_on_disk(look: Look) -> str | None:
         for part, content in registered.items():
             if is_broken(content.encode()) or is_fragile(part, look):
                 continue
-            if look.disks[name].content(part) != content and not _is_covered(parse_part(part), parts):
+            # A covered part's files may go first: its node is forgotten later, by the keeper.
+            own = parse_part(part)
+            is_covered = any(other != own and other.covers(own) for other in parts)
+            if look.disks[name].content(part) != content and not is_covered:
                 return f"FILES: {name} registered {part}, and its disk does not have it"
     return None
-
-
-def _is_covered(part: Part, parts: tuple[Part, ...]) -> bool:
-    return any(other != part and other.covers(part) for other in parts)
 
 
 def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...] = ()) -> str | None:
@@ -354,8 +349,12 @@ def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...]
             continue
         registered, pointer = look.log.registered(replica), look.log.pointer(replica)
         new = [part for part in memory.visible if part.name not in registered and look.log.is_good(replica)]
-        still = _still_to_come(look, name) if new else ()
-        early = [part.name for part in new if part in still or part.block_max >= pointer]
+        early = list[str]()
+        if new:  # what is in the queue is still to be registered
+            known = tuple(map(parse_part, registered))
+            queue = tuple((LogIndex(index), entry) for index, entry in look.log.queue(replica))
+            to_come = {part for change in restore(known, queue)[1] for part in change.added}
+            early = [part.name for part in new if part in to_come or part.block_max >= pointer]
         if early:
             return f"SIGHT: {seat} shows {', '.join(early)}, which it has not registered"
         pair = overlapping(memory.held)
@@ -363,17 +362,10 @@ def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...]
             return f"SIGHT: {seat} shows {pair[0].name} and {pair[1].name}, which overlap"
         shown = (part for part in memory.visible if not is_fragile(part, look))
         lost = [part.name for part in shown if look.disks[name].content(part.name) is None]
+        # A rival process of the same replica may remove files under one that does not know yet that it was replaced.
         if lost and memory.state is State.ACTIVE and not look.model.has_rivals:
             return f"SIGHT: {seat} shows {', '.join(lost)}, which its disk does not have"
     return None
-
-
-def _still_to_come(look: Look, name: str) -> frozenset[Part]:
-    """Return the parts that a replica has still to register."""
-    log, replica = look.log, look.model.replica(name)
-    registered = tuple(map(parse_part, log.registered(replica)))
-    _, changes = restore(registered, tuple((LogIndex(index), entry) for index, entry in log.queue(replica)))
-    return frozenset(part for change in changes for part in change.added)
 
 
 def nobody_gives_up(look: Look) -> str | None:
@@ -428,14 +420,10 @@ def _left_to_do(look: Look) -> str | None:
     first, cleaned_to = look.log.first, look.model.cleaned_to
     if first < cleaned_to:
         return f"the log still begins at {first}, it should begin at {cleaned_to}"
-    if look.model.is_restoring and not good_replicas(look) and not any(m.is_there for m in _servers(look)):
+    servers = (memory for seat, memory in look.memories.items() if seat not in look.model.operators)
+    if look.model.is_restoring and not good_replicas(look) and not any(memory.is_there for memory in servers):
         return "the table is not restored, and no process goes on with it"
     return unanswered(look.model, look.answers, look.memories)
-
-
-def _servers(look: Look) -> tuple[Memory, ...]:
-    """Return the memories of the processes of replicas, without those of operators."""
-    return tuple(memory for seat, memory in look.memories.items() if seat not in look.model.operators)
 
 
 def _wrong_leader(look: Look, seat: str, name: str) -> str | None:

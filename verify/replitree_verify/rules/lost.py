@@ -73,8 +73,12 @@ def nothing_is_made_of_lost_rows(look: Look) -> str | None:
 def lost_parts_are_empty(look: Look) -> str | None:
     """LOST, when nothing is left to do: no replica shows lost rows, and all that is registered is equal and whole."""
     agreed: dict[str, str] = {}
-    for name in _that_know(look):
-        for part, content in look.log.registered(look.model.replica(name)).items():
+    last = max(look.log.lost.values(), default=-1)
+    for name in look.model.replicas:
+        replica = look.model.replica(name)
+        if look.log.pointer(replica) <= last or look.log.queue(replica):
+            continue  # it does not know yet of the last loss
+        for part, content in look.log.registered(replica).items():
             lost = lost_requests(look.log, parse_part(part).partition)
             still = [request for request in requests_in(content) if request in lost]
             if still:
@@ -86,21 +90,13 @@ def lost_parts_are_empty(look: Look) -> str | None:
     return None
 
 
-def _that_know(look: Look) -> list[str]:
-    """Return the replicas that have pulled and executed everything up to the last loss."""
-    log, last = look.log, max(look.log.lost.values(), default=-1)
-    replicas = [(name, look.model.replica(name)) for name in look.model.replicas]
-    return [name for name, each in replicas if log.pointer(each) > last and not log.queue(each)]
-
-
 def is_fragile(part: Part | str, look: Look) -> bool:
     """Whether a model lets the files of a part break, or of something that it is made of."""
     each = parse_part(part) if isinstance(part, str) else part
     if not look.model.fragile:
         return False
     near = [parse_part(name) for name in look.model.fragile if name != STAGED]
-    return any(each.partition == one.partition and _shares(each, one) for one in near)
-
-
-def _shares(one: Part, other: Part) -> bool:
-    return one.block_min <= other.block_max and other.block_min <= one.block_max
+    return any(
+        each.partition == one.partition and each.block_min <= one.block_max and one.block_min <= each.block_max
+        for one in near
+    )

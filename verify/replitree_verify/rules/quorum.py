@@ -59,6 +59,7 @@ def failed_inserts_free_their_ids(look: Look) -> str | None:
     for index, get in _with_quorum(look.log):
         for token in get.blocks if index in failed else ():
             node = look.log.tree.get(layout.block(look.log.table, token))
+            # The token may be taken again by another insert of its client, but not by this one.
             if node is not None and f'"insert":"{get.insert}"'.encode() in node.value:
                 return f"QUORUM: the insert at {index} was given up, and keeps its token {token}"
     return None
@@ -100,7 +101,7 @@ def settled_without(operations: Sequence[fx.Operation], after: Tree, table: Tabl
     """
     if not any(isinstance(each, fx.Delete) and "/quorum/status/" in each.path for each in operations):
         return None
-    log = Log(after, table)
+    log = Log(after, table)  # after the commit: it may register the parts and settle the quorum at once
     settles = (entry for _, entry in log.raw if isinstance(entry, SettleEntry))
     written = {each.value for each in operations if isinstance(each, fx.Create)}
     for settle in (each for each in settles if encode_entry(each) in written):
@@ -116,6 +117,7 @@ def _has_executed(replica: Replica, index: int, insert: GetEntry, log: Log) -> b
     host, pointer = tree.get(layout.host(replica)), tree.get(layout.log_pointer(replica))
     if host is None or pointer is None:
         return False
+    # Pulled and no longer queued: executed, even if the parts were merged or dropped since.
     queued = {layout.queue_index(name) for name in tree.children(layout.queue(replica)) or ()}
     if host.value != DROPPED_HOST and layout.pointer_index(pointer.value) > index and index not in queued:
         return True
@@ -131,6 +133,7 @@ def all_are_counted(look: Look) -> str | None:
         node = look.log.tree.get(path)
         counted = () if node is None else decode_quorum(node.value, path).replicas
         for seat, name in look.model.seats if node is not None else ():
+            # In a quiet state it has executed the insert: nothing is left in its queue.
             works = look.memories[seat].state is State.ACTIVE and look.model.works_to_the_end(seat)
             if works and name not in counted:
                 return f"QUORUM: {name} has executed the insert at {index}, which is open, and does not count itself"

@@ -18,6 +18,7 @@ def may_come_again(token: str, earlier: GetEntry, entry: GetEntry, first: int, i
     since = declared(look.log.tree)
     if since is not None and since.restored and first < since.at <= index:
         return True
+    # One request has one staging id, with `.N` for its parts: its own repetition must find the token.
     other = entry.insert.rpartition(".")[0] != earlier.insert.rpartition(".")[0]
     return other and forgotten_between(look.log.tree, token, first, index)
 

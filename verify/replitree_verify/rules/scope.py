@@ -20,11 +20,12 @@ def covered_rows_are_mutated(look: Look) -> str | None:
     for item in log.entries:
         entry = item.entry
         if not isinstance(entry, MutateEntry) or "@" not in entry.command or entry.id in log.killed:
-            continue
+            continue  # a killed mutation may have changed some parts and not others
         name = entry.command.partition("@")[0]
         for part in log.parts_at(item.index + 1):
             for row in log.lineage[part].rows:
                 before, *mutations = row.split("~")
+                # As the row was when the condition was looked at: without this mutation's own mark.
                 earlier = [each for each in mutations if each != name]
                 asked = entry.partition in (EVERY_PARTITION, part.partition)
                 wanted = asked and is_covered("~".join((before, *earlier)), entry.command)

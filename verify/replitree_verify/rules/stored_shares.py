@@ -52,8 +52,10 @@ def of_shares(world: World, table: TablePlace, marks: set[tuple[str, str]]) -> I
             yield f"OWNED: {share} has no owner"
         if not world.is_whole(ShareId(share)):
             yield f"WHOLE: {share} lacks objects"
+    # A share moves from one state to another in one transaction, so it is never in two.
     for share in sorted((shares & garbage) | (shares & writing) | (garbage & writing)):
         yield f"ONCE: {share}"
+    # An object of an unknown share would stay for ever: the cleaner deletes what coordination names.
     known = shares | garbage | writing | world.stray
     yield from (f"KNOWN: {unknown}" for unknown in sorted({share for share, _ in world.objects} - known))
 

@@ -13,7 +13,7 @@ from replitree.tablet.core.election import Candidate, NotElected, Won
 from replitree.tablet.group.ids import Generation
 from replitree_verify.tablets.leading import Leading
 from replitree_verify.tablets.members import Members
-from replitree_verify.tablets.running import Agreement, Ended, Groups, carrying, looking, standing
+from replitree_verify.tablets.running import Agreement, Ended, carrying, looking, standing
 from replitree_verify.tablets.state import (
     ASKING,
     NAMED,
@@ -73,26 +73,21 @@ class Asking:
         """Return columns that say whom an operator has named; nothing for candidates."""
         return world.seats[seat][3] if self._is_operator(seat) else ()
 
-    def _groups_for(self, named: tuple[int, ...]) -> Groups:
-        """Return the numbers of the groups for a seat: an operator must hear all members that it has not named."""
-        groups = self._model.groups
-        return (replace(groups[0], read_min=len(named) - named.count(NAMED)),) if named else groups
-
     def _ask_group(self, world: World, seat: int, place: int, told: Told) -> Found:
         """Go on at a place of `stand`: ask the members for the group, or end."""
         effect, named = self._stands.effect(place), self._named(world, seat)
         if isinstance(effect, Ended):
             return self._end(world, seat, effect, told)
         if isinstance(effect, Agreement):
-            return self._ask_operator(world, seat, place, effect, told)
-        carry = self._members.begin(self._groups_for(named), carrying, effect)
+            # The operator may think about it for as long as it likes: no member is asked meanwhile.
+            columns = tuple(NAMED if each == NAMED else UNASKED for each in named)
+            told = (*told, "; it would lose ", effect.found.unreadable)
+            return with_seat(world, seat, (ASKING, place, END, columns)), Move(told, probes=("loss seen",))
+        groups = self._model.groups
+        if named:  # an operator must hear all members that it has not named
+            groups = (replace(groups[0], read_min=len(named) - named.count(NAMED)),)
+        carry = self._members.begin(groups, carrying, effect)
         return self._ask_members(world, seat, place, carry, told)
-
-    def _ask_operator(self, world: World, seat: int, place: int, effect: Agreement, told: Told) -> Found:
-        """Let the operator think about it; no member is asked."""
-        columns = tuple(NAMED if each == NAMED else UNASKED for each in self._named(world, seat))
-        told = (*told, "; it would lose ", effect.found.unreadable)
-        return with_seat(world, seat, (ASKING, place, END, columns)), Move(told, probes=("loss seen",))
 
     def _ask_members(self, world: World, seat: int, place: int, carry: int, told: Told) -> Found:
         """Go on at a place of `carry_out`: wait for the members, or hand the outcome to `stand`."""
@@ -111,14 +106,11 @@ class Asking:
         places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
         after = world._replace(elected=(*world.elected, (int(result.generation), places)))
         if ended.agreed is not None:
-            loss = Loss(ended.agreed, self._asked_of(world, seat))
+            named = self._named(world, seat)
+            asked = tuple(held for held, column in zip(world.held, named, strict=True) if column != NAMED)
+            loss = Loss(ended.agreed, asked)
             told = (*told, "; the loss is accepted, what stays is ", places)
             return with_seat(after, seat, OVER), Move(told, election=result, probes=("loss accepted",), loss=loss)
         after = with_seat(after, seat, self._leading.elected(result))
         probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
         return after, Move((*told, "; it leads, with ", places), election=result, probes=probes)
-
-    def _asked_of(self, world: World, seat: int) -> tuple[int, ...]:
-        """Return what each member holds that an operator has not named."""
-        named = self._named(world, seat)
-        return tuple(held for held, column in zip(world.held, named, strict=True) if column != NAMED)

@@ -102,6 +102,7 @@ def _expand(
     for found, move in space.successors(world):
         after = space.canonical(found)
         result.transitions += 1
+        # With the numbers that members had before: the state that stands for it may have others.
         changed = checker.broken_between(world, found)
         if changed is not None:
             result.violation = changed
@@ -109,6 +110,7 @@ def _expand(
         result.probes.update(move.probes)
         mark = hash(after)
         is_new = mark not in visited
+        # A known state was checked, but an election, a commit and a read are checked with what led to them.
         if not is_new and move.election is None and not move.committed and move.read is None:
             continue
         wrong = checker.broken(after, move)

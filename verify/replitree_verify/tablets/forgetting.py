@@ -24,6 +24,7 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
     """Whether a request can never change a member that holds this, whatever else it gets to hold."""
     match request:
         case Write(blobs=blobs, restorer=restorer):
+            # Fences and blobs only grow, so what is refused or stored now will be so for good.
             return all(_is_refused(held, blob, restorer) or held.index(blob) is not None for blob, _ in blobs)
         case Raise(tablet=tablet, fence=fence):
             return _is_raised(held.fence(tablet), fence)

@@ -75,6 +75,7 @@ class Leading:
         awaited, works = self._model.seats[seat].after, world.seats[seat][3]
         if awaited and all(generation != awaited for generation, _ in world.elected):
             return False
+        # A leader collects one thing after the other: the commands of the next one follow from what became of these.
         if kind is Kind.COLLECT and any(work.blob.channel == COLLECTING for work in works):
             return False
         return leader.ledger.failed_at is None and leader.ledger.has_room and not must_wait(leader, kind)
@@ -91,6 +92,7 @@ class Leading:
         if kind is Kind.READ:
             blob = BlobId(TABLET, READING, leader.ledger.generation, Step(done), Cookie(0))
             work = self._members.work(blob, probing, self._model.channels, leader.ledger.generation)
+            # What was acknowledged before the read began must be in it; what comes meanwhile may be.
             works = [work._replace(seen=world.acked)]
         else:
             ledger, blobs = commit.form(leader.ledger, draft_of(leader, kind, done))
@@ -175,6 +177,7 @@ class Leading:
             return world, Move((*told, "; nothing is shown"), probes=("read refused",))
         ledger = leader.ledger
         found = next(places for generation, places in world.elected if generation == ledger.generation)
+        # What it found when it was elected, what it has committed, and what its snapshot has.
         own = tuple(place for place in world.acked if place[0] == ledger.generation or place < ledger.snapshot)
         shown = tuple(sorted({*found, *own}))
         world = world._replace(acked=tuple(sorted({*world.acked, *shown})))
@@ -195,6 +198,7 @@ class Leading:
             probes = ("deposed",) if isinstance(outcome, Overtaken) else ("in doubt",)
         if any(generation > blob.generation for generation, _ in world.elected) and steps:
             probes += ("late acknowledgement",)
+        # From the ledger before and after, as a running leader does: only what was committed just now becomes garbage.
         known = leader.collecting and collecting.heard(leader.collecting, before, ledger)
         committed = tuple((int(blob.generation), int(step)) for step in steps)
         world = world._replace(acked=tuple(sorted({*world.acked, *committed})))

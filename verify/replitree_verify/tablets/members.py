@@ -64,7 +64,8 @@ class Members:
         """Return where a procedure stands when the members have said this."""
         known = self._steps.get((carry, columns))
         if known is None:
-            known = self._steps[carry, columns] = self.carries.step(carry, self._outcome(columns))
+            replies = tuple(self.replies[column] if column >= 0 else None for column in columns)
+            known = self._steps[carry, columns] = self.carries.step(carry, replies)
         return known
 
     def past_of(self, carry: int) -> tuple[tuple[int, ...], ...]:
@@ -91,9 +92,6 @@ class Members:
                 known = self.carries.step(known, tuple(outcome[number] for number in order))
             self.moves[key] = known
         return known
-
-    def _outcome(self, columns: tuple[int, ...]) -> tuple[Reply | None, ...]:
-        return tuple(self.replies[column] if column >= 0 else None for column in columns)
 
     # --- messages -----------------------------------------------------------------------------------------------------------
 
@@ -125,8 +123,9 @@ class Members:
             known = self._answers[key] = self.holdings.number(held), self.replies.number(reply)
         if known[0] == key[0]:
             return world, known[1]
-        world = world._replace(held=replaced(world.held, number, known[0]))
-        return self._without_dead(world, number), known[1]
+        # The member has changed: late messages to it that can't change it any more are forgotten, so that states meet again.
+        late = tuple(each for each in world.late if each[0] != number or not self._is_dead(known[0], each[1]))
+        return world._replace(held=replaced(world.held, number, known[0]), late=late), known[1]
 
     def _is_over(self, ask: Ask, columns: tuple[int, ...]) -> bool:
         if PENDING not in columns:
@@ -141,12 +140,6 @@ class Members:
             if column == PENDING and not self._is_dead(world.held[number], request := self.request(carry, number))
         ]
         return world._replace(late=tuple(sorted({*world.late, *more}))) if more else world
-
-    def _without_dead(self, world: World, number: int) -> World:
-        """Forget the late messages to a member that can't change anything any more."""
-        held = world.held[number]
-        late = tuple(each for each in world.late if each[0] != number or not self._is_dead(held, each[1]))
-        return world if len(late) == len(world.late) else world._replace(late=late)
 
     def _is_dead(self, held: int, request: int) -> bool:
         key = (held, request)

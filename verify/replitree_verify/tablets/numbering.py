@@ -28,11 +28,12 @@ class Numbering:
                 columns.append(asked)
                 if carry not in self._members.fresh:
                     columns += self._members.past_of(carry)
-        if world.late:
+        if world.late:  # most states have none, and this is asked of every state
             late = [list[int]() for _ in world.held]
             for number, request in world.late:
                 late[number].append(request)
             columns.append(late)
+        # Members of one group with equal signatures are interchangeable, so any sorted order stands for all.
         signatures = list(zip(*columns, strict=True))
         order = sorted(self._in_order[: self._first], key=signatures.__getitem__)
         order += sorted(self._in_order[self._first :], key=signatures.__getitem__)

@@ -93,7 +93,11 @@ class Space:
             world = self._changed(world, number, with_blobs(self.holdings[world.held[number]], {blob: None}))
         for number, begin, end in model.hidden:
             world = self._changed(world, number, with_hidden(self.holdings[world.held[number]], begin, end))
-        return world._replace(late=self._collections(world) if model.has_operators else ())
+        # What the first leaders left on its way has arrived; only collections still may, while an operator looks at the group.
+        late = (
+            each for each in world.late if model.has_operators and isinstance(self.members.requests[each[1]], Sweep)
+        )
+        return world._replace(late=tuple(late))
 
     def _ahead(self, world: World, seat: int, commits: int) -> World:
         """Let a seat lead and commit without anything going wrong, all members answering."""
@@ -109,9 +113,6 @@ class Space:
                 world = later
         return world
 
-    def _collections(self, world: World) -> tuple[tuple[int, int], ...]:
-        return tuple(each for each in world.late if isinstance(self.members.requests[each[1]], Sweep))
-
     # --- moves --------------------------------------------------------------------------------------------------------------
 
     def successors(self, world: World) -> Iterator[Found]:
@@ -126,7 +127,14 @@ class Space:
             elif position[0] == LEADING:
                 yield from self.leading.moves(world, seat)
                 yield from self._crash(world, seat)
-        yield from self._arrive(world)
+        for message in world.late:  # a late message arrives once, or never
+            number, request = message
+            if not world.absent[number]:
+                without = world._replace(late=tuple(each for each in world.late if each != message))
+                after, reply = self.members.deliver(without, number, request)
+                asked = type(self.members.requests[request]).__name__
+                told = (asked, " arrives late at member ", number, ": ", self.members.replies[reply])
+                yield after, Move(told, probes=("late arrival",))
         yield from self._go_and_come(world)
         yield from self._rot(world)
 
@@ -135,20 +143,11 @@ class Space:
         waiting = questions(world.seats[seat])
         if not world.left[0] or not waiting:
             return
+        # Its questions stay on their way: a dead process's messages are as good as those of a live one.
         for carry, columns in waiting:
             world = self.members.leave_late(world, carry, columns)
         world = with_seat(world, seat, OVER)._replace(left=(world.left[0] - 1, *world.left[1:]))
         yield world, Move((self.model.name_of(seat), " dies"))
-
-    def _arrive(self, world: World) -> Iterator[Found]:
-        for message in world.late:
-            number, request = message
-            if not world.absent[number]:
-                without = world._replace(late=tuple(each for each in world.late if each != message))
-                after, reply = self.members.deliver(without, number, request)
-                asked = type(self.members.requests[request]).__name__
-                told = (asked, " arrives late at member ", number, ": ", self.members.replies[reply])
-                yield after, Move(told, probes=("late arrival",))
 
     def _rot(self, world: World) -> Iterator[Found]:
         """Let an entry of a member become unreadable, and maybe its name, too."""
@@ -179,6 +178,7 @@ class Space:
             pending = [number for number, column in enumerate(columns) if column == PENDING]
             present = [number for number in pending if not world.absent[number]]
             addressed.update(pending)
+            # All that are present have to go: as long as one of them may answer, the absence of others is not noticed.
             awaited.update(present if len(present) <= world.left[2] else ())
         is_named = any(each == IDLE and self.model.seats[seat].is_operator for seat, each in enumerate(world.seats))
         if is_named:

@@ -107,6 +107,7 @@ class Move(NamedTuple):
     @property
     def text(self) -> str:
         """Return what happened, for people."""
+        # Only here: most moves are never told, and their texts would cost more than their states.
         return "".join(str(part) for part in self.told)
 
 

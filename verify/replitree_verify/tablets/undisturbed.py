@@ -45,7 +45,7 @@ class Undisturbed:
         try:
             while True:
                 outcome = self.do(procedure.send(outcome))
-                if self.asked > QUESTIONS_MAX:
+                if self.asked > QUESTIONS_MAX:  # it would ask for ever: I17
                     procedure.close()
                     return None
         except StopIteration as stop:
@@ -68,7 +68,7 @@ class Undisturbed:
         replies = list[Any]()
         for number, request in enumerate(ask.requests):
             if request is None or number not in self._present:
-                replies.append(None)
+                replies.append(None)  # a member that is away is given up at once
                 continue
             self.held[number], reply = answer(self.held[number], request)
             replies.append(reply)

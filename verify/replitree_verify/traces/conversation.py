@@ -95,6 +95,38 @@ class Conversation:
         self._commands: dict[int, Command] = {}
         self._stopped: dict[str, _Stopped] = {}
         self._fault: str | None = None
+        run, replica_of = self._run, self._replica_of
+        self._known: dict[str, Callable[..., None]] = {
+            "replicas": self._replicas,
+            "rival": lambda seat, _of, replica: self._seat(seat, replica),
+            "insert": self._insert,
+            "go-on": self._go_on,
+            "pull": lambda seat: run(seat, puller.pull_next, 1),
+            "execute": lambda seat, until=None: run(seat, executor.execute_next, until=until),
+            "make": lambda seat, until=None: run(seat, executor.make_next, until=until),
+            "merge": lambda seat, parts: run(
+                seat, leader.lead, (MergeEntry(replica_of[seat], tuple(parts.split(","))),)
+            ),
+            "mutate": lambda seat, what: self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, what)),
+            "drop": lambda seat, partition: self._ask(seat, DropEntry(seat, self._new_id(), partition)),
+            "kill": self._kill,
+            "start": self._start,
+            "stop": self._stop,
+            "new": self._new,
+            "clean": lambda seat, keep, until=None: run(
+                seat, cleaner.clean_entries, Keep(*map(int, keep.split(","))), until=until
+            ),
+            "drop-replica": lambda name, until=None: run(self._operator(), longlife.drop_other, name, until=until),
+            "roll": lambda seat: run(seat, leader.roll, 0),
+            "forget-ids": lambda seat, count, until=None: run(seat, upkeep.forget_ids, int(count), 0, until=until),
+            "wipe": self._wipe,
+            "restore": lambda name, until=None: run(self._operator(), restoring.restore_disk, name, until=until),
+            "lose": self._lose,
+            "survive": lambda name: run(self._operator(), longlife.declare_survivor, name),
+            "end-session": self._end_session,
+            "late": self._late,
+            "state": self._state,
+        }
 
     # --- what can happen ------------------------------------------------------------------------------------------------
 
@@ -109,18 +141,9 @@ class Conversation:
         verb, *words = command.split()
         told = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
-        known: dict[str, Callable[..., None]] = {
-            "replicas": self._replicas, "rival": self._rival, "insert": self._insert, "go-on": self._go_on,
-            "pull": self._pull, "execute": self._execute, "kill": self._kill, "start": self._start,
-            "merge": self._merge, "mutate": self._mutate, "drop": self._drop, "make": self._make,
-            "end-session": self._end_session, "late": self._late, "state": self._state, "stop": self._stop,
-            "new": self._new, "clean": self._clean, "drop-replica": self._drop_replica, "lose": self._lose,
-            "survive": self._survive, "roll": self._roll, "forget-ids": self._forget_ids, "wipe": self._wipe,
-            "restore": self._restore,
-        }  # fmt: skip
-        if verb not in known:
-            raise BadInput(f"{command!r}: use one of {', '.join(known)}")
-        known[verb](*names, **told)
+        if verb not in self._known:
+            raise BadInput(f"{command!r}: use one of {', '.join(self._known)}")
+        self._known[verb](*names, **told)
 
     def _replicas(self, *names: str) -> None:
         self._tree = table_tree(names)
@@ -129,9 +152,6 @@ class Conversation:
             self._disks[name] = Disk()
             self._run(name, life.become_active, shown=False)
             self.lines.append(f"{name:<3} active, epoch {self._memories[name].epoch}")
-
-    def _rival(self, seat: str, _of: str, replica: str) -> None:
-        self._seat(seat, replica)
 
     def _seat(self, seat: str, replica: str) -> None:
         self._replica_of[seat] = replica
@@ -150,24 +170,6 @@ class Conversation:
         stopped = self._stopped.pop(seat)
         outcome = stopped.outcome if stopped.effect is None else self._perform(seat, stopped.effect)
         self._drive(seat, stopped.procedure, outcome, until=None, shown=True)
-
-    def _pull(self, seat: str) -> None:
-        self._run(seat, puller.pull_next, 1)
-
-    def _execute(self, seat: str, until: str | None = None) -> None:
-        self._run(seat, executor.execute_next, until=until)
-
-    def _make(self, seat: str, until: str | None = None) -> None:
-        self._run(seat, executor.make_next, until=until)
-
-    def _merge(self, seat: str, sources: str) -> None:
-        self._run(seat, leader.lead, (MergeEntry(self._replica_of[seat], tuple(sources.split(","))),))
-
-    def _mutate(self, seat: str, command: str) -> None:
-        self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, command))
-
-    def _drop(self, seat: str, partition: str) -> None:
-        self._ask(seat, DropEntry(seat, self._new_id(), partition))
 
     def _new_id(self) -> fx.EntryId:
         return fx.EntryId(f"e{len(self._tokens) + len(self._commands) + 1}")
@@ -196,30 +198,11 @@ class Conversation:
         self._seat(seat, seat)
         self._disks[seat] = Disk()
 
-    def _clean(self, seat: str, keep: str, until: str | None = None) -> None:
-        at_least, at_most = map(int, keep.split(","))
-        self._run(seat, cleaner.clean_entries, Keep(at_least, at_most), until=until)
-
-    def _drop_replica(self, name: str, until: str | None = None) -> None:
-        self._run(self._operator(), longlife.drop_other, name, until=until)
-
-    def _survive(self, name: str) -> None:
-        self._run(self._operator(), longlife.declare_survivor, name)
-
-    def _roll(self, seat: str) -> None:
-        self._run(seat, leader.roll, 0)
-
-    def _forget_ids(self, seat: str, count: str, until: str | None = None) -> None:
-        self._run(seat, upkeep.forget_ids, int(count), 0, until=until)
-
     def _wipe(self) -> None:
         self._tree = wiped(self._tree, self._disks)
         self._flight = []
         for seat, old in self._memories.items():
             self._memories[seat] = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
-
-    def _restore(self, name: str, until: str | None = None) -> None:
-        self._run(self._operator(), restoring.restore_disk, name, until=until)
 
     def _lose(self, name: str) -> None:
         path = layout.is_lost(Replica(TABLE, name))
@@ -280,7 +263,7 @@ class Conversation:
             if shown:
                 self._write(seat, Turn(effect, outcome, branch.fate))
             left -= kind == type(effect).__name__.lower()
-            if not left:
+            if not left:  # without `until` it counts nothing, and never gets there
                 self._stopped[seat] = _Stopped(procedure, outcome)
                 return
 
@@ -295,7 +278,11 @@ class Conversation:
     def _choose(self, effect: Any, scene: Scene) -> Branch | None:
         """Return how an effect ends: without a fault, or with the one that was asked for; None while it waits."""
         ways = list(branches(effect, scene))
-        if self._fault is not None and _appends(effect):
+        appends = isinstance(effect, fx.Commit) and any(
+            isinstance(each, fx.Create) and each.sequential for each in effect.operations
+        )
+        # The fault waits for the commit that appends to the log: a procedure may renew its epoch first.
+        if self._fault is not None and appends:
             fate, self._fault = self._fault, None
             return next(way for way in ways if way.fate == fate)
         return ways[0] if ways else None
@@ -306,7 +293,7 @@ class Conversation:
         self._memories[seat] = branch.here.memory
         self._disks[self._replica_of[seat]] = branch.here.disk
         for request, answer in branch.answers:
-            self._answers.setdefault(request, answer)
+            self._answers.setdefault(request, answer)  # a client believes the first answer
         if branch.sent is not None:
             self._flight.append(branch.sent)
 
@@ -323,12 +310,6 @@ class Conversation:
         line = line_of(seat, self._replica_of[seat], turn)
         if line is not None:
             self.lines.append(line)
-
-
-def _appends(effect: Any) -> bool:
-    return isinstance(effect, fx.Commit) and any(
-        isinstance(each, fx.Create) and each.sequential for each in effect.operations
-    )
 
 
 def perform(text: str) -> str:

@@ -83,7 +83,7 @@ from replitree.protocol.program.stages import (
     TakeOver,
 )
 from replitree.protocol.state.counted import decode_quorum
-from replitree_verify.engine.moves import Found, Move
+from replitree_verify.engine.moves import Found
 from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
@@ -115,9 +115,11 @@ def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str 
     ):
         return None
     verb, what = _VERBS.get(type(effect), _by_its_name)(effect, replica)
-    ended = _ended(turn, replica)
+    ended = [each for each in (_outcome(turn, replica), turn.fate) if each]
+    if isinstance(turn.outcome, fx.Unknown):
+        ended = [turn.fate]  # what the procedure does not know, the reader does
     text = f"{who:<3} {verb:<9} {what}"
-    return f"{text:<72} -> {ended}" if ended else text.rstrip()
+    return f"{text:<72} -> {', '.join(ended)}" if any(ended) else text.rstrip()
 
 
 def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
@@ -140,18 +142,17 @@ def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
         case "expiry":
             yield f"{move.who:<8} loses its session" if move.seat >= 0 else "the session of a dead process ends"
         case _:
-            yield from _lines_of_turns(move, seats[move.seat][1])
+            replica = seats[move.seat][1]
+            who = f"{move.who:<8}"
+            shown = [line for turn in move.turns if (line := line_of(who, replica, turn)) is not None]
+            # A step that has nothing worth a line shows all: a numbered step is never empty.
+            yield from shown or (
+                line for turn in move.turns if (line := line_of(who, replica, turn, hidden=True)) is not None
+            )
             if move.dies:
                 yield f"{move.who:<8} dies meanwhile; the next process starts"
     if lags >= 0:
         yield f"{seats[lags][0]:<8} still sees coordination as it was before"
-
-
-def _lines_of_turns(move: Move, replica: str) -> Iterator[str]:
-    """Return the lines of what a thread did; everything when nothing of it is worth a line."""
-    who = f"{move.who:<8}"
-    shown = [line for turn in move.turns if (line := line_of(who, replica, turn)) is not None]
-    yield from shown or (line for turn in move.turns if (line := line_of(who, replica, turn, hidden=True)) is not None)
 
 
 # --- effects ------------------------------------------------------------------------------------------------------------
@@ -189,17 +190,8 @@ def _commit(operations: tuple[fx.Operation, ...], replica: str) -> str:
     return ", ".join(_operation(operation, replica) for operation in operations)
 
 
-def _revealed(effect: fx.Reveal) -> str:
-    gone = f"instead of {', '.join(effect.gone)}" if effect.gone else ""
-    return " ".join(each for each in (", ".join(effect.parts) or "nothing", gone) if each)
-
-
 def _indexes(entries: tuple[Any, ...]) -> str:
     return ", ".join(str(item.index) for item in entries) or "-"
-
-
-def _requests(requests: tuple[Any, ...]) -> str:
-    return ", ".join(f"{request.id} (token {request.block})" for request in requests)
 
 
 def _by_its_name(effect: Any, replica: str) -> tuple[str, str]:
@@ -223,7 +215,10 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
         "fetch",
         "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches),
     ),
-    fx.Reveal: lambda e, _r: ("reveal", _revealed(e)),
+    fx.Reveal: lambda e, _r: (
+        "reveal",
+        (", ".join(e.parts) or "nothing") + (f" instead of {', '.join(e.gone)}" if e.gone else ""),
+    ),
     fx.Merge: lambda e, _r: ("merge", f"{', '.join(e.sources)} into {e.result}"),
     fx.Mutate: lambda e, _r: ("mutate", f"{e.source} by {e.command} into {e.result}"),
     fx.Link: lambda e, _r: ("link", f"{e.source} as {e.result}"),
@@ -279,7 +274,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitLacking: lambda _e, _r: ("wakes", "something to mend, or to note"),
     AwaitLoss: lambda e, _r: ("wakes", f"{e.part} can't be had here"),
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
-    Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
+    Accept: lambda e, _r: ("accept", "request " + ", ".join(f"{each.id} (token {each.block})" for each in e.requests)),
     AcceptCommand: lambda e, _r: ("accept", f"request {e.request}"),
     LookAtParts: lambda e, _r: ("look", f"for rows that {e.command} covers"),
     fx.NextNumber: lambda e, r: ("count", _path(e.path, r)),
@@ -320,14 +315,6 @@ def answer_text(answer: Told) -> str:
 
 def _settled(index: fx.LogIndex | None) -> str:
     return "" if index is None else f", settled at {index}"
-
-
-def _ended(turn: Turn, replica: str) -> str:
-    """Return how an effect ended."""
-    text = _outcome(turn, replica)
-    if isinstance(turn.outcome, fx.Unknown):
-        return turn.fate
-    return ", ".join(each for each in (text, turn.fate) if each)
 
 
 def _outcome(turn: Turn, replica: str) -> str:
@@ -399,12 +386,6 @@ def _node(node: fx.Node) -> str:
     return f"{value.decode()}@{node.version}"
 
 
-def _scope(entry: MutateEntry) -> str:
-    if entry.partitions is UNSET:
-        return entry.partition
-    return f"{', '.join(entry.partitions) or 'nothing'} and all since {entry.since}"
-
-
 def entry_text(entry: Entry) -> str:
     """Return a log entry in words."""
     match entry:
@@ -415,8 +396,12 @@ def entry_text(entry: Entry) -> str:
             return f"get {rows}{drops}{quorum} ({entry.insert}, tokens {', '.join(entry.blocks)})"
         case MergeEntry(sources=sources):
             return f"merge {', '.join(sources)}"
-        case MutateEntry(command=command):
-            return f"mutate {_scope(entry)} by {command}"
+        case MutateEntry(command=command, partitions=known):
+            # Its rows were looked up in the known partitions; what was inserted since may have some in any.
+            where = (
+                entry.partition if known is UNSET else f"{', '.join(known) or 'nothing'} and all since {entry.since}"
+            )
+            return f"mutate {where} by {command}"
         case DropEntry(partition=partition, block_min=None):
             return f"drop {partition}"
         case DropEntry(partition=partition, block_min=first, block_max=last):
@@ -445,14 +430,12 @@ def _mark(log: Log, replica: Replica) -> str:
     return {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}[log.mark(replica)]
 
 
-def _gone(index: int, log: Log) -> str:
-    return "  (removed)" if index < log.first else ""
-
-
 def state_of(look: Look) -> list[str]:
     """Return the lines that tell a state: the log, each replica, what clients heard."""
     log, model = look.log, look.model
-    lines = [f"log {index}: {entry_text(entry)}{_gone(index, log)}" for index, entry in log.raw] or ["log is empty"]
+    lines = [
+        f"log {index}: {entry_text(entry)}{'  (removed)' if index < log.first else ''}" for index, entry in log.raw
+    ] or ["log is empty"]
     for name in model.replicas:
         replica, disk = model.replica(name), look.disks[name]
         if log.tree.get(layout.log_pointer(replica)) is None:

@@ -91,13 +91,14 @@ class Disk:
                 missing.append(name)
             else:
                 disk = renamed
+        # With something missing the folder stays: the procedure fetches, and the sweep of the next start removes the rest.
         return (disk if missing else disk.without_folder(staging)), tuple(missing)
 
     def rename(self, staging: StagingId, partition: str, name: str) -> Disk | None:
         """Give one staged part its name; None when neither the staged nor the published files are there."""
         folder = self.folder(staging)
         content = None if folder is None or folder.torn else dict(folder.parts).get(partition)
-        if folder is None or content is None:
+        if folder is None or content is None:  # renamed before: a publish may be done again
             return self if self.content(name) is not None else None
         left = replace(folder, parts=tuple(each for each in folder.parts if each[0] != partition))
         return self.with_folder(left).with_part(name, content)
@@ -118,6 +119,7 @@ def rows_in(content: str) -> tuple[str, ...]:
     >>> rows_in("all:3~x+1?r2")
     ('1', '3~x')
     """
+    # What stands after `?` says who made other bytes of the same rows.
     rows = content.partition("?")[0].partition(":")[2]
     return tuple(sorted(rows.split("+"))) if rows else ()
 

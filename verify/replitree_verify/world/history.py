@@ -77,6 +77,7 @@ class Log:
     @cached_property
     def raw(self) -> tuple[tuple[int, Entry], ...]:
         """The log, in order: index and entry."""
+        # With the entries that were removed: invariants speak of the whole log (`past`).
         past = self.tree.children(PAST) if self.tree.exists(PAST) else ()
         gone = [f"{PAST}/{name}" for name in past or () if name.startswith("log-")]
         paths = [*((int(path.rpartition("-")[2]), path) for path in gone), *self.present]
@@ -170,16 +171,13 @@ class Log:
                     found[result] = Origin(rows_in(merged), sources, item)
                 case MutateEntry() as mutation:
                     for source, result in zip(item.change.removed, item.change.added, strict=True):
-                        rows = self._mutated(found[source].rows, result, mutation)
+                        rows = found[source].rows
+                        claimed = self.result(result) if mutation.id in self.killed else None
+                        # A kill that came first has published the source's content as the result: then no row changes.
+                        if claimed is None or rows_in(claimed) != rows:
+                            rows = rows_in(mutated_content("", _content(rows), mutation.command))
                         found[result] = Origin(rows, (source,), item)
         return found
-
-    def _mutated(self, rows: tuple[str, ...], result: Part, mutation: MutateEntry) -> tuple[str, ...]:
-        """Return the rows of a mutated part: those of its source when the mutation was killed for it."""
-        claimed = self.result(result) if mutation.id in self.killed else None
-        if claimed is not None and rows_in(claimed) == rows:
-            return rows
-        return rows_in(mutated_content("", _content(rows), mutation.command))
 
     def result(self, part: Part) -> str | None:
         """Return the content that the first publisher of a result claimed for it, whether or not that was forgotten since."""
@@ -269,6 +267,7 @@ def _folded(
     parts, items, folds = PartSet(), list[Queued](), [PartSet()]
     opened: tuple[LogIndex, ...] = ()
     for index, entry in raw:
+        # A replica's state was declared the table's: what the log says of earlier entries counts no more.
         if since is not None and index == since.at:
             parts = folds[-1] = PartSet.of(map(parse_part, since.parts))
         parts, change = apply(parts, LogIndex(index), entry, opened=opened)

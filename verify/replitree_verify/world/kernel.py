@@ -120,8 +120,15 @@ class Kernel:
         key = (place, outcome)
         after = self._next.get(key)
         if after is None:
-            after = self._advance(self._generator_at(place), outcome, key, None)
-            self._next[key] = after
+            # The generator that stands here goes on, and stands at the next place; a second way from here needs a replay.
+            generator = self._live.pop(place, None)
+            if generator is None:
+                told = self.conversation(place)
+                generator = self._generator(told.stage, told.arguments)
+                generator.send(None)
+                for earlier in told.outcomes:
+                    generator.send(earlier)
+            after = self._next[key] = self._advance(generator, outcome, key, None)
         return after
 
     def came_from(self, place: int) -> tuple[int, Any] | tuple[Stage, tuple[Any, ...]]:
@@ -141,16 +148,6 @@ class Kernel:
     def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
         return self._replaced.get(stage.__name__, stage)(*arguments)
 
-    def _generator_at(self, place: int) -> Running:
-        generator = self._live.pop(place, None)
-        if generator is None:
-            told = self.conversation(place)
-            generator = self._generator(told.stage, told.arguments)
-            generator.send(None)
-            for outcome in told.outcomes:
-                generator.send(outcome)
-        return generator
-
     def _advance(
         self,
         generator: Running,
@@ -161,6 +158,7 @@ class Kernel:
         try:
             effect = generator.send(outcome)
         except StopIteration as stop:
+            # Not a place of its own: states that differ only in what the earlier stage was told are one.
             return self.begin(stop.value.stage, *stop.value.arguments) if isinstance(stop.value, Then) else END
         except Exception as error:
             raise ProcedureFailed(f"{type(error).__name__}: {error}") from error
@@ -169,6 +167,6 @@ class Kernel:
         self._before.append(before)
         self._begun.append(begun)
         self._live[place] = generator
-        if len(self._live) > LIVE_GENERATORS_MAX:
+        if len(self._live) > LIVE_GENERATORS_MAX:  # the oldest: breadth first, the search has left it behind
             del self._live[next(iter(self._live))]
         return place

@@ -95,7 +95,7 @@ class Memory:
     def with_trouble(self) -> Memory:
         """Something went wrong: read-only at once, until it has activated again."""
         if not self.is_there:
-            return self
+            return self  # a dead process has no trouble, which would only tell equal states apart
         state = State.READ_ONLY if self.state is State.ACTIVE else self.state
         return replace(self, trouble=True, state=state)
 
@@ -113,6 +113,7 @@ class Memory:
         hidden = {parse_part(name) for name in gone}
         left = [part for part in self.held if part not in hidden]
         for part in sorted(map(parse_part, parts)):
+            # A merge may have been revealed before its source, by another thread: the source stays hidden.
             if not any(each.covers(part) for each in left):
                 left = [each for each in left if not part.covers(each)] + [part]
         held = PartSet.of(left)
@@ -121,6 +122,7 @@ class Memory:
             lacking = tuple(
                 each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held)
             )
+        # The same object where nothing has changed: `parts` of it, and its hash, are worked out once.
         return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
 
     def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:
@@ -134,10 +136,11 @@ class Memory:
         nothing is left to change.
         """
         if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
-            return replace(self, loading=False)
+            return replace(self, loading=False)  # a pull took place since it was read
         if not self.loading:
-            return None
+            return None  # parts were shown or hidden since it was read
         queue = {item.index: item for item in loaded.queue}
+        # A thread works on these: they may have left coordination's queue since, and are given back all the same.
         queue.update((item.index, item) for item in self.queue if item.index in self.running)
         waiting = tuple(index for index in self.waiting if index in queue)
         ordered = tuple(queue[index] for index in sorted(queue))
@@ -150,6 +153,7 @@ class Memory:
 
     def pulled(self, place: Place, entries: tuple[Queued, ...]) -> Memory:
         """Take over what a pull brought, unless another thread has pulled further meanwhile: it knows these entries too."""
+        # The pointer moves with every pull, so its version orders all readings of it, whatever thread brings them.
         if self.place is not None and self.place.pointer.version >= place.pointer.version:
             return self
         queue = {item.index: item for item in (*self.queue, *entries)}
@@ -161,6 +165,7 @@ class Memory:
         """Take a batch back: entries that are done leave the queue, those that were postponed wait, behind the others."""
         over = {*done, *(index for index in self.left if index in batch)}
         queue = tuple(item for item in self.queue if item.index not in over)
+        # An entry that is put off again goes behind the others: each has its turn.
         waiting = tuple(index for index in self.waiting if index not in over and index not in postponed)
         waiting += tuple(index for index in postponed if index not in over)
         running = tuple(index for index in self.running if index not in batch)

@@ -46,7 +46,12 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         node = before.get(path)
         assert node is not None
         kept.append(fx.Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
-    kept += _results(operations, before, table)
+    for each in operations:  # of the results of one part the first that was forgotten counts
+        name = each.path.rpartition("/")[2]
+        is_result = isinstance(each, fx.Delete) and each.path == layout.result(table, name)
+        node = before.get(each.path) if is_result else None
+        if node is not None and not before.exists(past_result(name)):
+            kept.append(fx.Create(past_result(name), node.value))
     kept += windows.remembered(operations, before, table)
     survivor = _survivor(operations, table)
     if survivor is not None:
@@ -54,22 +59,10 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         kept.append(fx.Create(SURVIVOR, _declared(survivor, after, restored)))
     if not kept:
         return after
+    # Session 1 owns nothing that is kept, so what is remembered outlives every process.
     remembered, outcome = after.commit([*(() if after.exists(PAST) else (fx.Create(PAST),)), *kept], session=1)
     assert isinstance(outcome, fx.Applied), outcome
     return remembered
-
-
-def _results(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> list[fx.Operation]:
-    """Return what keeps the results that a commit forgets; of one part the first that was forgotten counts."""
-    kept: list[fx.Operation] = []
-    for each in operations:
-        name = each.path.rpartition("/")[2]
-        node = (
-            before.get(each.path) if isinstance(each, fx.Delete) and each.path == layout.result(table, name) else None
-        )
-        if node is not None and not before.exists(past_result(name)):
-            kept.append(fx.Create(past_result(name), node.value))
-    return kept
 
 
 def past_result(part: str) -> str:

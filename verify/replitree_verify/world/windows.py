@@ -47,7 +47,8 @@ def remembered(operations: Sequence[fx.Operation], before: Tree, table: TablePla
     """Return what keeps the times of the ids that a commit writes, and of those that it forgets, when."""
     if not before.exists(TIMES):
         return []
-    now, kept = _now(before, table), list[fx.Operation]()
+    # The clock is the length of the log: it moves with every entry, and needs no state of its own.
+    now, kept = str(before.next_sequence(layout.log(table))).encode(), list[fx.Operation]()
     for each in operations:
         name = each.path.rpartition("/")[2]
         if each.path != f"{layout.blocks(table)}/{name}":
@@ -57,18 +58,13 @@ def remembered(operations: Sequence[fx.Operation], before: Tree, table: TablePla
         elif isinstance(each, fx.Set):
             kept.append(fx.Set(f"{TIMES}/{name}", now, fx.ANY_VERSION))
         elif isinstance(each, fx.Delete):
-            kept += (fx.Delete(f"{TIMES}/{name}", fx.ANY_VERSION), _note(name, before, now))
+            path = f"{_FORGOTTEN}{name}"
+            earlier = before.get(path)
+            kept += (
+                fx.Delete(f"{TIMES}/{name}", fx.ANY_VERSION),
+                fx.Create(path, now) if earlier is None else fx.Set(path, earlier.value + b" " + now, fx.ANY_VERSION),
+            )
     return kept
-
-
-def _now(tree: Tree, table: TablePlace) -> bytes:
-    return str(tree.next_sequence(layout.log(table))).encode()
-
-
-def _note(name: str, before: Tree, now: bytes) -> fx.Operation:
-    path = f"{_FORGOTTEN}{name}"
-    earlier = before.get(path)
-    return fx.Create(path, now) if earlier is None else fx.Set(path, earlier.value + b" " + now, fx.ANY_VERSION)
 
 
 def forgotten_between(tree: Tree, token: str, first: int, last: int) -> bool:
@@ -108,20 +104,15 @@ def _freed_by(note: str, tree: Tree, table: TablePlace) -> str | None:
         assert node is not None
         assert block is not None
         value = decode_block(block.value, name)
-        index = _index_of(value.insert, tree, table)
-        if value.dropped is not True and index is not None and index < int(node.value):
-            return name
-    return None
-
-
-def _index_of(insert: fx.StagingId, tree: Tree, table: TablePlace) -> int | None:
-    """Return the index of an insert whose entry is in the log."""
-    for name in tree.children(layout.log(table)) or ():
-        path = f"{layout.log(table)}/{name}"
-        node = tree.get(path)
-        entry = None if node is None else decode_entry(node.value, path)
-        if isinstance(entry, GetEntry) and entry.insert == insert:
-            return layout.index_of(table, path)
+        if value.dropped is True:
+            continue  # the id says so itself, and needs no note
+        for child in tree.children(layout.log(table)) or ():
+            path = f"{layout.log(table)}/{child}"
+            entry_node = tree.get(path)
+            entry = None if entry_node is None else decode_entry(entry_node.value, path)
+            is_its_insert = isinstance(entry, GetEntry) and entry.insert == value.insert
+            if is_its_insert and layout.index_of(table, path) < int(node.value):
+                return name
     return None
 
 

@@ -50,12 +50,14 @@ def _broken_repetition(
     first = members.run(_recovering(model, fence))
     if not isinstance(first, RecoveredLog):
         return None  # another candidate of this generation was here; `_broken_election` takes one that is free
+    # The second recovery finds what the first has left behind, whichever members it hears.
     after = tuple(members.held)
     for others in enough:
         repeated = Undisturbed(model, after, others)
         again = repeated.run(_recovering(model, fence))
         if not isinstance(again, RecoveredLog):
             return f"I16: recovering again with members {others} ends with {again}"
+        # Other members may know more, and copies of what the first could not see are stored then.
         if others == present and (again != first or tuple(repeated.held) != after):
             return f"I16: recovering again with members {others} changes something"
         if [each for each in first.accepted if each[0] >= _begin(again) and each not in again.accepted]:

@@ -53,7 +53,7 @@ class Checker:
 
     def broken_between(self, before: World, after: World) -> str | None:
         """Return what is wrong with how a move changed what members hold, or None."""
-        if before.held is after.held:
+        if before.held is after.held:  # most moves change no member
             return None
         for pair in zip(before.held, after.held, strict=True):
             if pair[0] != pair[1] and pair not in self._changes:
@@ -93,6 +93,7 @@ class Checker:
         asked = tuple(self._space.holdings[number] for number in move.loss.asked)
         lost = lost_by(world, move.election)
         kept = [(int(place[0]), int(place[1])) for place, _ in move.loss.agreed.accepted]
+        # As the world was when the operator was asked: its own election is what is judged.
         before = world._replace(elected=tuple(each for each in world.elected if each[0] != move.election.generation))
         return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write) or broken_state(
             self._truth(before, held), kept
@@ -103,6 +104,7 @@ class Checker:
         generation, base, write = int(result.generation), base_of(result), self._space.model.write
         for other, places in world.elected:
             older, newer = sorted(((other, places), (generation, own)))
+            # What a snapshot covers need not be found any more, in either of them.
             since = max(base, min(newer[1], default=(0, 0)) if base != (0, 0) else (0, 0))
             before = [place for place in older[1] if place >= since]
             now = [place for place in newer[1] if place[0] < older[0] and place >= since]
@@ -154,6 +156,7 @@ class Checker:
     def _broken_log(self, world: World) -> str | None:
         """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
         model = self._space.model
+        # By the least that the verdict depends on: most states have the holdings of an earlier one.
         known = (world.held, world.acked, world.elected) if model.has_operators and model.aftermath else world.held
         if known not in self._stored:
             held = self._held(world)
