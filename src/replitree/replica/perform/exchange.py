@@ -198,31 +198,24 @@ class Exchange:
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts, several of one source in one request; one outcome for each, in order."""
         with self._ahead.taking(fetches) as received:
-            return self._fetch(fetches, received)
-
-    def _fetch(
-        self, fetches: Sequence[FetchPart], received: Sequence[ReceivedPart]
-    ) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
-        outcomes: dict[str, Fetched | NotFetched | StoreFailed] = self._publish(received)
-        for fetch in fetches:
-            if fetch.part in outcomes:
-                continue
-            if self._store.content(fetch.part) == fetch.content_hash:
-                outcomes[fetch.part] = Fetched(fetch.part)
-        if len(outcomes) > len(received):
-            self._store.sync_names()  # an earlier try may have stopped before its sync
-        problem = "no source is known"
-        for attempt in range(max((len(fetch.sources) for fetch in fetches), default=0)):
-            by_source: dict[str, list[FetchPart]] = {}
+            outcomes: dict[str, Fetched | NotFetched | StoreFailed] = self._publish(received)
             for fetch in fetches:
-                if not isinstance(outcomes.get(fetch.part), Fetched) and attempt < len(fetch.sources):
-                    by_source.setdefault(fetch.sources[attempt], []).append(fetch)
-            try:
-                outcomes.update(self._fetch_side_by_side(by_source))
-            except Closed as closed:
-                problem = str(closed)
-                break
-        return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, problem)) for fetch in fetches)
+                if fetch.part not in outcomes and self._store.content(fetch.part) == fetch.content_hash:
+                    outcomes[fetch.part] = Fetched(fetch.part)
+            if len(outcomes) > len(received):
+                self._store.sync_names()  # an earlier try may have stopped before its sync
+            problem = "no source is known"
+            for choice in range(max((len(fetch.sources) for fetch in fetches), default=0)):
+                by_source: dict[str, list[FetchPart]] = {}
+                for fetch in fetches:
+                    if not isinstance(outcomes.get(fetch.part), Fetched) and choice < len(fetch.sources):
+                        by_source.setdefault(fetch.sources[choice], []).append(fetch)
+                try:
+                    outcomes.update(self._fetch_side_by_side(by_source))
+                except Closed as closed:
+                    problem = str(closed)
+                    break
+            return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, problem)) for fetch in fetches)
 
     def _receive(self, fetch: FetchPart) -> ReceivedPart | None:
         """Receive and sync a part that travels in a bundle; None when that does not work, and `fetch` is to find out why."""
@@ -275,8 +268,8 @@ class Exchange:
         outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
         problem = "the source sent less than was asked for"
         try:
-            for attempt in (False, True):  # a kept connection or a known address may be out of date: once more, afresh
-                peer = self._peer(source, attempt)
+            for afresh in (False, True):  # a kept connection or a known address may be out of date
+                peer = self._peer(source, afresh)
                 if peer is None:
                     problem = f"the address of {source} is not known"
                     continue
@@ -309,7 +302,7 @@ class Exchange:
         with closing(self._request(peer, "GET", f"/bundle?{urlencode(query)}")) as answer:
             bundle = self._read_bundle(answer, wanted, shares=asks and _says_shares(answer))
         outcomes = bundle.outcomes
-        outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))
+        outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))  # the same source sends their data now
         self._fetch_large(peer, bundle)
         if bundle.received:
             self._store.fetched.publish(bundle.received)
@@ -348,13 +341,15 @@ class Exchange:
                 raise http.client.HTTPException(f"{header.part}: {error}") from error
             if manifest is None or manifest.content != fetch.content_hash:
                 if header.inline and manifest is not None:
-                    _skip(answer, manifest.bytes)
+                    _skip(answer, manifest.bytes)  # the next part's header comes after the files of this one
                 bundle.outcomes[fetch.part] = NotFetched(fetch.part, "the source does not have it with this content")
             elif header.shared:
                 self._take_over(bundle, fetch, raw, manifest)
             elif not header.inline:
                 private.write_file(self._store.fetched.begin(fetch.part) / MANIFEST_FILE, raw)
-                bundle.large.append((fetch, manifest))
+                bundle.large.append(
+                    (fetch, manifest)
+                )  # its files are asked for when this answer has been read to its end
             elif manifest.bytes > BUNDLE_INLINE_BYTES:
                 raise http.client.HTTPException(f"{fetch.part} is too large to travel in a bundle")
             else:
@@ -442,7 +437,7 @@ class Exchange:
                 out.write(buffer[:n])
                 left -= n
         self.received_bytes += size
-        answer.read()
+        answer.read()  # to the end of the answer, or the connection can't be used again
 
     def _request(
         self, peer: Peer, method: str, path: str, headers: dict[str, str] | None = None

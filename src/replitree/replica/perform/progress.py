@@ -119,7 +119,7 @@ class Progress:
                     self._per_partition.subtract(part.partition for part in item.change.removed)
                     self._per_partition.update(part.partition for part in item.change.added)
                     self._lanes[self.lane(item)].notify()
-            self._tell()
+            self._notify()
 
     def begin_load(self) -> int:
         """Begin to load the replica's state; returns what `take_over` asks for."""
@@ -135,7 +135,8 @@ class Progress:
             if self._shown != begun:
                 return None
             if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
-                return ()
+                return ()  # a pull has gone on since the load was read
+            # What runs stays until it is released, also if it was executed and its queue node is gone by now.
             now = {index: item for index, item in self._queue.items() if index in self._running}
             now.update((item.index, item) for item in loaded.queue)
             left = tuple(part.name for part in self._held if part not in loaded.held)
@@ -258,7 +259,7 @@ class Progress:
                 known = self._waiting.get(index)
                 tries = known.tries + 1 if known is not None else 1
                 pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
-                if is_told := index in told:
+                if is_told := index in told:  # told while it ran, it is tried again at once
                     pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
                 since = known.since if known is not None and known.is_told == is_told else now
                 for_others = self._waits_for_others(index)
@@ -267,7 +268,7 @@ class Progress:
                 self._told_before.pop(item.index, None)
             if done:
                 self._retry(lambda waiting: waiting.for_others)
-            self._tell()
+            self._notify()
 
     def losing(self) -> tuple[tuple[str, str], ...]:
         """Return the parts that entries of the queue declare lost, with the content of the empty part that each becomes."""
@@ -346,7 +347,7 @@ class Progress:
             self._hidden.difference_update((*here, *left))
             self._held, self._names = held, None
             self._shown += 1
-            self._tell()
+            self._notify()
             return tuple(part.name for part in left)
 
     def hide(self, names: Iterable[str]) -> None:
@@ -354,14 +355,14 @@ class Progress:
         with self.changed:
             self._hidden.update(map(parse_part, names))
             self._names = None
-            self._tell()
+            self._notify()
 
     def unhide(self, names: Iterable[str]) -> None:
         """End the hiding of parts whose files are whole again; what has left meanwhile stays away."""
         with self.changed:
             self._hidden.difference_update(map(parse_part, names))
             self._names = None
-            self._tell()
+            self._notify()
 
     def visible(self) -> tuple[LogIndex, tuple[str, ...]]:
         """Return the index below which every insert and drop is executed, and the visible parts, in one look."""
@@ -509,9 +510,9 @@ class Progress:
         with self.changed:
             for lane in self._lanes.values():
                 lane.notify_all()
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.changed.notify_all()
         for listener in self._listeners:
             listener()
