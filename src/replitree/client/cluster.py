@@ -326,7 +326,7 @@ class _Process:
     def wait_ready(self) -> None:
         """Wait for the line that says so."""
         deadline = time.monotonic() + START_S_MAX
-        while not self._is_ready():
+        while not any(line.startswith('{"ready":true') for line in self._lines()):
             if not self.pid or time.monotonic() > deadline:
                 state = f"was not ready after {START_S_MAX:.0f} s" if self.pid else "ended"
                 raise ReplicaUnavailable(f"replica {self.name} {state}; its log is {self.log}: {self._last_words()}")
@@ -352,9 +352,6 @@ class _Process:
         if self._running is not None:
             self._running.wait(KILL_S_MAX)
             self._running = None
-
-    def _is_ready(self) -> bool:
-        return any(line.startswith('{"ready":true') for line in self._lines())
 
     def _lines(self) -> list[str]:
         if not self.log.exists():

@@ -224,8 +224,9 @@ class Table(TableChanges):
         try:
             return self._insert(data, terms)
         except SchemaMismatch:
-            if is_stream(data) or not self._is_altered():
-                raise
+            known = self._definition.schema_version
+            if is_stream(data) or self.refresh().schema_version <= known:
+                raise  # a stream can't be sent again, and columns that are no newer would refuse the same rows
         return self._insert(data, terms)
 
     def _insert(self, data: Any, terms: Terms) -> InsertResult:
@@ -253,11 +254,6 @@ class Table(TableChanges):
             return result
         command_id = f"empty-{result.token}" if result.token else None
         return replace(result, index=self.truncate(command_id=command_id, timeout_s=timeout_s).index)
-
-    def _is_altered(self) -> bool:
-        """Look whether the columns were changed since this handle read them; use the new ones from here on."""
-        before = self._definition.schema_version
-        return self.refresh().schema_version > before
 
     def refresh(self) -> TableDefinition:
         """Look at the columns, and where the rows lie, again; return the definition as it is now."""

@@ -19,7 +19,6 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.read import READ_LEVELS, ReadLevel, position_of
 from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.table.snapshots import TakenSnapshot
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.bounds import Scalar
@@ -218,7 +217,8 @@ def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex 
         rows += [row for row in told if "manifest" in row]
         rows.sort(key=lambda row: str(row["part"]))
         head["unread"] = [row for row in told if "manifest" not in row]
-    return encode_json({**head, "parts": rows, **_lease(taken, asked.lease_s)})
+    lease = {} if taken.lease is None else {"lease": taken.lease, "lease_s": asked.lease_s}
+    return encode_json({**head, "parts": rows, **lease})
 
 
 def readers_machine(table: TableReplica) -> str:
@@ -276,7 +276,3 @@ def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scal
         with suppress(CorruptPart):
             return _row(table, part, table.store.manifest(part))
     return {**row, "partition_values": values.get(parse_part(part).partition), "content": content}
-
-
-def _lease(taken: TakenSnapshot, lease_s: float | None) -> dict[str, object]:
-    return {} if taken.lease is None else {"lease": taken.lease, "lease_s": lease_s}

@@ -159,7 +159,12 @@ class Merges:
 
     def propose(self, epoch: Epoch, choices: Sequence[Choice]) -> tuple[LogIndex, ...]:
         """Append merges to the log; return their indexes, as far as they are known to be there."""
-        return self.propose_entries(epoch, [self._entry(choice) for choice in choices])
+        me = self._context.replica.name
+        entries = [
+            MergeEntry(me, tuple(part.name for part in each.sources), self.schema_version(each.sources))
+            for each in choices
+        ]
+        return self.propose_entries(epoch, entries)
 
     def propose_entries(
         self, epoch: Epoch, entries: Sequence[MergeEntry], maker: Sharer | None = None
@@ -172,10 +177,6 @@ class Merges:
         then = Then(lead, (self._context.replica, tuple(entries), maker))
         indexes: tuple[LogIndex, ...] = Driver(self._context.performer, lambda _: turn).finish(then)
         return indexes
-
-    def _entry(self, choice: Choice) -> MergeEntry:
-        names = tuple(part.name for part in choice.sources)
-        return MergeEntry(self._context.replica.name, names, self.schema_version(choice.sources))
 
     def schema_version(self, sources: Sequence[Part]) -> int:
         """Return the version of the columns that a merge of these parts is written with."""

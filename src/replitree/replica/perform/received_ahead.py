@@ -48,17 +48,8 @@ class ReceivedAhead:
             self._fetching |= mine
             begun = {fetch.part: self._begun.pop(fetch.part, None) for fetch in fetches}
         try:
-            received = {fetch: _result(begun[fetch.part]) for fetch in fetches}
-            yield [
-                part
-                for fetch, part in received.items()
-                if part is not None and part.manifest.content == fetch.content_hash
-            ]
+            received = ((fetch, future.result()) for fetch in fetches if (future := begun[fetch.part]) is not None)
+            yield [part for fetch, part in received if part is not None and part.manifest.content == fetch.content_hash]
         finally:
             with self._lock:
                 self._fetching -= mine
-
-
-def _result(future: Future[ReceivedPart | None] | None) -> ReceivedPart | None:
-    """Wait for what was received; None when nothing was."""
-    return None if future is None else future.result()

@@ -170,7 +170,9 @@ class Mover:
         parts = {each.part for each in self._left}
         self._waiting = {part: each for part, each in self._waiting.items() if part in parts}
         sharing.moves.still_to_move(parts)
-        due = [each for each in self._left if self._is_due(each.part)][:ROUND_PARTS_MAX]
+        now = time.monotonic()
+        later = {part for part, each in self._waiting.items() if now < each.until}
+        due = [each for each in self._left if each.part not in later][:ROUND_PARTS_MAX]
         self._move_all(sharing, placement, due)
         if free < placement.free_bytes and time.monotonic() >= self._evict_after:
             self._evict_after = time.monotonic() + EVICT_S
@@ -209,10 +211,6 @@ class Mover:
         except (CorruptPart, OSError):
             return None
         return Placed(part, manifest.share_id, manifest.bytes, since)
-
-    def _is_due(self, part: str) -> bool:
-        waiting = self._waiting.get(part)
-        return waiting is None or time.monotonic() >= waiting.until
 
     def _move_all(self, sharing: Sharing, placement: StoragePolicy, due: Sequence[Placed]) -> None:
         """Move parts, several at once; what is begun when the process ends is cut off, as by a crash."""

@@ -71,7 +71,7 @@ class Uploads:
 
     def open(self, writer: Writer | None = None) -> tuple[str, Path]:
         """Make a new upload; return its id and folder."""
-        if len(self._open()) >= UPLOADS_MAX:
+        if sum(_UPLOAD.fullmatch(path.name) is not None for path in self.root.iterdir()) >= UPLOADS_MAX:
             raise BadInput(f"{UPLOADS_MAX} uploads are open; commit or delete some first")
         upload = secrets.token_hex(16)
         folder = self.root / upload
@@ -230,9 +230,6 @@ class Uploads:
             else:
                 path.unlink(missing_ok=True)
         return True
-
-    def _open(self) -> list[str]:
-        return [path.name for path in self.root.iterdir() if _UPLOAD.fullmatch(path.name)]
 
     def _writer(self, upload: str) -> Writer:
         try:
