@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from replitree.protocol.core import layout
+from replitree.protocol.membership.table import NOT_LOST
 from replitree_verify.sharing.models_fsck import FSCK_MODELS
 from replitree_verify.sharing.models_own import OWN_MODELS
 from replitree_verify.sharing.models_upload import UPLOAD_MODELS
 from replitree_verify.sharing.process import drop, leave, take, write
-from replitree_verify.sharing.world import Fault, Model, Task
+from replitree_verify.sharing.world import Fault, Model, Task, replica_of
 
 
 def _write(name: str, part: str, borrows_of: str = "") -> Task:
@@ -22,6 +24,13 @@ def _leave(name: str, part: str) -> Task:
 
 
 THREE = ("r1", "r2", "r3")
+
+
+def _member(name: str) -> dict[str, bytes]:
+    """Return the nodes that a drop of a replica deletes, beside those that every model has."""
+    replica = replica_of(name)
+    return {layout.is_lost(replica): NOT_LOST, layout.log_pointer(replica): b"0", layout.queue(replica): b""}
+
 
 MODELS = (
     Model(
@@ -108,16 +117,18 @@ MODELS = (
         },
         {},
         begins_inactive=True,
+        nodes=_member("r1"),
     ),
     Model(
         "share_drop_crash",
-        "the same while the drop is cut off and done again",
+        "a replica that takes over is dropped, and the drop is cut off and done again",
         {
             "r1": (_write("r1", "a"),),
             "r2": (_take("r2", "a", "r1"),),
-            "operator": ((drop, ("r1",)),),
+            "operator": ((drop, ("r2",)),),
         },
         {Fault.CRASH: 1},
+        nodes=_member("r2"),
     ),
     *FSCK_MODELS,
     *UPLOAD_MODELS,

@@ -15,6 +15,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
+from replitree.protocol.membership import table
 from replitree.protocol.program import life, life_in_store
 from replitree.protocol.program.stages import CurrentSharer, ReportTrouble, Stage, Then
 from replitree.protocol.shares import letting_go, share, sharing
@@ -184,20 +185,8 @@ def leave(name: str, part: str) -> Running[None]:
 
 
 def drop(name: str) -> Running[None]:
-    """Drop a replica: fence it, take its registrations back, release its marks, remove its node."""
-    replica = replica_of(name)
-    host = yield fx.Get(layout.host(replica))
-    if host is None:
-        return
-    epoch = fx.Epoch(host.version)
-    if host.value != b"dropped":
-        outcome = yield fx.Commit(fx.Set(layout.host(replica), b"dropped", host.version))
-        if not isinstance(outcome, fx.Applied):
-            return
-        epoch = fx.Epoch(host.version + 1)
-    released = yield from share.release(replica, epoch)
-    if isinstance(released, LetGo):
-        yield fx.Commit(fx.Delete(layout.host(replica), epoch))
+    """Take a replica out of its table, whether or not its process runs."""
+    yield from table.leave_table(replica_of(name), shared=True)
 
 
 def clean() -> Running[None]:
