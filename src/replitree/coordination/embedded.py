@@ -218,9 +218,11 @@ class EmbeddedZooKeeper:
         count = len(self._servers)
         ports = free_ports(3 * count)
         if count == 1:
+            # Clients that know the server find it again after a restart.
             ports[0] = self._servers[0].old_port() or ports[0]
         own = [(ports[count + index], ports[2 * count + index]) for index in range(count)]
         for index, server in enumerate(self._servers):
+            # Before its files are written: the servers of an earlier owner may still read them.
             server.lock()
             server.configure(ports[index], self._members(index, own) if count > 1 else "", index + 1)
 
@@ -258,6 +260,7 @@ class _Server:
             return
         private.make_folder(self.folder, parents=True, exist_ok=True)
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The lock is inherited by warden and Java: it is free when the last of them is gone, not when the owner is.
         if not _wait_until(lambda: _try_lock(lock), time.monotonic() + LOCK_S_MAX):
             os.close(lock)
             raise CoordinationUnavailable(
@@ -321,6 +324,7 @@ class _Server:
 
     def wait_ready(self, deadline: float) -> None:
         """Wait until it serves."""
+        # Short at first: a server that is asked too early may never answer on that connection.
         patience_s = itertools.chain(_ASK_S_FIRST, itertools.repeat(_ASK_S_MAX))
         in_time = _wait_until(lambda: self.mode(next(patience_s)) or self.ended, deadline)
         if not in_time or self.ended:
@@ -390,6 +394,7 @@ def free_ports(count: int) -> list[int]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
+        # As the server itself does: connections of an earlier one may still linger on the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOCALHOST, port))

@@ -81,9 +81,11 @@ class SharedTree:
         """End a session, because its owner wants it or because the server says so; the latter is `told`."""
         with self._lock:
             owner = self._sessions.pop(session, None)
+            # Ended already: expired, and then closed by its owner.
             if owner is None:
                 return
             self._drop_watches(session)
+            # As one commit: other sessions see all of a session's nodes go at once, as with ZooKeeper.
             gone = [fx.Delete(path, fx.ANY_VERSION) for path in self._tree.ephemerals(session)]
             self._tree, outcome = self._tree.commit(gone, session)
             assert isinstance(outcome, fx.Applied)
@@ -96,10 +98,12 @@ class SharedTree:
         with self._lock:
             if session not in self._sessions:
                 raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
+            # Answer and watch under one lock: no change falls between them.
             found = self._dated(effect, answer(self._tree, effect))
             match effect:
                 case fx.Exists(path, watch=True) | fx.GetMany(watch=str(path)):
                     self._node_watches.setdefault(path, set()).add(session)
+                # ZooKeeper sets no children watch on a node that is not there.
                 case fx.Children(path, watch=True) if found is not None:
                     self._children_watches.setdefault(path, set()).add(session)
                 case _:
@@ -229,6 +233,7 @@ class MemoryCoordination:
         if isinstance(effect, fx.Commit):
             check_size(effect)
             if self._suspended:
+                # Certainly not sent; on a real connection the caller couldn't tell, so it hears the same here.
                 return fx.Unknown()
             self._requests.add("commit")
             return self.shared.commit(self._session, effect)

@@ -166,6 +166,7 @@ def check_size(commit: fx.Commit) -> None:
     BadInput
         It is larger than `REQUEST_BYTES_MAX`.
     """
+    # Reckoned before it is sent: a server cuts the connection on a larger one, and the commit would be unknown.
     size = commit_bytes(commit)
     if size > REQUEST_BYTES_MAX:
         raise BadInput(f"a commit of {size} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
@@ -229,6 +230,7 @@ class Dispatcher:
 
     def post(self, event: Event) -> None:
         """Queue an event for the listeners.  Never blocks."""
+        # Without a listener no event has a reader: the queue would grow for ever.
         if self._thread is not None:
             self._queue.put(event)
 
@@ -239,6 +241,7 @@ class Dispatcher:
             self._listeners = ()
         if thread is not None:
             self._queue.put(None)
+            # A listener may close its own coordination.
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -265,6 +268,7 @@ def make_root(coordination: Coordination, root: str) -> None:
     for depth in range(1, len(names) + 1):
         path = "/" + "/".join(names[:depth])
         match coordination.perform(fx.Commit(fx.Create(path))):
+            # Another process may create the same node at the same time.
             case fx.Applied() | fx.Refused(reason=fx.Reason.NODE_EXISTS):
                 pass
             case fx.Refused() as refused:

@@ -128,10 +128,12 @@ class _Transaction:
                 path, offset = _text(data, offset)
                 results.append(path)
             elif kind == _ERROR:
+                # A code that kazoo does not know raises here, and ends as an answer that can't be read.
                 results.append(EXCEPTIONS[_read_int(data, offset)[0]]())
                 offset += 4
             else:
                 results.append(True)
+                # Only a set answers with a stat; checks and deletes have nothing after their header.
                 offset += _STAT_BYTES if kind == _SET else 0
 
 
@@ -218,7 +220,10 @@ def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes
     ValueError
         A path goes up.
     """
-    acl = _acl(client)
+    entries = client.default_acl or OPEN_ACL_UNSAFE
+    texts = [(entry.perms, entry.id.scheme.encode(), entry.id.id.encode()) for entry in entries]
+    pieces = [_int(perms) + _int(len(scheme)) + scheme + _int(len(who)) + who for perms, scheme, who in texts]
+    acl = _int(len(entries)) + b"".join(pieces)
     return b"".join((*(piece for operation in operations for piece in _pieces(client, operation, acl)), _END))
 
 
@@ -280,15 +285,8 @@ def _pieces(client: Any, operation: fx.Operation, acl: bytes) -> tuple[bytes, ..
 
 def _path(client: Any, path: str) -> str:
     """Return a path as the server is to see it."""
+    # What kazoo would change or refuse goes through kazoo; all other paths are as they are.
     if client.chroot or "//" in path or "/." in path or path[-1] == "/" or path[0] != "/":
         checked: str = _prefix_root(client.chroot, path)
         return checked
     return path
-
-
-def _acl(client: Any) -> bytes:
-    """Return who may do what with created nodes, as bytes."""
-    entries = client.default_acl or OPEN_ACL_UNSAFE
-    texts = [(entry.perms, entry.id.scheme.encode(), entry.id.id.encode()) for entry in entries]
-    pieces = [_int(perms) + _int(len(scheme)) + scheme + _int(len(who)) + who for perms, scheme, who in texts]
-    return _int(len(entries)) + b"".join(pieces)

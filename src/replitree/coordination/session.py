@@ -125,6 +125,7 @@ class ZooKeeperSession:
 
     def start(self, timeout_s: float) -> bool:
         """Connect; say whether the session began in time."""
+        # Never `start`: it blocks for as long as kazoo tries.
         self._client.start_async()
         return self._ready.wait(timeout_s) and not self.over
 
@@ -154,6 +155,7 @@ class ZooKeeperSession:
     def discard(self) -> threading.Thread:
         """End the session; return the thread that waits for the client's end."""
         self.over = True
+        # Threads that wait for a connection are woken to hear that there will be none.
         self._ready.set()
         with self._discarding:
             if self._discarder is None:
@@ -169,12 +171,14 @@ class ZooKeeperSession:
             self._ready.clear()
             self._on_event(self, Suspended())
             return
+        # Another number than before means that kazoo has begun a new session by itself: this one is over.
         number = self._client.client_id[0] if state == KazooState.CONNECTED else None
         if number is not None and number == (self.number or number):
             self.number = number
             if not self._is_current:  # before anything else can be sent, as `_ready` is not set
                 self._client.sync_async("/").rawlink(self._on_synced)
             self._on_event(self, Connected())
+            # After the event: a thread that sends from now on is behind it in the listeners' order.
             self._ready.set()
             return
         self._on_event(self, SessionLost())
@@ -304,6 +308,7 @@ class _WakeUp:
 
     def send(self, data: bytes) -> int:
         with self._closing:
+            # Non-blocking: a counter takes any number of requests without a reader.
             os.eventfd_write(self._file, len(data))
         return len(data)
 

@@ -152,6 +152,7 @@ class _Log:
                 size = os.fstat(self._output).st_size
                 end = len(data)
                 if size + end > self._bytes_max:
+                    # A line is kept in one file, unless it is longer than a file may be.
                     end = data.rfind(b"\n", 0, max(0, self._bytes_max - size)) + 1
                 if not end and size:
                     self._rotate()
@@ -162,6 +163,7 @@ class _Log:
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._output = os.open(self._path, flags, self._mode)
+        # The umask may have taken bits: readers of the group need them.
         os.fchmod(self._output, self._mode)
 
     def _rotate(self) -> None:
@@ -180,6 +182,7 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
     """Run `command` until it ends or the owner is gone; return its exit code."""
     woken, wake = os.pipe()
     output, written = os.pipe()
+    # The warden reads what there is: a program that writes half a line must not hold it up.
     os.set_blocking(output, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -188,6 +191,7 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
     program = os.fork()
     if program == 0:
         _become(command, warden, written)
+    # The program's copy is the only one left: the end of its output is the end of the program and its children.
     os.close(written)
     os.write(1, b"%d\n" % program)
     ending = is_silent = False
@@ -195,6 +199,7 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
         listened = [woken, *([] if ending else [0]), *([] if is_silent else [output])]
         ready = select.select(listened, [], [], LOOK_S)[0]
         if woken in ready:
+            # Several signals may have come; `waitpid` below tells which child ended.
             os.read(woken, 64)
         if output in ready:
             is_silent = not _pump(output, log)  # the end: every process that could write has closed it
@@ -207,6 +212,7 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
         if 0 in ready:
             order = os.read(0, 1)
             os.kill(program, signal.SIGTERM if order == _TERMINATE else signal.SIGKILL)
+            # An empty read is the owner's end: no order comes any more.
             ending = not order
         elif os.getppid() != owner:
             os.kill(program, signal.SIGKILL)

@@ -164,6 +164,7 @@ class CommitTrace:
     def told(self, table: str, answer: fx.ClientAnswer) -> None:
         """Write down what a client of an insert into the table at this path hears, if it hears where that is."""
         if isinstance(answer, fx.Inserted | fx.Duplicate) and answer.index is not None:
+            # Before the line is written: what the client hears can't come from anything later.
             zxid = self.seen()
             with self._lock:
                 self._write(Told(table, zxid, answer.index, answer.settled))
@@ -179,6 +180,7 @@ class CommitTrace:
         if self._left <= 0:
             return
         data = _encode(line) + b"\n"
+        # Also when the write fails: the trace ends in any case.
         self._left -= len(data)
         try:
             whole = os.write(self._output, data) == len(data)

@@ -171,6 +171,7 @@ class Tree:
         return self._after(draft), fx.Applied(tuple(draft.created)) if draft.created else _APPLIED
 
     def _after(self, draft: _Draft) -> Tree:
+        # Nothing was written: the same object tells the explorer, at no cost, that the state is the same.
         if not draft.fresh:
             return self  # nothing was written
         tree: Tree = Tree.__new__(Tree)
@@ -212,6 +213,7 @@ class Tree:
         """Compare everything that a later read or commit could tell apart."""
         if not isinstance(other, Tree):
             return NotImplemented
+        # The mark first: unequal trees are told apart without a look at their nodes.
         return self._mark == other._mark and self._folders == other._folders
 
     def __hash__(self) -> int:  # type: ignore[explicit-override]
@@ -317,6 +319,7 @@ class _Draft:
         if operation.version not in (fx.ANY_VERSION, znode[0].version):
             return fx.Reason.BAD_VERSION
         own = self.folders.get(path)
+        # A folder may be empty: its counter stays until the node itself is deleted.
         if own is not None and own[1]:
             return fx.Reason.NOT_EMPTY
         del self.write(parent)[name]
@@ -337,6 +340,7 @@ class _Draft:
                 return fx.Reason.NO_NODE
             if znode[1] != PERSISTENT:
                 return fx.Reason.NO_CHILDREN_FOR_EPHEMERALS
+        # The outer dict is copied by the first write only: a commit that is refused before has cost nothing.
         if not self.fresh:
             self.folders = self.folders.copy()
         self.fresh.add(path)
@@ -352,6 +356,7 @@ class _Draft:
             self.folders = self.folders.copy()
         fresh.add(path)
         count, children = self.folders[path]
+        # Other trees share the old one.
         children = children.copy()
         self.folders[path] = (count, children)
         return children

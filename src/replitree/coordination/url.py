@@ -114,6 +114,7 @@ def _parse_root(path: str) -> str:
     if not path:
         return ROOT_DEFAULT
     parts = path.split("/")
+    # ZooKeeper refuses these when a node is created; here the message says which part of the url is wrong.
     if "" in parts or "." in parts or ".." in parts or parts[0] == "zookeeper" or _UNPRINTABLE.search(path):
         raise BadInput(f"the path /{path!a} of the coordination url is not a path that ZooKeeper allows")
     return f"/{path}"

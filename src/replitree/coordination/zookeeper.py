@@ -163,6 +163,7 @@ class ZooKeeperCoordination:
         """
         self.perform(fx.Sync("/"))
         seen, before = self._session.seen, self._seen_before
+        # Said once: the caller acts on it, and the next session compares with what there is now.
         self._seen_before = min(seen, before)
         return seen < before
 
@@ -208,6 +209,7 @@ class ZooKeeperCoordination:
             if self._closed:
                 raise CoordinationUnavailable("this coordination was closed; connect anew")
             self._session.discard()
+            # Before the session is exchanged: the new one counts from what its servers tell.
             self._seen_before = max(self._seen_before, self._session.seen)
             self._session = self._make_session(self._session.heard_at)
             self._start_session()
@@ -272,6 +274,7 @@ class ZooKeeperCoordination:
         deadline = time.monotonic() + self._operation_timeout_s
         if isinstance(effect, fx.Commit):
             number = 0 if self._trace is None else self._trace.sent(session.number, effect.operations)
+            # Of this session alone: a commit is never sent again on another one.
             outcome, zxid = self._commit(session, effect.operations, deadline)
             if self._trace is not None:
                 self._trace.ended(number, outcome, zxid)
@@ -284,6 +287,7 @@ class ZooKeeperCoordination:
             raise BadInput(f"ZooKeeper does not allow the path of {effect}; nothing was done") from error
         except (KazooException, KazooTimeoutError) as error:
             raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({_name(error)})") from error
+        # The session may have ended while the answer was on its way: what it says may be of a tree without our nodes.
         if session.over:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
         return answer
@@ -294,6 +298,7 @@ class ZooKeeperCoordination:
             try:
                 return self._read(session, effect, deadline)
             except ConnectionLoss:
+                # A read may be asked again: it changes nothing.
                 if time.monotonic() >= deadline:
                     raise
 
@@ -310,12 +315,22 @@ class ZooKeeperCoordination:
                 return _wait(send_exists(client, path, session.on_watch if watch else None), deadline) is not None
             case fx.Children(path, watch):
                 self._requests.add("children")
-                return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
+                asked = client.get_children_async(path, session.on_watch if watch else None)
+                try:
+                    return tuple(sorted(_wait(asked, deadline)))
+                except NoNodeError:
+                    return None
             case fx.ChildrenMany(paths):
                 return self._children_many(session, paths, deadline)
             case fx.NextNumber(path):
                 self._requests.add("get")
-                return _next_number(send_get(client, path), deadline)
+                try:
+                    _, stat = _wait(send_get(client, path), deadline)
+                except NoNodeError:
+                    return None
+                # Of all children that there ever were: ZooKeeper tells twice that number, less those that there are now.
+                number: int = (stat.cversion + stat.numChildren) // 2
+                return number
             case fx.Sync(path):
                 self._requests.add("sync")
                 _wait(client.sync_async(path), deadline)
@@ -340,7 +355,9 @@ class ZooKeeperCoordination:
             if watch is not None and start + PIPELINE_MAX >= len(paths):
                 self._requests.add("exists")
                 watched = send_exists(client, watch, session.on_watch)
-            nodes.extend(_nodes(results, deadline))
+            if results:  # answers come in the order of the requests: a thread that waits for the last one wakes up once
+                results[-1].wait(max(0.0, deadline - time.monotonic()))
+            nodes += [_found(node) for result in results for node in _wait(result, deadline)]
         return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
 
     def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
@@ -357,6 +374,7 @@ class ZooKeeperCoordination:
     ) -> tuple[fx.Committed, int]:
         """Send a commit; return what became of it, and its transaction number if it was answered."""
         for operation in operations:  # a slash at the end would quietly be another path
+            # ZooKeeper's client drops the slash, and the node would have another name.
             assert operation.path[-1] != "/" or isinstance(operation, fx.Check), f"{operation} has no name"
         try:
             client = session.client(deadline)
@@ -364,6 +382,7 @@ class ZooKeeperCoordination:
             return fx.Unknown(is_sent=False), 0
         try:
             data = encode_transaction(client, operations)
+            # With credentials rights are longer than the estimate of `check_size`: this is the true length.
             if len(data) > REQUEST_BYTES_MAX:
                 raise BadInput(f"a commit of {len(data)} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
             self._requests.add("commit")
@@ -379,6 +398,7 @@ class ZooKeeperCoordination:
 
     def _outcome(self, operations: tuple[fx.Operation, ...], results: list[Any]) -> fx.Committed:
         """Tell from kazoo's list of results and errors what became of a transaction."""
+        # A refused transaction has an error for every operation.
         if not any(isinstance(result, Exception) for result in results):
             return fx.Applied(tuple(result for result in results if isinstance(result, str)))
         for operation, result in zip(operations, results, strict=True):
@@ -405,22 +425,6 @@ def _node(result: _Result, deadline: float) -> fx.Node | None:
     return fx.Node(value or b"", fx.Version(stat.version), stat.mtime)
 
 
-def _next_number(result: _Result, deadline: float) -> int | None:
-    """Return how many children a node has ever had: ZooKeeper tells twice that number, less those that it has now."""
-    try:
-        _, stat = _wait(result, deadline)
-    except NoNodeError:
-        return None
-    number: int = (stat.cversion + stat.numChildren) // 2
-    return number
-
-
-def _nodes(results: list[_Result], deadline: float) -> list[fx.Node | None]:
-    if results:  # answers come in the order of the requests: a thread that waits for the last one wakes up once
-        results[-1].wait(max(0.0, deadline - time.monotonic()))
-    return [_found(node) for result in results for node in _wait(result, deadline)]
-
-
 def _found(answer: _T | Exception) -> _T | None:
     """Return one of the answers to several reads; None: there is no such node."""
     if isinstance(answer, NoNodeError):
@@ -428,13 +432,6 @@ def _found(answer: _T | Exception) -> _T | None:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _children(result: _Result, deadline: float) -> tuple[str, ...] | None:
-    try:
-        return tuple(sorted(_wait(result, deadline)))
-    except NoNodeError:
-        return None
 
 
 def _name(error: BaseException) -> str:

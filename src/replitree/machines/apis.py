@@ -118,6 +118,7 @@ def _plain(cell: Any) -> Mapping[str, Any]:
 
 def _parsed(body: bytes, kind: Any) -> Any:
     try:
+        # A request without a body has all defaults.
         return json_decoder(kind).decode(body or b"{}")
     except msgspec.MsgspecError as error:
         raise BadInput(f"the body is not what it should be: {error}") from error

@@ -51,6 +51,7 @@ class Generations:
             No process gave one; a number on its way is lost, and given to no candidate.
         """
         last = self._next(1)
+        # All that are known to be used at once: one by one would take a request for each.
         while last <= above:
             last = self._next(min(above - last + 1, COUNT_MAX))
         return last

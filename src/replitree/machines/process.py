@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import replitree.tablet
 from replitree.errors import NotLeader, ReplitreeError
@@ -19,7 +18,6 @@ from replitree.machines.service import Service
 from replitree.machines.standing_by import LOOK_S, PeerCandidate, ask, delay_s
 from replitree.tablet.members.folders import OpenGroup, open_group
 from replitree.tablet.runtime.settings import Settings
-from replitree.tablet.runtime.tablet import Tablet
 
 Say = Callable[[str], None]
 
@@ -97,6 +95,7 @@ class CandidateProcess:
         try:
             self._lead_group()
         except NotLeader as error:
+            # A sequencer may be behind the tablet: the next candidate asks for more than this.
             self._floor = max(self._floor, error.generation or 0)
             self._not_elected(error)
         except ReplitreeError as error:
@@ -114,6 +113,7 @@ class CandidateProcess:
         for number, obstacle in enumerate(group.obstacles):
             if obstacle is not None:
                 self._say(f"member {number} does not take part: {obstacle}")
+        # Asked when a client wants to know: members come and go.
         self._service.away = lambda: group.away
         try:
             tablet = replitree.tablet.open(
@@ -124,7 +124,17 @@ class CandidateProcess:
                 floor=self._floor,
                 assigned=self._assigned(group),
             )
-            self._lead(tablet)
+            self._service.somebody_leads()
+            self._say(f"leads generation {tablet.generation}")
+            self._service.tablet = tablet
+            try:
+                while tablet.is_leading and not self.stop.is_set():
+                    self.stop.wait(LOOK_S)
+            finally:
+                self._say(f"leads no more: {tablet.status().reason or 'it was stopped'}")
+                self._service.tablet = None
+                self._service.draw()
+                tablet.close(timeout_s=5.0)
         finally:
             group.close()
 
@@ -133,19 +143,6 @@ class CandidateProcess:
         if not place.generations:
             return None
         return Generations(place.generations, group.group, place.tablet).take(self._floor)
-
-    def _lead(self, tablet: Tablet[Any]) -> None:
-        self._service.somebody_leads()
-        self._say(f"leads generation {tablet.generation}")
-        self._service.tablet = tablet
-        try:
-            while tablet.is_leading and not self.stop.is_set():
-                self.stop.wait(LOOK_S)
-        finally:
-            self._say(f"leads no more: {tablet.status().reason or 'it was stopped'}")
-            self._service.tablet = None
-            self._service.draw()
-            tablet.close(timeout_s=5.0)
 
 
 def run(api: Api, place: CandidatePlace, settings: Settings, port: int, say: Say) -> int:

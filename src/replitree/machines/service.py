@@ -110,7 +110,11 @@ class Service:
         """Return who this is."""
         tablet = self.tablet
         if tablet is None:
-            why = {"error": None, "reason": None} if self.failure is None else _why(self.failure)
+            why = (
+                {"error": None, "reason": None}
+                if self.failure is None
+                else {"error": type(self.failure).__name__, "reason": str(self.failure)}
+            )
             role = "candidate" if self.is_standing else "standby"
             return {"machine": self.api.path, "role": role, "seed": self.seed, "failures": self.failures, **why}
         found = tablet.status()
@@ -161,10 +165,6 @@ class Service:
         return self.tablet
 
 
-def _why(error: ReplitreeError) -> Mapping[str, str]:
-    return {"error": type(error).__name__, "reason": str(error)}
-
-
 def _told(error: ReplitreeError) -> Mapping[str, str]:
     return {"error": type(error).__name__, "message": str(error)}
 
@@ -180,7 +180,9 @@ class _ServiceHandler(BaseHTTPRequestHandler):
 
     def _do(self) -> None:
         size = self.headers.get("Content-Length", "0")
+        # `isdigit` alone takes superscripts, which `int` refuses, and digits of other scripts.
         if not size.isascii() or not size.isdigit() or int(size) > BODY_BYTES_MAX:
+            # The body was not read: what follows on the connection would be taken for a request.
             self.close_connection = True
             self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "BadInput", "message": "the body is too large"})
             return

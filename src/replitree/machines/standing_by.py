@@ -88,9 +88,11 @@ def delay_s(own: PeerCandidate, peers: Sequence[PeerCandidate], failures: int, d
     alive = [peer for peer in peers if peer.is_alive]
     if any(peer.role in ("leader", "candidate") for peer in alive):
         return None
+    # The url breaks a tie of seeds: two candidates must not stand at the same moment.
     rank = sum((peer.seed, peer.url) < (own.seed, own.url) for peer in alive)
     chance = draw * STEP_S * ((1 << min(failures, BACKOFF_MAX)) - 1)
     count = 1 + sum(peer.role is not None for peer in peers)
+    # The other side of a torn network may have a leader: it gets time to answer.
     is_small = 1 + len(alive) < min(count // 2 + 1, ENOUGH_MAX)
     return rank * STEP_S + chance + (AWAY_S if is_small else 0.0)
 
@@ -104,6 +106,7 @@ def ask(peer: PeerCandidate, patience_s: float = PATIENCE_S) -> PeerCandidate:
         said = json.loads(connection.getresponse().read())
         return PeerCandidate(peer.url, said.get("role"), seed=int(said.get("seed", 0)))
     except ConnectionRefusedError:
+        # Its port is closed: there is no candidate, and it is not waited for.
         return PeerCandidate(peer.url)
     except (OSError, HTTPException, ValueError):
         return PeerCandidate(peer.url, peer.role, peer.silent + 1, peer.seed)

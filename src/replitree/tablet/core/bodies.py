@@ -31,6 +31,7 @@ def decode_commands(body: bytes) -> list[bytes]:
         It is not one that was encoded.
     """
     try:
+        # An entry without commands has no body at all: one that only renews a lease, or a snapshot.
         return _decoder.decode(body) if body else []
     except msgspec.MsgspecError as error:
         raise BadEntry(f"the body of a log entry can't be read: {error}") from error

@@ -46,6 +46,7 @@ class Channels:
 
     def group(self, channel: Channel, generation: Generation) -> GroupId:
         """Return where a generation writes a channel's blobs."""
+        # Histories are short: a channel moves a few times in a tablet's life.
         for first, group in reversed(self.histories[channel]):
             if first <= generation:
                 return group

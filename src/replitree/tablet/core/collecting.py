@@ -86,6 +86,7 @@ def next_commands(
     held
         Places that a reader or a merge needs to stay as they are.
     """
+    # Counted also when there is nothing to collect: a number is never used for two commands.
     number = collecting.log_commands + 1
     log = log_collection(ledger, number)
     garbage, commands = take(collecting.garbage, bound_of(ledger, held), channels)
@@ -108,6 +109,7 @@ def send(channels: Channels, taken_everywhere: frozenset[Kind], commands: Sequen
     taken = list[Collection]()
     for command in commands:
         outcome = yield from collect(channels, command, everywhere=_kind_of(command) not in taken_everywhere)
+        # The rest is the new leader's: it begins with what the entries that count say.
         if isinstance(outcome, Overtaken):
             return Sent(tuple(taken), outcome)
         if isinstance(outcome, Collected):
@@ -120,6 +122,7 @@ def sent(collecting: Collecting, commands: Sequence[Collection], result: Sent) -
     of_data = [command for command in commands if command.channel != LOG]
     return replace(
         collecting,
+        # One command that a member has missed keeps all orders: the next commands say them again.
         garbage=told(collecting.garbage) if set(of_data) <= set(result.taken) else collecting.garbage,
         taken_everywhere=collecting.taken_everywhere | {_kind_of(command) for command in result.taken},
     )

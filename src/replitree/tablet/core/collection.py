@@ -89,6 +89,7 @@ def inherited(tablet: TabletId, generation: Generation, accepted: Accepted) -> G
 
 def noted(garbage: Garbage, place: GenStep, entry: LogEntry) -> Garbage:
     """Take what a confirmed entry says; entries come in their order."""
+    # A blob below the barrier that was not told to be kept may be deleted already.
     below = [blob for blob in entry.gc_discovered if blob.place <= garbage.barrier and blob not in garbage.kept]
     assert not below, f"{below[0]} is below the barrier {garbage.barrier} already"
     if not entry.gc_discovered and not entry.gc_left:
@@ -107,6 +108,7 @@ def bound_of(ledger: Ledger, held: Sequence[GenStep] = ()) -> GenStep:
     held
         Places that a reader or a merge needs to stay as they are.
     """
+    # The durable snapshot, not the confirmed one: a recovery goes back to what a stored entry names.
     return min(GenStep(ledger.generation, ledger.confirmed), ledger.snapshot_durable, *held)
 
 
@@ -137,12 +139,14 @@ def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple
 
     What was created below the barrier is kept; what was left goes if the bound has passed the entry that says so.
     """
+    # A barrier never sinks, and the first one of a generation is its own begin.
     barrier = max(bound, garbage.barrier, GenStep(garbage.generation, Step(0)))
     taken = [delta for delta in garbage.deltas if delta.place <= barrier]
     if barrier == garbage.barrier and garbage.is_told and not any(delta.place <= bound for delta in taken):
         return garbage, ()
     left = dict.fromkeys(blob for delta in taken if delta.place <= bound for blob in delta.left)
     created = dict.fromkeys(blob for delta in taken for blob in delta.created)
+    # What an entry created is kept from now on; what it left waits until the bound has passed that entry.
     waiting = tuple(replace(delta, created=()) for delta in taken if delta.place > bound and delta.left)
     keep = dict.fromkeys((*garbage.keep, *(blob for blob in created if blob not in garbage.kept)))
     after = replace(
@@ -156,6 +160,7 @@ def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple
         dont_keep=tuple(dict.fromkeys((*garbage.dont_keep, *left))),  # also what this leader never told to keep
     )
     floors = {channel: _floor(after, channel) for channel in channels}
+    # Below the floor the hard command deletes everything, so no order has to be repeated there.
     dont_keep = tuple(blob for blob in after.dont_keep if blob.place > floors.get(blob.channel, NOTHING))
     after = replace(after, dont_keep=dont_keep)
     return after, tuple(command for channel in channels for command in _commands(after, channel, floors[channel]))
@@ -165,6 +170,7 @@ def _floor(garbage: Garbage, channel: Channel) -> GenStep:
     """Return up to where no blob of a channel is needed, within the barrier."""
     later = (blob for delta in garbage.deltas for blob in delta.created)
     needed = [blob.place for blob in (*sorted(garbage.kept), *later) if blob.channel == channel]
+    # Just before the first blob that is needed: the hard command takes no exceptions.
     return min([garbage.barrier, *map(_before, needed)])
 
 
@@ -218,6 +224,7 @@ def collect(
         outcome = yield Collect(group, collection)
         if isinstance(outcome, Overtaken):
             return outcome
+        # The other groups are asked all the same: each member that takes a command frees room.
         if isinstance(outcome, NotKnown):
             result = outcome
     return result

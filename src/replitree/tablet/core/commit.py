@@ -142,6 +142,7 @@ def open_ledger(tablet: TabletId, elected: Won) -> Ledger:
 def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, bytes], ...]]:
     """Make the next entry; return what is to be stored, all of it at once and in any order."""
     assert ledger.failed_at is None, "a leader that failed makes no more entries"
+    # The caller waits for room: a leader that outruns its members would hold all of its entries in memory.
     assert ledger.has_room
     step = Step(ledger.last + 1)
     blob = log_entry(ledger.tablet, ledger.generation, step)
@@ -154,6 +155,7 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
         confirmed=ledger.confirmed,
         depends_on=_dependencies(ledger, draft),
         references=(*draft.references, *parallel),
+        # A total entry replaces everything before it, so it is a snapshot, too.
         is_snapshot=draft.is_snapshot or draft.is_total,
         is_total=draft.is_total,
         gc_discovered=draft.gc_discovered,
@@ -181,6 +183,7 @@ def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
         return ()
     if draft.is_snapshot:
         return tuple(each.step for each in ledger.pending)
+    # On the step before it by default: then a hole ends the log.
     wanted = (ledger.last,) if draft.depends_on is None else draft.depends_on
     return tuple(each.step for each in ledger.pending if each.step in wanted and not each.is_committed)
 
@@ -197,6 +200,7 @@ def stored(ledger: Ledger, blob: BlobId) -> tuple[Ledger, tuple[Step, ...]]:
 
 def _commit(ledger: Ledger, before: Sequence[Pending]) -> tuple[Ledger, tuple[Step, ...]]:
     """Commit what can be of these; a step depends on earlier ones only, so one pass is enough."""
+    # A step that is neither here nor confirmed does not exist: dependencies point backwards only.
     waiting = {each.step for each in before if not each.is_committed}
     pending: list[Pending] = []
     committed: list[Step] = []
@@ -224,6 +228,7 @@ def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:
     """Remember what a stored entry says of others."""
     if blob != (ledger.tablet, LOG, ledger.generation, blob.step, ENTRY):
         return ledger
+    # A stored entry proves what it says of others: a recovery that finds it relies on the same.
     for each in ledger.pending:
         if each.step == blob.step:
             return _with_durable(ledger, each.entry.confirmed, each.entry.snapshot)
@@ -238,10 +243,6 @@ def _with_durable(ledger: Ledger, confirmed: Step, snapshot: GenStep) -> Ledger:
     )
 
 
-def _place(ledger: Ledger, pending: Pending) -> GenStep:
-    return GenStep(ledger.generation, pending.step)
-
-
 def _confirm(ledger: Ledger) -> Ledger:
     """Move on over what is committed without a hole."""
     for each in ledger.pending:
@@ -249,19 +250,22 @@ def _confirm(ledger: Ledger) -> Ledger:
             break
         ledger = msgspec.structs.replace(ledger, pending=ledger.pending[1:], confirmed=each.step)
         if each.entry.is_snapshot:
+            # Not up to the snapshot: a recovery that is sent to the previous one must be able to show that this one counts.
             barrier = GenStep(ledger.generation, each.entry.confirmed)
-            ledger = msgspec.structs.replace(ledger, snapshot=_place(ledger, each), barrier=barrier)
+            ledger = msgspec.structs.replace(ledger, snapshot=GenStep(ledger.generation, each.step), barrier=barrier)
     return ledger
 
 
 def failed(ledger: Ledger, step: Step) -> Ledger:
     """Take that a blob of a step may not have been stored: the step's outcome is unknown, and so is that of all after it."""
+    # The first failure counts: what comes after it depends on it, by default.
     first = step if ledger.failed_at is None else min(step, ledger.failed_at)
     return msgspec.structs.replace(ledger, failed_at=first)
 
 
 def sync_entry(ledger: Ledger) -> tuple[BlobId, bytes] | None:
     """Return the entry that says how far the log is confirmed, when nothing is on its way and no other entry says so."""
+    # Any later entry says how far the log is confirmed: a sync entry is for a log that rests.
     if ledger.pending or ledger.failed_at is not None or ledger.confirmed in (0, ledger.confirmed_durable):
         return None
     blob = log_entry(ledger.tablet, ledger.generation, ledger.last, SYNC)

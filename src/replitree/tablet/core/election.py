@@ -103,13 +103,16 @@ def prepare(candidate: Candidate) -> Procedure[Prepared | NotElected]:
         if isinstance(chosen, NotKnown | Overtaken):
             return NotElected(None, chosen)
         generation = Generation(max(chosen, candidate.floor + 1))
+    # Before any fence is raised: a fence at the last generation would end the tablet.
     if generation > GENERATION_MAX:
         return NotElected(generation, NotKnown("all generations of this tablet are used up: make a new tablet"))
     fence = Fence(Generation(generation - 1), candidate.issuer)
+    # Every group that any generation wrote to: a channel may have moved since.
     for group in candidate.channels.groups():
         fenced = yield RaiseFence(group, candidate.channels.tablet, fence)
         if not isinstance(fenced, FenceRaised):
             return NotElected(generation, fenced)
+    # After all fences: what an earlier leader had sent is stored by now, or refused.
     recovered = yield from recover(candidate.channels, fence)
     if not isinstance(recovered, RecoveredLog):
         return NotElected(generation, recovered)
@@ -120,6 +123,7 @@ def open_generation(channels: Channels, generation: Generation, recovered: Recov
     """Store the zero entry, which fixes what counts."""
     zero = zero_of(recovered.accepted)
     blob = log_entry(channels.tablet, generation, Step(0))
+    # An unknown outcome ends the candidate: the entry may be found later, and says the same as a recovery would find.
     stored = yield Put(channels.group(LOG, generation), blob, encode(blob, zero))
     if not isinstance(stored, Stored):
         return NotElected(generation, stored)

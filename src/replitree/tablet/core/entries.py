@@ -111,6 +111,7 @@ def _payload(entry: Entry) -> tuple[bytes, ...]:
         return (_encoder.encode(entry),)
     after = _encoder.encode(entry.metadata)
     plain = _encoder.encode(msgspec.structs.replace(entry, body=b""))
+    # The body is the last field but one: around an empty one stands everything else, byte for byte.
     before = plain[: len(plain) - len(after) - len(_NO_BODY)]
     return before, _BODY.pack(_BIN32, len(entry.body)), entry.body, after
 
@@ -130,6 +131,7 @@ def decode(blob: BlobId, data: bytes) -> Entry:
         entry: Entry = _decoder.decode(payload)
     except msgspec.MsgspecError as error:
         raise BadEntry(f"log entry {blob} can't be read: {error}") from error
+    # Bytes that are whole and say what no leader writes are damage as well: a recovery must not build on them.
     wrong = flaw(blob, entry)
     if wrong is not None:
         raise BadEntry(f"log entry {blob}: {wrong}")

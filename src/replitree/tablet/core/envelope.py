@@ -49,11 +49,13 @@ def unseal(blob: BlobId, data: bytes) -> bytes:
     """
     if len(data) < _HEADER_BYTES + _CHECKSUM_BYTES or not data.startswith(MAGIC):
         raise BadEntry(f"log entry {blob} is torn or no log entry at all")
+    # The checksum before the format: a damaged number must not be taken for a newer format.
     if xxhash.xxh3_64_digest(memoryview(data)[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
         raise BadEntry(f"log entry {blob} does not match its checksum")
     _, found, name, size = _HEADER.unpack_from(data)
     if found > FORMAT:
         raise UnsupportedFormat(f"log entry {blob} has format {found}, this version knows {FORMAT}: upgrade it")
+    # A frame that a disk returned for another place is whole, and wrong.
     if name != blob.pack():
         raise BadEntry(f"log entry {blob} was written under another id")
     if size != len(data) - _HEADER_BYTES - _CHECKSUM_BYTES:

@@ -83,6 +83,7 @@ def survey(channels: Channels) -> Procedure[Survey | Overtaken | NotKnown]:
         found += answer.found
         doubtful += answer.doubtful
     entries, flaws = _decoded(found)
+    # Without a fence: a leader that runs goes on, and what is in doubt may be so for a moment only.
     outcome = yield from recover(channels, None)
     missing = yield from _missing(channels, outcome)
     return Survey(entries, flaws, tuple(doubtful), outcome, missing)

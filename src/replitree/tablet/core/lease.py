@@ -54,6 +54,7 @@ def metadata(tenure: Tenure) -> tuple[tuple[int, bytes], ...]:
 
 def extended(tenure: Tenure, sent_ns: int) -> Tenure:
     """Take that an entry, sent at this time, is confirmed."""
+    # From the sending, not from the answer: the successor's fence may lie between the two.
     return Tenure(tenure.duration_ns, max(tenure.until_ns, sent_ns + tenure.duration_ns))
 
 
@@ -72,6 +73,7 @@ def lowered(tenure: Tenure, duration_ns: int) -> Tenure:
     duration_ns
         The new duration, in nanoseconds, at most the old one.
     """
+    # A successor waits by the last entry that counts: a longer lease than that entry says would outlive its wait.
     assert duration_ns <= tenure.duration_ns
     return Tenure(duration_ns, max(0, tenure.until_ns - (tenure.duration_ns - duration_ns)))
 

@@ -186,6 +186,7 @@ def _lease_of(log: LogAsRead, damaged: Sequence[BlobId]) -> int | None:
         *(blob.generation for blob in damaged if blob.step),
         *(zero.predecessor[0] for zero in log.zeros.values()),
     )
+    # A later leader wrote entries of which none can be read: its lease may be longer than any that can.
     if max(others, default=0) > newest:
         return None
     return max((duration_of(entry) for entry in log.entries.values()), default=0)
@@ -207,6 +208,7 @@ def _readable(
             flawed.append(blob)
         else:
             good.append((blob, data))
+    # Nothing can be read, so nothing stays; every damaged entry is given up.
     if not good:
         return None, tuple(flawed)
     log = log_of(Latest(good[-1][0], decode(*good[-1])), good, (*doubtful, *flawed))
@@ -240,6 +242,7 @@ def _counted(channels: Channels, log: LogAsRead, looked: Blobs) -> tuple[Accepte
     present = frozenset(blob for blob, _ in looked.found)
     built = build(log, chain, present)
     if isinstance(built, MissingEntries):
+        # What was confirmed, and acknowledged perhaps: this is what the operator has to agree to.
         lost = tuple(f"{_named_at(log, place)} was confirmed and is not there" for place in built.places)
         accepted = built.readable or _snapshot_of(log)
     else:
@@ -262,9 +265,16 @@ def _not_collected(
     if not isinstance(barrier, CollectedUpTo):
         doubt: NotKnown = barrier
         return doubt
+    # The begin of what stays is above every barrier: members take it again.
     if barrier.place < _begin_of(accepted):
         return accepted, more
-    return (), (*more, _collected(log, barrier.place))
+    # Members that were told to delete what a snapshot has replaced do not take it again, so nothing can stay.
+    place = min(
+        (place for place, entry in log.entries.items() if entry.is_snapshot and place > barrier.place), default=None
+    )
+    named = f"a snapshot after {barrier.place}" if place is None else f"the snapshot {place}"
+    why = f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier.place}"
+    return (), (*more, why)
 
 
 def _is_passed_over(log: LogAsRead, accepted: Accepted) -> bool:
@@ -276,13 +286,6 @@ def _begin_of(accepted: Accepted) -> GenStep:
     """Return the first place that is needed: a snapshot, or the zero entry of a generation."""
     place, entry = accepted[0]
     return place if entry.is_snapshot else GenStep(place.generation, Step(0))
-
-
-def _collected(log: LogAsRead, barrier: GenStep) -> str:
-    """Say why nothing stays: members that were told to delete what a snapshot has replaced do not take it again."""
-    place = min((place for place, entry in log.entries.items() if entry.is_snapshot and place > barrier), default=None)
-    named = f"a snapshot after {barrier}" if place is None else f"the snapshot {place}"
-    return f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier}"
 
 
 def _named_at(log: LogAsRead, place: GenStep) -> str:
@@ -330,6 +333,7 @@ def prepare_loss(
     if isinstance(generation, NotKnown | Overtaken):
         return NotElected(None, generation)
     fence = Fence(Generation(generation - 1), issuer)
+    # In this order: nothing is compared before no leader can write, nothing is written before all is as agreed.
     for step in (
         _raise_fences(channels, fence),
         _compare(channels, fence, agreed),

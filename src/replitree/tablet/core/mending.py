@@ -24,7 +24,8 @@ def blobs_of(tablet: TabletId, generation: Generation, accepted: Accepted) -> tu
         return ()
     needed = {place.generation for place, _ in accepted} | {generation}
     if accepted[0][1].is_snapshot:
-        needed -= {accepted[0][0].generation}  # a snapshot needs nothing before it
+        # The snapshot stands for all entries before it, so its generation's zero entry decides nothing any more.
+        needed -= {accepted[0][0].generation}
     zeros = (log_entry(tablet, each, Step(0)) for each in sorted(needed))
     entries = (log_entry(tablet, *place) for place, _ in accepted)
     return (*zeros, *entries, *(blob for _, entry in accepted for blob in own_references(tablet, entry)))
@@ -54,9 +55,11 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     for group, names in wanted.items():
         for begin in range(0, len(names), BLOBS_AT_ONCE):
+            # A few at a time: between two requests commits and reads get their turn.
             batch = tuple(sorted(names[begin : begin + BLOBS_AT_ONCE]))
             outcome = yield Restore(group, batch, fence)
             if isinstance(outcome, NotKnown) and outcome.about == first_zero(channels.tablet):  # not needed
+                # The first zero entry sorts first, and a log can be read without it.
                 outcome = yield Restore(group, batch[1:], fence)
             if not isinstance(outcome, BlobsRestored):
                 doubt: Overtaken | NotKnown = outcome

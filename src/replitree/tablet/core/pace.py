@@ -76,6 +76,7 @@ def patience_ns(pace: Pace, limits: Limits, commands: int, size: int, now_ns: in
         return None
     if not pace.flying or size >= limits.batch_bytes or commands >= limits.batch_commands:
         return 0
+    # Evenly spread: entries that leave together also land together, and the disk rests in between.
     return max(0, pace.sent_ns + pace.usual_ns // limits.flights - now_ns)
 
 

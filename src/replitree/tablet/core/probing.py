@@ -28,6 +28,7 @@ Probed: TypeAlias = StillLeads | Overtaken | NotKnown
 
 def probe(channels: Channels, generation: Generation) -> Procedure[Probed]:
     """Ask whether a generation's leader still is the last."""
+    # The log's group alone: a successor has fenced every group before it leads.
     known = yield ReadFence(channels.group(LOG, generation), channels.tablet)
     assert isinstance(known, FencedUpTo | NotKnown)
     if isinstance(known, NotKnown):

@@ -116,6 +116,7 @@ def recover(channels: Channels, fence: Fence | None) -> Procedure[RecoveredLog |
         return RecoveredLog(())
     if not isinstance(latest, Latest):
         return latest
+    # A later leader wrote after this candidate chose its generation.
     if fence is not None and latest.blob.generation > fence.generation:
         return Overtaken(latest.blob.generation)
     log = yield from _read_log(channels, fence, latest)
@@ -142,6 +143,7 @@ def find_latest(channels: Channels, fence: Fence | None) -> Procedure[Latest | O
             answer: Overtaken | NotKnown = found
             return answer
         for blob, data in found.found:
+            # A group that comes again may hold blobs of an earlier time, which lie in another interval.
             if interval.first <= blob.generation:
                 entry = _decoded(blob, data)
                 return entry if isinstance(entry, NotKnown) else Latest(blob, entry)
@@ -164,6 +166,7 @@ def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Proced
     snapshot, confirmed = latest.entry.snapshot, latest.confirmed
     pieces = [(snapshot, confirmed, False)]
     if latest.blob.step > confirmed.step:
+        # Only the tail is restored: what is confirmed has its copies.
         pieces.append((GenStep(confirmed.generation, Step(confirmed.step + 1)), latest.blob.place, True))
     blobs: list[tuple[BlobId, bytes]] = []
     doubtful: list[BlobId] = []
@@ -192,6 +195,7 @@ def log_of(
     if first_zero(latest.blob.tablet) in doubtful:
         zeros[FIRST] = ZeroEntry(NOTHING, NOTHING)
     for blob, data in blobs:
+        # A sync entry says no more than the latest entry, which was found already.
         if blob.cookie != ENTRY:
             continue
         entry = _decoded(blob, data)
@@ -217,6 +221,7 @@ def chain_of(log: LogAsRead) -> tuple[Generation, ...] | NotKnown:
     chain = [generation]
     while generation in log.zeros and generation != snapshot.generation:
         previous = log.zeros[generation].predecessor.generation
+        # The first generation follows none.
         if previous == 0:
             break
         if previous < snapshot.generation or previous >= generation:
@@ -232,6 +237,7 @@ def _present_references(
     """Look for the references of the tail, and restore them: an entry counts only with all of its own."""
     wanted, confirmed = dict[GroupId, list[BlobId]](), log.latest.confirmed
     for place, entry in log.entries.items():
+        # Of the latest generation only: what earlier ones left in doubt their successors have decided.
         if entry.references and place > confirmed and place.generation == confirmed.generation:
             for blob in own_references(channels.tablet, entry):
                 wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
@@ -267,6 +273,7 @@ class _Build:
 
     def lose(self, place: GenStep) -> None:
         """Take that an entry is missing; of a generation whose zero entry is, it is not known what it follows."""
+        # What could be read up to the first entry that is missing: an operator may keep that.
         if not self.missing:
             self.readable = self.accepted
         if not place.step:
@@ -276,6 +283,7 @@ class _Build:
 
     def take(self, place: GenStep, entry: LogEntry) -> None:
         if entry.is_snapshot:
+            # A snapshot replaces everything before it, also what is missing.
             self.accepted, self.missing = [], []
         self.accepted.append((place, entry))
 

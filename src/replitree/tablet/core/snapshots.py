@@ -137,8 +137,13 @@ def draft_of(ledger: Ledger, begun: Begun, rest: Sequence[bytes], left: Sequence
     first
         As of `pieces_of`.
     """
+    # At least one blob: its number tells pieces from commands when the snapshot is read.
     parallel = since_of(ledger, rest, first) or _named(ledger, first, [encode_commands(())])
     own = (*begun.pieces, *begun.since, *(blob for blob, _ in parallel))
+    blobs = len(own) - len(begun.pieces)
+    said = begun.commands.to_bytes(_BYTES, "big")
+    # The number of blobs only where it is not one: earlier versions read such a snapshot, too.
+    numbers = (COMMANDS, said) if blobs == 1 else (COMMANDS_AND_BLOBS, said + blobs.to_bytes(_BYTES, "big"))
     return Draft(
         references=(*begun.pieces, *begun.since),
         parallel=parallel,
@@ -146,14 +151,8 @@ def draft_of(ledger: Ledger, begun: Begun, rest: Sequence[bytes], left: Sequence
         is_total=True,
         gc_discovered=own,
         gc_left=tuple(left),
-        metadata=(_numbers(begun.commands, len(own) - len(begun.pieces)),),
+        metadata=(numbers,),
     )
-
-
-def _numbers(commands: int, blobs: int) -> tuple[int, bytes]:
-    """Say how many commands are in the pieces, and how many blobs have those since."""
-    said = commands.to_bytes(_BYTES, "big")
-    return (COMMANDS, said) if blobs == 1 else (COMMANDS_AND_BLOBS, said + blobs.to_bytes(_BYTES, "big"))
 
 
 def _said(entry: LogEntry) -> tuple[int, int] | None:
@@ -178,6 +177,7 @@ def restored(
     found = dict(blobs)
     missing = [blob for blob in entry.references if blob not in found]
     said = _said(entry)
+    # The count comes from a stored entry: it is compared with the references before it cuts them.
     if missing or said is None or not 0 < said[1] <= len(entry.references):
         raise BadEntry(f"the snapshot at {place} lacks {missing[0] if missing else 'what it stands for'}")
     commands, blobs_since = said

@@ -34,6 +34,7 @@ def zero_of(accepted: Sequence[tuple[GenStep, LogEntry]]) -> ZeroEntry:
     generation = accepted[-1][0].generation
     own = [(place.step, entry) for place, entry in accepted if place.generation == generation]
     first, entry = own[0]
+    # Steps before a snapshot are replaced by it: they count as a prefix without a hole.
     prefix = first if first == 1 or entry.is_snapshot else Step(0)
     for step, _ in own:
         if step == prefix + 1:
@@ -59,6 +60,7 @@ def verdict(zero: ZeroEntry, step: Step) -> Verdict:
     if step <= zero.predecessor.step:
         return Verdict.PRESENT
     bit = step - zero.predecessor.step - 1
+    # Beyond the mask: a later reader may find the step complete, and must decide as the recovery did.
     if bit >= zero.tail_steps:
         return Verdict.IGNORED
     counts = zero.tail_mask[bit // MASK_BITS] >> (bit % MASK_BITS) & 1

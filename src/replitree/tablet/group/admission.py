@@ -134,6 +134,7 @@ class MemberState:
 def serve(place: MemberState, question: Question, admission: Admission | None = None) -> tuple[MemberState, Answer]:
     """Return what a member is after a question, and what it answers; `admission`: as what it is asked, if that is said."""
     standing, held = place.standing, place.held
+    # Before anything is changed: a member that was exchanged must not take a write for the one that it replaced.
     if admission is not None and (refused := refusal(admission, *_who(standing))) is not None:
         return place, refused
     match question:
@@ -179,6 +180,7 @@ def admitted(standing: Standing, session: int, stood: Admission | None) -> tuple
     Its state must be the one that it reported, or it knows of this opening already: the opening process does not know what
     happened since.
     """
+    # The same session again is a repetition of this opening, and allowed.
     if stood is not None and standing.session != session:
         refused = refusal(stood, *_who(standing))
         if refused is not None:
@@ -209,6 +211,7 @@ def latest_of(standings: Sequence[Standing | Failed]) -> int:
 def last_sessions(standings: Sequence[Standing | Failed], incarnations: Sequence[str]) -> tuple[int, ...]:
     """Return the last opening that each member took part in, as far as any of them knows; other directories don't count."""
     both = zip(standings, incarnations, strict=True)
+    # What another directory has seen says nothing of this group's openings.
     known = [each for each, incarnation in both if isinstance(each, Standing) and each.incarnation == incarnation]
     return tuple(
         max((each.seen[number] for each in known if number < len(each.seen)), default=0)

@@ -90,6 +90,7 @@ class BlobId(NamedTuple):
         """
         tablet, channel, generation, step, cookie = self
         try:
+            # Big endian, most significant field first: packed ids compare as bytes as ids do.
             return _PACKED.pack(tablet, channel, generation, step, cookie >> 16, cookie & 0xFFFF)
         except struct.error as error:
             raise OverflowError(f"{self}: {error}") from error

@@ -256,6 +256,7 @@ def outranks(fence: Fence | None, other: Fence) -> bool:
 def raised(held: Holdings, tablet: TabletId, fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:
     """Raise a fence, if there is one to raise."""
     known = held.fence(tablet)
+    # The same fence again: a candidate that lost the answer asks once more.
     if fence is None or known == fence:
         return held, Done()
     if outranks(known, fence):
@@ -266,6 +267,7 @@ def raised(held: Holdings, tablet: TabletId, fence: Fence | None) -> tuple[Holdi
 
 def may_write(fence: Fence | None, blob: BlobId, restorer: Fence | None) -> bool:
     """Whether a fence lets a blob through."""
+    # Restored blobs are older than the restorer's own fence; only another candidate's fence keeps them out.
     if restorer is not None:
         return not outranks(fence, restorer)
     return fence is None or blob.generation > fence.generation
@@ -283,6 +285,7 @@ def _write(
         if held.barrier(blob.tablet, blob.channel).has_swept(blob):
             return held, Swept(blob)
         index = held.index(blob)
+        # Also against the blobs before it in this request: one name must not get two contents.
         known = new.get(blob) if index is None else held.data[index]
         if known is not None and known != data:
             return held, Conflict(blob)
@@ -305,6 +308,7 @@ def without_blobs(held: Holdings, gone: Iterable[BlobId]) -> Holdings:
 
 
 def _look(held: Holdings, blobs: tuple[BlobId, ...], fence: Fence | None) -> tuple[Holdings, Contents | Overtaken]:
+    # In order: members that are asked the same must end with equal holdings.
     for tablet in sorted({blob.tablet for blob in blobs}):
         held, reply = raised(held, tablet, fence)
         if isinstance(reply, Overtaken):
@@ -353,6 +357,7 @@ def visible_doubts(
 def _sweep(held: Holdings, collection: Collection) -> tuple[Holdings, Done | Overtaken]:
     tablet, channel = collection.tablet, collection.channel
     fence = held.fence(tablet)
+    # A deposed leader must not delete what its successor counts on.
     if fence is not None and collection.order[0] <= fence.generation:
         return held, Overtaken(fence.generation)
     before = held.barrier(tablet, channel)
@@ -367,10 +372,12 @@ def _sweep(held: Holdings, collection: Collection) -> tuple[Holdings, Done | Ove
 
 def advanced(barrier: Barrier, collection: Collection) -> Barrier:
     """Return a barrier after a command; an older command changes nothing."""
+    # A command that arrives late, or again, changes nothing.
     if collection.order <= barrier.order:
         return barrier
     keep = (barrier.keep | frozenset(collection.keep)) - frozenset(collection.dont_keep)
     if collection.is_hard:
         hard = max(barrier.hard, collection.barrier)
+        # A hard barrier takes the kept blobs below it, too, so nothing of them is remembered.
         return Barrier(collection.order, max(barrier.soft, hard), hard, frozenset(b for b in keep if b.place > hard))
     return Barrier(collection.order, max(barrier.soft, collection.barrier), barrier.hard, keep)

@@ -140,8 +140,10 @@ def _opened(incarnations: Sequence[str], wanted: int) -> Procedure[tuple[int, tu
     """Return the session; for each member why it does not take part; and whether one did not, although it could have."""
     standings = yield from _stand(len(incarnations), wanted)
     fit, last = obstacles_of(standings, incarnations), last_sessions(standings, incarnations)
+    # Odd, and above all that any member knows: no other opening gives the same number to other members.
     session = following(latest_of(standings))
     reasons = yield from _ask_fit(fit, tuple(Admit(session, admission_of(each)) for each in standings), wanted)
+    # A member that could take part did not: another opening was faster.
     is_overtaken = reasons != fit
     seen = tuple(session if reason is None else known for reason, known in zip(reasons, last, strict=True))
     reasons = yield from _ask_fit(reasons, (Remember(seen),) * len(reasons), wanted)
@@ -181,6 +183,7 @@ def ask_admitted() -> Procedure[Reply]:
 def ask_again(reply: Reply) -> Procedure[Reply]:
     """Go on with what a member of an open group has said: the end of `ask_admitted`, and most often nothing."""
     for _ in range(OPENINGS_MAX):
+        # Every other answer is final; and a group that may have lost blobs answers nothing more.
         if not isinstance(reply, Reopened) or not (yield LookAgain()):
             break
         reply = yield AskAdmitted()
@@ -197,11 +200,13 @@ def look_again(opening: Opening, incarnations: Sequence[str]) -> Procedure[Openi
 def readmit(quorum: Quorum, opening: Opening, incarnations: Sequence[str]) -> Procedure[Opening]:
     """Let members take part that were away and are back, or were made anew; return the opening as it is from now on."""
     before = opening.obstacles.count(None)
+    # All take part, or none may: nothing to do.
     if before == len(incarnations) or opening.forgot is not None:
         return opening
     looked, standings = yield from _looked(opening, incarnations)
     if looked.forgot is not None:
         return looked
+    # An opening disturbs every process that has the group open: it must bring a member in.
     if obstacles_of(standings, incarnations).count(None) <= before:
         return opening
     try:
@@ -211,6 +216,7 @@ def readmit(quorum: Quorum, opening: Opening, incarnations: Sequence[str]) -> Pr
     gone = [
         number for number, why in enumerate(again.obstacles) if why is not None and looked.obstacles[number] is None
     ]
+    # Another process opened the group in between, and a member that took part does not any more.
     if gone and again.session > following(looked.session):
         return replace(looked, forgot=_suspected(gone[0], again.obstacles[gone[0]]))
     return again
@@ -245,6 +251,7 @@ def _doubt(opening: Opening, standings: Sequence[Standing | Failed], incarnation
         if not isinstance(terms, Admission):
             continue
         sunk = _sunk(terms, standings[number])
+        # Without an opening since then no other process counts on the member: its trouble is its own.
         if sunk is not None or (reason is not None and terms.session < latest):
             return _suspected(number, reason or sunk)
     return None

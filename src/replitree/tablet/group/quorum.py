@@ -153,6 +153,7 @@ def over_members(procedure: Procedure[T], groups: Mapping[GroupId, Quorum]) -> P
         if isinstance(effect, GroupEffect):
             outcome = yield from carry_out(groups[effect.group], effect)
         else:
+            # What is no effect on groups is for another interpreter.
             outcome = yield effect
 
 
@@ -174,12 +175,14 @@ def carry_out(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
             return (yield from _restored(quorum, blobs, fence))
         case Range(first=first, last=last, fence=fence, restore=restore):
             replies = yield from _ask_all(quorum, Scan(first, last, fence), quorum.read)
+            # So many that can't tell may have held a blob of which no other member knows the name.
             if _unknown(replies, partial(_doubts, first=first, last=last)) >= quorum.write:
                 return _unfit(quorum, replies) or HIDDEN
             return (yield from _settle(quorum, replies, (), fence if restore else None))
         case Discover(first=first, fence=fence):
             return (yield from _discover(quorum, first, fence))
         case Collect(collection=collection):
+            # All members: one that missed a barrier would show blobs that the others have deleted.
             replies = yield from _ask_all(quorum, Sweep(collection), quorum.members)
             return _decided(replies, quorum.members, Collected())
 
@@ -192,6 +195,7 @@ def _ask_all(quorum: Quorum, request: Request, wanted: int) -> Procedure[Replies
 def _decided(replies: Replies, needed: int, success: T) -> T | Overtaken | NotKnown:
     """Return `success` if enough members are done; else who was faster, or what else is known."""
     done = len([reply for reply in replies if isinstance(reply, Done)])
+    # Enough that are done decide: an `Overtaken` beside them changes nothing.
     return success if done >= needed else _overtaken(replies) or NotKnown(_complaint(replies, done, needed))
 
 
@@ -248,6 +252,7 @@ def _get(
 def _restored(
     quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence
 ) -> Procedure[BlobsRestored | Overtaken | NotKnown]:
+    # No other member has what that one lacks.
     if quorum.members == 1:
         return BlobsRestored()
     if not blobs:
@@ -308,8 +313,12 @@ def _settle(
         return unfit
     found, doubtful = _agreed(replies), list[BlobId]()
     named = (each for reply in replies if isinstance(reply, Contents) for each in _named(reply))
+    # Nearly all blobs are agreed on: only the others are judged one by one.
     rest = sorted({blob for blob in (*asked, *named) if blob not in found})
-    views = tuple(_view(reply) if rest and isinstance(reply, Contents) else None for reply in replies)
+    views = tuple(
+        MemberView(dict(reply.blobs), frozenset(reply.damaged), reply) if rest and isinstance(reply, Contents) else None
+        for reply in replies
+    )
     for blob in rest:
         verdict = _verdict(quorum, views, blob)
         if isinstance(verdict, NotKnown):
@@ -365,10 +374,6 @@ class MemberView:
         return blob in self.damaged or _doubts(self.contents, blob, blob)
 
 
-def _view(contents: Contents) -> MemberView:
-    return MemberView(dict(contents.blobs), frozenset(contents.damaged), contents)
-
-
 def _verdict(quorum: Quorum, views: Sequence[MemberView | None], blob: BlobId) -> bytes | NotKnown | None:
     """Return a blob's bytes, None if it was never stored, or why that is not known; None in `views`: no answer."""
     seen = [data for view in views if view is not None and (data := view.blobs.get(blob)) is not None]
@@ -385,6 +390,7 @@ def _restore(
     missing = [_missing(reply, found) for reply in replies]
     written: Replies = (None,) * quorum.members
     if any(missing):
+        # Only to members that answered: one that was silent may have been asked, and is mended later.
         requests = tuple(Write(each, restorer) if each else None for each in missing)
         written = yield Ask(quorum.group, requests, sum(1 for each in missing if each))
     lacking = [
@@ -394,6 +400,7 @@ def _restore(
     ]
     for blob in found if any(lacking) or len(lacking) < quorum.write else ():
         copies = sum(blob not in each for each in lacking)
+        # A blob with fewer copies could be denied by a later reader.
         if copies < quorum.write:
             return _overtaken(written) or NotKnown(f"blob {blob} has {copies} copies, {quorum.write} are needed")
     return tuple(

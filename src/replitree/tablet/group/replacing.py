@@ -117,11 +117,14 @@ def make_anew(wanted: Replacement) -> Procedure[Copied]:
     told = yield from _tell_others(wanted)
     known = list[Rules]()
     for source in told.sources:
+        # The rules before the blobs: a blob that is copied meanwhile
+        # is judged by barriers that are older, and keeps more.
         known.append((yield from _ask(wanted, source, AskRules(), Rules)))
     rules = merged(known, wanted.incarnation)
     copied = yield from _copy(wanted, told.sources, rules)
     for question in (Admit(told.session), Remember(told.seen)):
         yield from _ask(wanted, _new(wanted), question, Done)
+    # Last: until the group's file names it no process sends it a request.
     yield NameIt()
     return Copied(len(copied), sum(copied.values()))
 
@@ -157,26 +160,21 @@ def _tell_others(wanted: Replacement) -> Procedure[_CopySources]:
     obstacles = obstacles_of(standings, wanted.incarnations)
     last = last_sessions(standings, wanted.incarnations)
     latest = latest_of(standings)
+    # Even, and above all others: openings take odd ones.
     session = latest + STEP - latest % STEP
     others = tuple(each for each, why in enumerate(obstacles) if why is None and each != number)
     _check_enough(wanted, others, [why for each, why in enumerate(obstacles) if why is not None and each != number])
     others = yield from _ask_all(wanted, others, [Admit(session, admission_of(standing)) for standing in standings])
     seen = tuple(session if each in others else last[each] for each in range(members))
+    # Far ahead of every opening: the old member can never be told this session by one that knows less.
     out = session + AHEAD
     seen = (*seen[:number], out, *seen[number + 1 :])
     others = yield from _ask_all(wanted, others, [Remember(seen)] * members)
-    others = yield from _tell_again(wanted, others, session)
-    return _CopySources(out, seen, (*others, number) if obstacles[number] is None else others)
-
-
-def _tell_again(wanted: Replacement, others: Sequence[int], session: int) -> Procedure[tuple[int, ...]]:
-    """Tell the others of one session more.
-
-    A process that has the group open may have asked for the states when some of the others knew of the first session, and
-    no member that took part did: it goes on, with the old member, too.  Now it asks again.
-    """
+    # A process that has the group open may have asked for the states when some of the others knew of the first session,
+    # and no member that took part did: it goes on, with the old member, too.  One session more makes it ask again.
     again = [Admit(session + STEP, Admission(each, session)) for each in wanted.incarnations]
-    return (yield from _ask_all(wanted, others, again))
+    others = yield from _ask_all(wanted, others, again)
+    return _CopySources(out, seen, (*others, number) if obstacles[number] is None else others)
 
 
 def _ask_all(wanted: Replacement, others: Sequence[int], questions: Sequence[Question]) -> Procedure[tuple[int, ...]]:
@@ -217,6 +215,7 @@ def merged(rules: Sequence[Rules], incarnation: str) -> Rules:
             known = fences.get(tablet)
             if known is None or fence.generation > known.generation:
                 fences[tablet] = fence
+            # A third issuer: both candidates are overtaken, whichever had won with the old member.
             elif fence.generation == known.generation and fence != known:
                 fences[tablet] = Fence(fence.generation, f"nobody: {incarnation}")
         for tablet, channel, barrier in each.barriers:
@@ -236,25 +235,22 @@ def _copy(wanted: Replacement, sources: Sequence[int], rules: Rules) -> Procedur
         ):  # what it has already it refuses, and all is compared in the end
             yield AskEach((*(None,) * new, Sweep(command)))
     sizes = dict[BlobId, int]()
-    for tablet, channel in (yield from _streams(wanted, sources)):
+    streams = set[tuple[TabletId, Channel]]()
+    for source in sources:
+        listed = yield from _ask(wanted, source, AskStreams(), Streams)
+        streams.update(listed.streams)
+    for tablet, channel in sorted(streams):
         found = yield from _all_blobs(wanted, sources, (tablet, channel), barriers.get((tablet, channel), Barrier()))
         for batch in _batches(found, wanted.batch_bytes):
             yield from _ask(wanted, new, Write(batch, fences.get(tablet)), Done)
         sizes |= {blob: len(data) for blob, data in found.items()}
     for tablet, fence in fences.items():
+        # After the blobs: a member with a fence takes older blobs from its own restorer only.
         yield from _ask(wanted, new, Raise(tablet, fence), Done)
+    # An earlier run may have left other rules in the new member.
     if (yield from _ask(wanted, new, AskRules(), Rules)) != rules:
         raise StoreError("the new member was begun in another way before: remove it, or name another place for it")
     return sizes
-
-
-def _streams(wanted: Replacement, sources: Sequence[int]) -> Procedure[list[tuple[TabletId, Channel]]]:
-    """Return the channels that any source has, or had, blobs in."""
-    streams = set[tuple[TabletId, Channel]]()
-    for source in sources:
-        found = yield from _ask(wanted, source, AskStreams(), Streams)
-        streams.update(found.streams)
-    return sorted(streams)
 
 
 def _commands(tablet: TabletId, channel: Channel, barrier: Barrier) -> Iterator[Collection]:

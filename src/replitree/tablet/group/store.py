@@ -213,6 +213,7 @@ def _asked(request: StoreRequest, kind: type[T]) -> Procedure[T | Failed]:
     """Ask until an answer comes."""
     for _ in range(TRIES):
         reply = yield request
+        # None is silence: the request may have taken place, and is one that may be repeated.
         if isinstance(reply, kind | Failed):
             return reply
         assert reply is None, f"{reply} is no answer to {request}"
@@ -226,10 +227,12 @@ def _change(rule: Callable[[Holdings], tuple[Holdings, Reply]]) -> Procedure[tup
     again: it finds nothing left to do if the change was made.
     """
     for number in range(CHANGES_MAX):
+        # The first look may be an old one: the replacement is refused if it was.
         state = yield from _asked(ReadState(is_fresh=number > 0), StateIs)
         if isinstance(state, Failed):
             return Holdings(), state
         held, reply = rule(state.held)
+        # Nothing left to change: an earlier try whose answer was lost has done it.
         if held == state.held:
             return held, reply
         changed = yield ReplaceState(held, state.tag)
@@ -246,6 +249,7 @@ def _write(request: Write, known: Holdings) -> Procedure[Reply]:
     for blob, data in request.blobs:
         if wanted.setdefault(blob, data) != data:
             return Conflict(blob)
+    # What was known suffices to refuse, as fences never sink; it never suffices to allow.
     refused = _refusal(known, request)
     if refused is not None:
         return refused
@@ -260,6 +264,7 @@ def _write(request: Write, known: Holdings) -> Procedure[Reply]:
         mended = yield from _asked(MendBlobs(unreadable), Persisted)
         if isinstance(mended, Failed):
             return mended
+    # After the objects: a candidate replaces `state` first and reads objects after, so one of the two sees the other.
     state = yield from _asked(ReadState(), StateIs)
     if isinstance(state, Failed):
         return state
@@ -298,16 +303,23 @@ def _read(request: Look | Scan, *, is_alone: bool) -> Procedure[Reply]:
         found = yield from _asked(Read(names), Found) if names else _nothing()
         if isinstance(found, Failed):
             return found
+        # One request less at each take-over: see "A listing after the fence" in the module.
         if is_alone and _shows_all(request, listed, names, found):
             return _contents(request, held, names, dict(found.blobs))
         state = yield from _asked(ReadState(), StateIs)
         if isinstance(state, Failed):
             return state
         held = state.held
-        overtaken = _overtaken(held, tablets, request.fence)
+        known = [held.fence(tablet) for tablet in tablets] if request.fence is not None else []
+        higher = [
+            each.generation
+            for each in known
+            if each is not None and request.fence is not None and outranks(each, request.fence)
+        ]
+        overtaken = Overtaken(max(higher)) if higher else None
         if overtaken is not None:
             return overtaken
-        if not _is_newest(request) or not any(is_swept(held, blob) for blob in names):
+        if not (isinstance(request, Scan) and request.newest) or not any(is_swept(held, blob) for blob in names):
             return _contents(request, held, names, dict(found.blobs))
     return Failed(f"the barrier was moved {CHANGES_MAX} times while it was read; try again")
 
@@ -329,16 +341,6 @@ def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) ->
         if isinstance(reply, Overtaken):
             return held, reply
     return held, Done()
-
-
-def _overtaken(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> Overtaken | None:
-    known = [held.fence(tablet) for tablet in tablets] if fence is not None else []
-    higher = [each.generation for each in known if each is not None and fence is not None and outranks(each, fence)]
-    return Overtaken(max(higher)) if higher else None
-
-
-def _is_newest(request: Look | Scan) -> bool:
-    return isinstance(request, Scan) and request.newest
 
 
 def _listed(request: Look | Scan) -> Procedure[Listed | Failed]:
@@ -388,6 +390,7 @@ def _sweep(request: Sweep) -> Procedure[Reply]:
     listed = yield from _asked(
         List(first_of(tablet, channel, NOTHING), last_of(tablet, channel, max(barrier.soft, barrier.hard))), Listed
     )
+    # What can't be listed or deleted now is below the barrier all the same.
     gone = tuple(blob for blob in listed.names if barrier.has_swept(blob)) if isinstance(listed, Listed) else ()
     if gone:
         yield from _asked(DeleteBlobs(gone), Persisted)

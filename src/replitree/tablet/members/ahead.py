@@ -59,6 +59,7 @@ class Ahead:
         """
         with self._beginning:
             coming = self._blobs.get(blob)
+        # A read that has not begun is cancelled: the caller reads by itself.
         if coming is None or coming.cancel():
             return None
         try:

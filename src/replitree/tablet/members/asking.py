@@ -80,6 +80,7 @@ class _Answers:
             self._last_s = time.monotonic()
             good = sum(not isinstance(each, Failed) for each in self._answers.values())
             if good >= self._wanted and self._enough_s is None:
+                # From then on the rest have a limited time, however slowly they answer.
                 self._enough_s = self._last_s
             self._changed.notify_all()
 
@@ -115,6 +116,7 @@ class Asking:
         """Perform the effect."""
         assert len(members) == len(effect.questions)
         asked = {number: each for number, each in enumerate(effect.questions) if each is not None}
+        # In this thread: there is no other answer to go on with.
         if len(asked) == 1:
             both = zip(members, effect.questions, strict=True)
             return tuple(None if question is None else ask(member, question) for member, question in both)
@@ -137,6 +139,7 @@ class Asking:
 
     def _ask(self, member: BlobMember, question: Question, heard: Callable[[Answer], None]) -> None:
         with self._lock:
+            # One open question for each member: one that hangs holds one thread, however often it is asked.
             if id(member) not in self._asking:
                 work = partial(self._asked, member, question, heard)
                 thread = self._asking[id(member)] = threading.Thread(target=work, name="blob-asking", daemon=True)
@@ -151,6 +154,7 @@ class Asking:
         except Exception as error:  # noqa: BLE001 - the waiting thread must be answered
             answer = Failed(f"asking it failed, which is a bug: {error!r}")
         with self._lock:
+            # Before the answer is given: the caller may ask the member again at once.
             del self._asking[id(member)]
         heard(answer)
 

@@ -137,6 +137,7 @@ class _Hold:
             self._lock.forget()
             if isinstance(_cause(error), SyncFailed):
                 self._lock.mark_failed()
+        # Bytes that were read while the lock was held are not kept: another process may change them.
         self._segments.forget_bytes()
         try:
             self._lock.release()
@@ -179,6 +180,7 @@ class BlobDirectory:
         try:
             with self._hold:
                 state = self._state()
+                # A directory whose blobs are gone must not take part: its "no" would prove nothing.
                 folders_in(self._blobs)  # it is there
                 return Standing(state.incarnation, state.session, state.seen)
         except (OSError, StoreError, UnsupportedFormat) as error:
@@ -213,6 +215,7 @@ class BlobDirectory:
 
     def close(self) -> None:
         """Close its files; they are opened again when it is asked something.  While a request hangs they stay open."""
+        # A request that hangs on the disk holds the mutex: its files stay open rather than be closed under it.
         if self._hold.mutex.acquire(timeout=CLOSE_S):
             try:
                 self._segments.close()
@@ -273,7 +276,9 @@ class BlobDirectory:
             stamp = _stamp(self._state_file)
             state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
             if not is_unchanged and (known is None or (stamp, state) != known[:2]):
-                sync_names(self._folder)  # its writer may have crashed before that
+                # Its writer may have crashed between the rename and the sync of the name.
+                sync_names(self._folder)
+        # Another directory was put in this one's place: nothing that was read before is of it.
         if known is not None and known.state.incarnation != state.incarnation:
             self._segments.forget()
         self._known = _CachedState(stamp, state, state.holdings())
@@ -319,6 +324,7 @@ class BlobDirectory:
         return reply
 
     def _put_state(self, state: DirectoryState) -> None:
+        # Before the change: a crash in the middle of it makes every other process read everything again.
         self._lock.mark()
         write_state(self._folder, state)
         self._known = None  # or a write would be let in by the rules of before
@@ -360,6 +366,7 @@ class BlobDirectory:
             names, first, last = self._segments.between(request.first, request.last), request.first, request.last
         names = _visible(held, names)
         if isinstance(request, Scan) and request.newest:
+            # After what was collected is left out: the newest blob that is shown, not the newest in the files.
             names = names[-1:]
         found = list(zip(names, self._segments.payloads(names), strict=True))
         return Contents(

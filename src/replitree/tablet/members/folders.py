@@ -96,6 +96,7 @@ class OpenGroup(OpenMembers):
     @override
     def readmit(self) -> bool:
         """Let members take part that were away and are back, or were made anew; tell whether there were any."""
+        # The file is read only while a member is away: a replaced one is named there.
         if any(self.obstacles):
             with suppress(BadInput, UnsupportedFormat):
                 self._take_new(read_group(self._folder))
@@ -174,6 +175,7 @@ def put_group(folder: Path, file: GroupFile) -> None:
     """
     path, fresh = folder / NAME, folder / f"{NAME}.new"
     with store_errors(f"write {path}"):
+        # Of a crash before its rename.
         fresh.unlink(missing_ok=True)
         write_file(fresh, msgspec.json.format(msgspec.json.encode(file)))
         fresh.replace(path)

@@ -150,6 +150,7 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
     frames, position, is_in_doubt = list[Frame](), 0, False
     view = memoryview(data)
     while position < len(data):
+        # Nearly all frames are whole: one checksum over header and payload instead of two.
         whole = _whole(view, position, begin)
         if whole is not None:
             frames.append(whole)
@@ -157,10 +158,12 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
             continue
         header = _header(data, position)
         frame = None if header is None else _frame(data, position, begin, *header)
+        # Torn first: what was never synced was never acknowledged, and counts as not there.
         if (frame is None or not frame.is_whole) and _is_torn(data, position, header):
             break
         if frame is None:
             is_in_doubt = True
+            # Only a header with a right checksum is trusted to say where the next frame begins.
             position = _next_header(data, position + 1)
             continue
         frames.append(frame)

@@ -84,6 +84,7 @@ class Gathering:
         self._usual = usual
         self._lock = threading.Lock()
         self._latch = threading.Lock()
+        # Taken from the start, and released by the answer that tells: a lock is cheaper than a condition.
         self._latch.acquire()
         self._asks_spares: Callable[[], None] | None = None
         self._asking_spares = threading.RLock()
@@ -95,6 +96,7 @@ class Gathering:
     def ask_spares(self) -> None:
         """Ask the spares, unless they were asked; after this they certainly are."""
         with self._asking_spares:
+            # Under the lock, and once: two answers may come at the same time.
             ask, self._asks_spares = self._asks_spares, None
             if ask is not None:
                 ask()
@@ -112,7 +114,9 @@ class Gathering:
                 self._wanted -= 1
             else:
                 self._whole_wanted = _still_wanted(self._whole_wanted, reply)
-            tells = not self._has_told and self._is_told()
+            tells = not self._has_told and (
+                self._is_over() or (self._whole_wanted is not None and self._whole_wanted <= 0)
+            )
             self._has_told |= tells
         if tells:
             self._latch.release()
@@ -121,9 +125,6 @@ class Gathering:
 
     def _is_over(self) -> bool:
         return self._wanted <= 0 or self.heard == self._asked
-
-    def _is_told(self) -> bool:
-        return self._is_over() or (self._whole_wanted is not None and self._whole_wanted <= 0)
 
     @property
     def age_s(self) -> float:

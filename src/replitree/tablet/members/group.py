@@ -112,6 +112,7 @@ class MemberThread:
         """Send a request; requests are answered in their order.  A member that is far behind gets no more blobs."""
         waiting = _QueuedRequest(request, heard, bytes_of(request))
         with self._lock:
+            # Reads and fences always go through: a member that is behind must still be fenced.
             is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
             self._backlog_bytes += 0 if is_behind else waiting.bytes
         if is_behind:
@@ -138,6 +139,7 @@ class MemberThread:
             while size < BATCH_BYTES and (self._ahead or not self._queue.empty()):
                 if (following := self._following(first)) is None:
                     break
+                # Writes that wait share one sync.
                 batch.append(following)
                 size += following.bytes
             with self._lock:
@@ -161,6 +163,7 @@ class MemberThread:
         if len(batch) > 1:
             requests = [each.request for each in batch]
             reply = self._reply(joined([each for each in requests if isinstance(each, Write)]))
+            # Refused together, they are asked one by one: one of them is refused, not all.
             if isinstance(reply, Done):
                 for each in batch:
                     each.heard(reply)
@@ -214,6 +217,7 @@ def _reply_of(member: Answering, obstacle: str | None, request: Request, health:
     try:
         reply = member.answer(request) if obstacle is None else Failed(obstacle)
     except Exception as error:  # noqa: BLE001 - the waiting thread must be answered
+        # The thread must live on: without it every later request to the member would hang.
         reply = Failed(f"asking it failed, which is a bug: {error!r}")
     health.heard(sent, request, reply)
     return reply
@@ -285,6 +289,7 @@ class BlobGroups:
             first, spares = numbers[: ask.wanted], numbers[ask.wanted :]
             gathering.keep(partial(send, spares))
             send(first)
+            # The spares get the write in any case, a moment later: they only do not delay it.
             is_over = gathering.wait(usual.patience_s(first))
             gathering.ask_spares()
             if is_over:

@@ -236,16 +236,15 @@ def _of_members(looked: Looked, channels: Channels) -> tuple[tuple[str, ...], tu
         first = first_of(channels.tablet, Channel(channel), NOTHING)
         for number, reply in enumerate(looked.ask(Scan(first, end_of(first)), obstructed=False)):
             if isinstance(reply, Contents):
-                wrong += _damage(number, reply)
+                named = [
+                    f"member {number}: blob {blob} does not match its checksum" for blob in reply.damaged[:NAMED_MAX]
+                ]
+                if len(reply.damaged) > NAMED_MAX:
+                    named.append(f"member {number}: {len(reply.damaged) - NAMED_MAX} more blobs do not")
+                wrong += named + [
+                    f"member {number}: between {first} and {last} is data that can't be told"
+                    for first, last in reply.doubts
+                ]
             elif reply is not None:
                 unknown.append(f"member {number}: {reply.reason if isinstance(reply, Failed) else reply}")
     return tuple(wrong), tuple(unknown)
-
-
-def _damage(number: int, contents: Contents) -> list[str]:
-    named = [f"member {number}: blob {blob} does not match its checksum" for blob in contents.damaged[:NAMED_MAX]]
-    if len(contents.damaged) > NAMED_MAX:
-        named.append(f"member {number}: {len(contents.damaged) - NAMED_MAX} more blobs do not")
-    return named + [
-        f"member {number}: between {first} and {last} is data that can't be told" for first, last in contents.doubts
-    ]

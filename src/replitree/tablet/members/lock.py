@@ -87,8 +87,10 @@ class DirectoryLock:
         file = self._file
         if file is None:
             file = self._file = Descriptor(self._path, os.O_RDWR)
+            # Another file than before: what is known was read under the old one.
             found, self._is_marked = os.fstat(file.number), False
             self._identity = found.st_dev, found.st_ino
+        # It ends with the process, however that ends.
         fcntl.flock(file.number, fcntl.LOCK_EX)
         try:
             mark = os.pread(file.number, MARK_BYTES, 0)
@@ -106,6 +108,7 @@ class DirectoryLock:
     def look(self) -> bool:
         """Hold the lock that is at the path now, whichever was acquired; tell as `acquire`, and raise as it."""
         found = os.stat(self._path)  # noqa: PTH116 - for every request
+        # The lock was exchanged, with its directory most likely: the one at the path is the one that counts.
         if (found.st_dev, found.st_ino) != self._identity:
             self.release()
             self._file = None
@@ -122,6 +125,7 @@ class DirectoryLock:
         """
         if not self._is_marked:
             assert self._file is not None
+            # Not synced: after a crash of the machine every process begins anew anyway.
             os.pwrite(self._file.number, self._mark, 0)
             self._is_marked = True
 

@@ -52,12 +52,20 @@ class Losses:
     """
 
     def __init__(self, folder: Path, tablet: int, without: Sequence[int] = (), clock: Clock = boot_ns) -> None:
-        answers = _members_in(folder) - len(set(without))
+        path = folder / NAME
+        if not path.is_file():
+            raise BadInput(
+                f"there is no {path}, so nothing can be given up: name the folder that has the group's file. If that file"
+                " is lost, bring it back; a group that is made anew knows nothing of this one's members"
+            )
+        answers = len(read_group(folder).members) - len(set(without))
         self._group: OpenGroup = open_group(folder, patience_s=PATIENCE_S, read_min=answers)
         away = {number: why for number, why in enumerate(self._group.obstacles) if why is not None}
         self._channels: Channels = in_one_group(TabletId(tablet), self._group.group)
         self._without = tuple(sorted(set(without)))
         self._clock = clock
+        # Exactly those: a member that is away and was not named may have
+        # what is missing, one that was named and is there may, too.
         if tuple(away) != self._without:
             self._group.close()
             raise BadInput(
@@ -112,7 +120,13 @@ class Losses:
         Unavailable
             Too few members answer, or what can be read has changed since: look again.
         """
-        waited_ns = _waited_ns(agreed, lease_s)
+        wait_s = longest_wait_s(agreed, lease_s)
+        if wait_s is None:
+            raise BadInput(
+                "no entry of the last leader can be read, so the duration of its lease is not known: say --lease SECONDS,"
+                " the longest lease that a leader of this tablet was given, or --lease 0 if none was"
+            )
+        waited_ns = round(wait_s * 1e9)
         when = datetime.now(UTC).isoformat(timespec="seconds")
         record = LossRecord(FORMAT, who, when, why, agreed.kept, agreed.unreadable, agreed.given_up, self._without)
         run = self._group.groups.run
@@ -137,27 +151,6 @@ def longest_wait_s(agreed: Assessment, lease_s: float | None = None) -> float | 
     if agreed.lease_ns is None and lease_s is None:
         return None
     return lease.WAITED * max((agreed.lease_ns or 0) / 1e9, lease_s or 0.0)
-
-
-def _waited_ns(agreed: Assessment, lease_s: float | None) -> int:
-    wait_s = longest_wait_s(agreed, lease_s)
-    if wait_s is None:
-        raise BadInput(
-            "no entry of the last leader can be read, so the duration of its lease is not known: say --lease SECONDS,"
-            " the longest lease that a leader of this tablet was given, or --lease 0 if none was"
-        )
-    return round(wait_s * 1e9)
-
-
-def _members_in(folder: Path) -> int:
-    """Return how many members a group has that must be there already."""
-    path = folder / NAME
-    if not path.is_file():
-        raise BadInput(
-            f"there is no {path}, so nothing can be given up: name the folder that has the group's file. If that file is lost,"
-            " bring it back; a group that is made anew knows nothing of this one's members"
-        )
-    return len(read_group(folder).members)
 
 
 def _reason(answer: object) -> str:

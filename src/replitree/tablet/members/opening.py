@@ -154,6 +154,7 @@ class OpenMembers:
         """Ask another member from now on, when it is admitted; return the one that was asked so far."""
         with self._lock:
             old, self._members[number], self._incarnations[number] = self._members[number], member, incarnation
+            # Before the member is exchanged: no request reaches it as what the old one was admitted.
             self._admitted[number].terms = "it was made anew, and is not admitted yet"
             self._admitted[number].member = member
             return old

@@ -72,7 +72,9 @@ def make_place(
     """
     incarnation = secrets.token_hex(16)
     if isinstance(wanted, Path):
-        incarnation = _begun(_state_in(wanted), group, number, others) or incarnation
+        incarnation = (
+            _begun(read_state(wanted) if (wanted / NAME).exists() else None, group, number, others) or incarnation
+        )
         if not (wanted / NAME).exists():
             make_blob_directory(wanted, group, number, incarnation)
         written = wanted.relative_to(folder) if wanted.is_relative_to(folder) else wanted.absolute()
@@ -94,16 +96,13 @@ def make_place(
         close_member(service)
     if isinstance(standing, Failed):
         raise StoreError(f"{standing.reason}; start it with `replitree blobd --make {group} --number {number}`")
+    # The service still serves the member that is to be replaced.
     if standing.incarnation in (others or ()):
         raise StoreError(
             f"{wanted.service} serves a member that the group has: start `replitree blobd --make {group} --number {number}`"
             " with a new directory first"
         )
     return msgspec.structs.replace(wanted, incarnation=standing.incarnation)
-
-
-def _state_in(folder: Path) -> DirectoryState | None:
-    return read_state(folder) if (folder / NAME).exists() else None
 
 
 def _begun(state: DirectoryState | None, group: str, number: int, others: Sequence[str] | None) -> str | None:

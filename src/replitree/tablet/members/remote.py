@@ -182,12 +182,14 @@ class RemoteMember:
         try:
             return self._send(kept or self._connect(), body, patience_s)
         except (ConnectionError, http.client.BadStatusLine):
+            # A fresh connection that fails is no idle one that the server closed: then nothing is sent twice.
             if kept is None or self._is_closed:
                 raise
             self._drop()
             return self._send(self._connect(), body, patience_s)
 
     def _send(self, connection: http.client.HTTPConnection, body: bytes, patience_s: float) -> tuple[int, bytes]:
+        # Sending has the short patience; only a read of a long log is waited for longer.
         _wait_for(connection, self._patience_s)
         connection.request("POST", PATH, body, self._headers)
         _wait_for(connection, patience_s)

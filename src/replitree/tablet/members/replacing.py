@@ -87,6 +87,7 @@ def _alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise BadInput(f"there is no group in {folder}: {error}") from error
     try:
+        # On the folder itself: no file has to be made, and none is left.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:

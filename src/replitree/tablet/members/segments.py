@@ -116,6 +116,7 @@ class Segments:
             return False
         for path, file in self._open.items():
             found = os.fstat(file.number)
+            # Another process has appended, or the file was removed while this one has it open.
             if found.st_size != self._segments[path].end or not found.st_nlink:
                 return False
         return True
@@ -161,6 +162,7 @@ class Segments:
         self._is_current = False
         sizes = _sizes(str(self._folder))
         known = self._lost
+        # A file is shorter than it was, or gone: everything is read again, and what was there must be found.
         if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
             known = sorted({*self._lost, *self._ids})
             self._segments, self._places, self._ids = {}, {}, []
@@ -192,6 +194,7 @@ class Segments:
                 raise StoreError(f"{segment.path}: a read ended at byte {begin + len(data)} of {size}; try again")
             scanned = scan(data, begin)
             if scanned.end > begin:
+                # Its writer may have crashed before its sync: what is answered from now on must be on the disk.
                 sync_data(file.fileno())
         for frame in scanned.frames:
             self._note(segment, frame)
@@ -206,6 +209,7 @@ class Segments:
             self._ids.append(frame.blob)
         elif known is None:
             insort(self._ids, frame.blob)
+        # A restored copy takes the place of the damaged one, never the other way round.
         if known is None or frame.is_whole:
             self._places[frame.blob] = (segment, frame)
 
@@ -283,6 +287,7 @@ class Segments:
             self._write_synced(self._segments[path], batch, framings)
         if is_in_place is not None and not is_in_place():
             return False
+        # Noted after the sync: a blob that is here was acknowledged, or may be.
         for path, batch in batches.items():
             segment = self._segments[path]
             for blob, data in batch:
@@ -320,6 +325,7 @@ class Segments:
         try:
             write_parts(descriptor, parts, segment.end)
         except OSError:
+            # A part of a frame must not stay: the next one would be written behind it, and never be found.
             os.ftruncate(descriptor, segment.end)
             raise
         sync_data(descriptor)
@@ -355,6 +361,7 @@ class Segments:
             if each.path not in left and each.end and (not each.is_in_doubt or is_all_gone(*each.ids))
         ]
         for path in dead:
+            # Another process may have collected at the same time.
             path.unlink(missing_ok=True)
         if dead:
             self.refresh(is_gone)

@@ -164,5 +164,6 @@ def write_state(folder: Path, state: DirectoryState) -> None:
     with store_errors(f"write {fresh}"):
         fresh.unlink(missing_ok=True)
         write_synced(fresh, encode_state(state))
+        # By one rename: a crash leaves the old state or the new one.
         os.replace(fresh, folder / NAME)  # noqa: PTH105 - says that it replaces
         sync_names(folder)

@@ -147,6 +147,7 @@ class BlobStore:
         if not isinstance(request, Raise | AskFence) and isinstance(owing := self._state.pay(), Failed):
             return owing
         if isinstance(request, Write | Sweep):
+            # A listing for a fence serves the take-over only: with the first write others may have written, too.
             self._listing = self._ahead = None
         serving = store.serve(request, self._known, is_alone=self._state.is_alone)
         outcome: Any = None
@@ -159,6 +160,7 @@ class BlobStore:
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
+        # While the store is probed: both take as long as a request to it does.
         reading = self._pool.submit(outcome_of, self._state.read)
         if self._probes:
             probed = outcome_of(partial(_probe_once, self._objects))
@@ -257,6 +259,7 @@ class BlobStore:
         try:
             self._objects.create(key_of(blob), frame_of(blob, data))
         except ObjectExists:
+            # An object that is there and can't be read counts as unreadable: its bytes are given again.
             return self._fetch(blob) or (blob, None)
         return None
 
@@ -297,15 +300,12 @@ class BlobStore:
             known = self._listing = _Listing(first, since, self._names(first, end_of(first)))
         return tuple(blob for blob in known.names if blob >= first)
 
-    def _read_ahead(self, tablet: TabletId) -> Ahead:
-        first = first_of(tablet, LOG, NOTHING)
-        return Ahead(self._pool, lambda: self._sizes(first, end_of(first)), self._fetch)
-
     def _replace_by(self, held: Holdings, read: KnownState) -> store.Persisted | store.Changed:
         before = read.state.holdings()
         fenced = [tablet for tablet, fence in held.fences if before.fence(tablet) != fence]
         if self._state.is_alone and len(fenced) == 1:
-            self._ahead = self._read_ahead(fenced[0])
+            first = first_of(fenced[0], LOG, NOTHING)
+            self._ahead = Ahead(self._pool, lambda: self._sizes(first, end_of(first)), self._fetch)
         reply = self._state.replace_by(held, read)
         if isinstance(reply, store.Persisted):
             self._known = held

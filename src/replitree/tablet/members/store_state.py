@@ -124,6 +124,7 @@ class StoredState:
         refused = None if admission is None else refusal(admission, who.incarnation, who.session)
         if refused is None:
             return read, who.holdings()
+        # No request is refused because of an old look.
         return refused if is_fresh else self.read_as(admission, is_fresh=True)
 
     def with_owed(self, read: KnownState) -> DirectoryState:
@@ -158,6 +159,7 @@ class StoredState:
         return reply
 
     def _replace(self, read: KnownState, state: DirectoryState) -> Persisted | Changed:
+        # After a replacement the new tag is not known: the next one reads first.
         if read.tag is None:
             return Changed()
         try:
@@ -188,6 +190,7 @@ class StoredState:
 
     def _paid(self, owed: Sequence[Change]) -> None:
         with self._owing:
+            # Another thread may have promised something meanwhile.
             self._owed = tuple(change for change in self._owed if change not in owed)
 
     def _change(self, *changes: Change) -> Done | Failed:

@@ -30,6 +30,7 @@ def sync_data(descriptor: int) -> None:
     try:
         os.fdatasync(descriptor)
     except OSError as error:
+        # The system may call the pages clean now: a second sync would succeed without having written them.
         raise SyncFailed(error.errno, error.strerror) from error
 
 

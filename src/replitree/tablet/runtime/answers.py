@@ -42,6 +42,7 @@ class Shared(Future[T]):
             return found  # type: ignore[no-any-return]
         if not self.done():
             with self._condition:
+                # Woken for another's answer, a thread waits on: the condition is shared.
                 self._condition.wait_for(self.done, timeout)
         return super().result(0)
 

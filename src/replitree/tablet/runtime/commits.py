@@ -157,6 +157,7 @@ class Commits(Generic[State]):
     def submit_or_fly(self, command: bytes) -> tuple[CommandAnswer, Flight | None]:
         """Like `submit`; where nothing is on its way or waits, the caller gets the entry, stores it, and says how it landed."""
         with self._lock:
+            # Only where nothing waits: otherwise the command would overtake those before it.
             if self._queue or self._pace.flying or not self._has_room:
                 return self.submit(command), None
             self._check(len(command))
@@ -217,17 +218,14 @@ class Commits(Generic[State]):
         with self.changed:
             while self.ended is None and not (self._is_closing and not self._queue):
                 now = self._settings.clock()
-                patience = self._patience_ns(now)
+                patience: int | None = None  # without room: until some of what is on its way has landed
+                if self._has_room:
+                    limits = self._settings.limits
+                    patience = pace.patience_ns(self._pace, limits, self._queue_commands, self._queue_bytes, now)
                 if patience == 0:
                     return self._send(*self._taken_from_queue(), now)
                 self._sends.wait(None if patience is None else patience / 1e9)
             return None
-
-    def _patience_ns(self, now: int) -> int | None:
-        """Return as `pace.patience_ns`: None, too, while there is no room."""
-        if not self._has_room:
-            return None
-        return pace.patience_ns(self._pace, self._settings.limits, self._queue_commands, self._queue_bytes, now)
 
     @property
     def _has_room(self) -> bool:
@@ -249,6 +247,7 @@ class Commits(Generic[State]):
         return batch, commands
 
     def _send(self, batch: Sequence[WaitingCommands], commands: Sequence[bytes], now: int) -> Flight:
+        # On the last commands and on the last step: a snapshot in between must not hide a hole before it.
         before = {self._last_command, self.ledger.last} - {BEGIN}
         draft = Draft(
             encode_commands(commands) if commands else b"",
@@ -269,6 +268,7 @@ class Commits(Generic[State]):
         self._sent_ns[flight.step] = now
         self.sent_entries += 1
         self.sent_bytes += self.ledger.flying_bytes - before
+        # No step is used twice: the leader ends, and the next generation begins with step 0.
         if flight.step == STEP_MAX:
             self.ended = self.ended or Unavailable(
                 "all steps of this generation are used up: stand again for the next one"
@@ -294,6 +294,7 @@ class Commits(Generic[State]):
     def _taken(self, blob: BlobId, outcome: Stored | Overtaken | NotKnown) -> list[Telling]:
         had_room = self._has_room
         told = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
+        # The thread that sends waits without a time limit while there is no room.
         if not had_room:
             self._sends.notify()
         self.changed.notify_all()
@@ -303,6 +304,7 @@ class Commits(Generic[State]):
         before = self.ledger
         self.ledger, steps = commit.stored(before, blob)
         for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
+            # Only for what is confirmed: the successor must find the entry that carries the lease.
             self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
         told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
         return [*told, *self._end(self.ended)] if self.ended is not None else told
@@ -352,6 +354,7 @@ class Commits(Generic[State]):
 
     def _end(self, reason: ReplitreeError) -> list[Telling]:
         self.ended = self.ended or reason
+        # A leader that ended answers no read by its lease.
         self.tenure = lease.released(self.tenure)
         queue, self._queue, self._queue_commands, self._queue_bytes = self._queue, deque(), 0, 0
         error = NotLeader(f"certainly not done: {self.ended}", _generation(self.ended))

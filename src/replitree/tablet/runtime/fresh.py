@@ -32,6 +32,7 @@ class FreshReads(Generic[T]):
     def read(self) -> T:
         """Return what was read since this was called."""
         with self._turn:
+            # The next read, not the one that runs: that one may have begun before this caller asked.
             wanted = self._begun + 1
             while self._is_reading and self._done < wanted:
                 self._turn.wait()

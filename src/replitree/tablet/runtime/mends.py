@@ -85,6 +85,7 @@ class Mends:
                 return None
             if self._next is None and self._is_lacking(missed):
                 self._next = Mend(self._requests, dict(missed), last)
+            # What was sent when a miss was noticed must be confirmed: until then it may not count.
             if self._next is None or confirmed < self._next.last:
                 return None
             mend, self._next = self._next, None
@@ -106,6 +107,7 @@ class Mends:
                 self._mended |= {
                     member: _Mended(mend.request, count)
                     for member, count in mend.missed.items()
+                    # Unless it has missed more meanwhile.
                     if member not in lacking and now.get(member) == count
                 }
             has_helped = lacking is not None and not self._is_lacking(now)

@@ -109,14 +109,17 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
         prepared = running.run(prepare(candidate))
         if isinstance(prepared, NotElected):
             raise refusal(prepared)
+        # Read after the fence holds: the old leader's lease is counted from no earlier moment.
         fenced_ns = settings.clock()
         accepted = prepared.recovered.accepted
         fence = Fence(Generation(prepared.generation - 1), candidate.issuer)
+        # The snapshot is large and the zero entry small: both travel at once.
         reading = _in_background(running, read_snapshot(channels, accepted, fence))
         elected = running.run(open_generation(channels, prepared.generation, prepared.recovered))
         if isinstance(elected, NotElected):
             raise refusal(elected)
         state, commands = replayed(machine, accepted, reading.result())
+    # Last: loading the state takes a part of that time.
     wait_until(settings.clock, lease.ready_at(accepted, fenced_ns))
     commits = Commits(machine, open_ledger(channels.tablet, elected), state, commands, settings)
     commits.sent_entries = len(accepted)

@@ -14,4 +14,5 @@ def wait_until(clock: Clock, until_ns: int) -> None:
     """Wait until a clock says so, in nanoseconds."""
     pause = threading.Event()
     while (left := until_ns - clock()) > 0:
+        # The pause runs by another clock, which stops while the machine sleeps.
         pause.wait(min(left / 1e9, LOOK_S))

@@ -74,6 +74,7 @@ def store_all(
     def work(number: int) -> None:
         outcomes[number] = store_one(groups, channels, *blobs[number])
 
+    # One of them in this thread: a snapshot of one piece starts no thread.
     others = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(1, len(blobs))]
     for thread in others:
         thread.start()

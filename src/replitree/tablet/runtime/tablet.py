@@ -203,6 +203,7 @@ class Tablet(Generic[State]):
             try:
                 _waited(self._commits.submit_together(()), timeout_s)
             except CommandUnknown as error:
+                # If the leader ended, that is the better reason.
                 with self._commits.changed:
                     self._commits.check_leading()
                 raise Unavailable(f"the lease could not be renewed: {error}") from error
@@ -291,6 +292,7 @@ class Tablet(Generic[State]):
         while not self._stop.wait(pause_s) and commits.ended is None:
             pause_s = settings.look_s
             try:
+                # A mend that began before a snapshot must not restore what the snapshot's collection deletes.
                 with self._snapshots:
                     self._upkeep.mend()
                 self._upkeep.look(self._probe)

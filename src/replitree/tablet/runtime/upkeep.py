@@ -88,6 +88,7 @@ class Upkeep(Generic[State]):
             return
         is_own = ledger.snapshot_durable.generation == ledger.generation
         first = ledger.snapshot_durable.step if is_own else 0
+        # From the durable snapshot on: everything before it may be collected.
         own = (log_entry(ledger.tablet, ledger.generation, Step(step)) for step in range(first, ledger.confirmed + 1))
         recovered = () if is_own else blobs_of(ledger.tablet, ledger.generation, self._accepted)
         blobs = (*self._blobs, *recovered, *own)
@@ -112,12 +113,15 @@ class Upkeep(Generic[State]):
                 lambda ledger, rest: snapshots.draft_of(ledger, begun, rest, self._blobs, self._cookie)
             )
         finally:
+            # Also after an error: commands would be written down for ever, and in the end wait for it.
             self._commits.end_snapshot()
+        # Every blob gets a name of its own, also when the snapshot before failed in the middle.
         self._cookie += len(draft.parallel)
         outcomes = store_all(self._groups, self._channels, flight.blobs)
         for (blob, _), outcome in zip(flight.blobs, outcomes, strict=True):
             self._commits.taken(blob, outcome)
         place = GenStep(self._commits.ledger.generation, flight.step)
+        # Nothing is collected before a stored entry names the snapshot: a recovery may go back to the previous one.
         if not self._is_named(place):
             return False
         said = LogEntry(NOTHING, Step(0), gc_discovered=draft.gc_discovered, gc_left=draft.gc_left)
