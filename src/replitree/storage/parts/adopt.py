@@ -279,9 +279,9 @@ def check_schema(schema: pa.Schema, file: str, definition: TableDefinition) -> N
         arrow = found.pop(column.name)
         # The Arrow types may differ (dictionary, large text); what counts is the type that Parquet stores.
         if not _is_stored_as(arrow, column.type):
-            raise SchemaMismatch(
-                f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
-            )
+            is_int96 = pa.types.is_timestamp(arrow) and arrow.unit == "ns"
+            hint = ": write with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" if is_int96 else ""
+            raise SchemaMismatch(f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{hint}")
     if found:
         raise SchemaMismatch(f"{file}: table {definition.name} has no column {next(iter(found))!r}")
 
@@ -329,12 +329,6 @@ def _check_statistics(path: Path, with_nan: frozenset[str]) -> None:
                     f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark would "
                     "miss rows; insert the rows of the file instead of the file"
                 )
-
-
-def _int96_hint(arrow: pa.DataType) -> str:
-    if pa.types.is_timestamp(arrow) and arrow.unit == "ns":
-        return ": write with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
-    return ""
 
 
 def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:

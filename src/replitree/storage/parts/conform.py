@@ -144,7 +144,10 @@ def _table_of(data: Any, definition: TableDefinition) -> tuple[pa.Table, bool]:
         return data.read_all(), False
     # Before `Mapping` and `Sequence`: data frames speak Arrow, and some of them are mappings of columns, too.
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _imported(data), False
+        try:
+            return pa.table(data), False
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise BadInput(f"can't take the rows of a {type(data).__name__}: {error}") from error
     if isinstance(data, Mapping):
         names = [str(name) for name in data]
         _check_names(names, definition)
@@ -159,13 +162,6 @@ def _table_of(data: Any, definition: TableDefinition) -> tuple[pa.Table, bool]:
         f"can't insert a {type(data).__name__}: give an Arrow table, batch or reader, a data frame that speaks Arrow, "
         "a dict of columns, or a list of dicts"
     )
-
-
-def _imported(data: Any) -> pa.Table:
-    try:
-        return pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BadInput(f"can't take the rows of a {type(data).__name__}: {error}") from error
 
 
 def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table:
@@ -362,12 +358,6 @@ def _in_zone(array: pa.Array, target: pa.DataType, place: _ConversionContext) ->
     return pc.assume_timezone(array, place.zone).cast(target)
 
 
-def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
-    """Arrow would refuse by the type alone; the detour lets it look at the values."""
-    del place
-    return array.cast(pa.decimal128(20, 0)).cast(target)
-
-
 def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     """Change the scale of decimals, only as far as Arrow has powers of ten for it: it does not check."""
     found = array.type
@@ -383,65 +373,60 @@ def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContex
 def _float_to_float(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
     if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
         return array.cast(target)
-    # Arrow casts a double to a float without an error, also when
-    # it becomes infinite: the values are compared afterwards.
-    narrow = array.cast(target)
-    changed = _changed(array, narrow.cast(array.type), exact=not place.rounds)
-    if changed is not None:
-        raise place.mismatch(target, array.type, f"{changed!r} does not fit")
-    return narrow
-
-
-def _changed(before: pa.Array, after: pa.Array, *, exact: bool) -> float | None:
-    """Give a value that a cast changed (or, if rounding is fine, made infinite), or None."""
     import pyarrow.compute as pc
 
-    same = pc.equal(before, after) if exact else pc.equal(pc.is_inf(before), pc.is_inf(after))
+    # Arrow casts a double to a float without an error, also when it becomes infinite: the values are compared afterwards.
+    narrow = array.cast(target)
+    after = narrow.cast(array.type)
+    # Python's floats are all doubles: of those only the ones that become infinite are too large for a `float` column.
+    same = pc.equal(pc.is_inf(array), pc.is_inf(after)) if place.rounds else pc.equal(array, after)
     # NaN equals nothing, also not itself, and null compares to null: neither was changed.
-    fine = pc.fill_null(pc.or_(same, pc.is_nan(before)), True)
-    if pc.all(fine, min_count=0).as_py():
-        return None
-    return float(before[fine.index(False).as_py()].as_py())
-
-
-def _of(*checks: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda arrow: any(check(arrow) for check in checks)
+    fine = pc.fill_null(pc.or_(same, pc.is_nan(array)), True)
+    if not pc.all(fine, min_count=0).as_py():
+        changed = float(array[fine.index(False).as_py()].as_py())
+        raise place.mismatch(target, array.type, f"{changed!r} does not fit")
+    return narrow
 
 
 _is_integer = pa.types.is_integer
 _is_float = pa.types.is_floating
 _is_decimal = pa.types.is_decimal
-_is_text = _of(
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
+_is_timestamp = pa.types.is_timestamp
 
 
-def _is_without_zone(found: pa.DataType, target: pa.DataType) -> bool:
-    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(target)
-    return both and found.tz is None and target.tz is not None
-
-
-def _is_same_kind_of_timestamp(found: pa.DataType, target: pa.DataType) -> bool:
-    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(target)
-    return both and (found.tz is None) == (target.tz is None)
+def _is_text(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(
+        kinds.is_string(arrow)
+        or kinds.is_large_string(arrow)
+        or kinds.is_string_view(arrow)
+        or kinds.is_binary(arrow)
+        or kinds.is_large_binary(arrow)
+        or kinds.is_binary_view(arrow)
+        or kinds.is_fixed_size_binary(arrow)
+    )
 
 
 _CONVERSIONS: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], _Converter], ...] = (
-    (lambda found, target: _is_integer(found) and _is_decimal(target), _integer_to_decimal),
+    # Arrow would refuse by the type alone; the detour lets it look at the values.
+    (
+        lambda found, target: _is_integer(found) and _is_decimal(target),
+        lambda array, target, _: array.cast(pa.decimal128(20, 0)).cast(target),
+    ),
     (lambda found, target: _is_float(found) and _is_float(target), _float_to_float),
     (lambda found, target: _is_integer(found) and (_is_integer(target) or _is_float(target)), _cast),
     (lambda found, target: _is_float(found) and _is_integer(target), _cast),
     (lambda found, target: _is_decimal(found) and (_is_decimal(target) or _is_integer(target)), _from_decimal),
     (lambda found, target: _is_text(found) and _is_text(target), _cast),
     (lambda found, target: pa.types.is_date(found) and pa.types.is_date(target), _cast),
-    (_is_same_kind_of_timestamp, _cast),
-    (_is_without_zone, _in_zone),
+    (
+        lambda found, target: (
+            _is_timestamp(found) and _is_timestamp(target) and (found.tz is None) == (target.tz is None)
+        ),
+        _cast,
+    ),
+    # The other way round is refused: a moment without its zone would be another local time for each reader.
+    (lambda found, target: _is_timestamp(found) and _is_timestamp(target) and found.tz is None, _in_zone),
 )
 
 

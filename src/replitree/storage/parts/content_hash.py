@@ -233,22 +233,21 @@ class _Struct:
 
 
 def _column_of(arrow: pa.DataType) -> _Column:
-    return _Column(_values_of(arrow))
-
-
-def _values_of(arrow: pa.DataType) -> _Values:
     kinds = pa.types
+    values: _Values
     if kinds.is_boolean(arrow):
-        return _Boolean()
-    if kinds.is_string(arrow) or kinds.is_binary(arrow):
-        return _Bytes()
-    if kinds.is_map(arrow):
-        return _Map(arrow)
-    if kinds.is_list(arrow):
-        return _List(_column_of(arrow.value_type))
-    if kinds.is_struct(arrow):
-        return _Struct([_column_of(field.type) for field in arrow])
-    return _FixedWidth(arrow.bit_width // 8)
+        values = _Boolean()
+    elif kinds.is_string(arrow) or kinds.is_binary(arrow):
+        values = _Bytes()
+    elif kinds.is_map(arrow):
+        values = _Map(arrow)
+    elif kinds.is_list(arrow):
+        values = _List(_column_of(arrow.value_type))
+    elif kinds.is_struct(arrow):
+        values = _Struct([_column_of(field.type) for field in arrow])
+    else:
+        values = _FixedWidth(arrow.bit_width // 8)
+    return _Column(values)
 
 
 def _text(text: str) -> bytes:
@@ -276,10 +275,11 @@ class _HashPlan:
 
 
 _plans: dict[int, _HashPlan] = {}
+"""By the id of a schema: a table's definition always has the same object."""
 
 
-def _plan_of(schema: pa.Schema) -> _HashPlan:
-    """Give the plan of a schema, remembered by the object: a table's definition always has the same one."""
+def _hash_one(batch: pa.RecordBatch, schema: pa.Schema) -> str | None:
+    """Hash a batch, or None when it takes more than digests of whole buffers."""
     plan = _plans.get(id(schema))
     # An id is used again once its object is collected: the plan holds its schema, and the identity is compared.
     if plan is None or plan.schema is not schema:
@@ -287,12 +287,6 @@ def _plan_of(schema: pa.Schema) -> _HashPlan:
         if len(_plans) >= PLANS_MAX:
             _plans.clear()
         plan = _plans[id(schema)] = _HashPlan(schema)
-    return plan
-
-
-def _hash_one(batch: pa.RecordBatch, schema: pa.Schema) -> str | None:
-    """Hash a batch, or None when it takes more than digests of whole buffers."""
-    plan = _plan_of(schema)
     # Without rows Arrow may leave buffers out.
     if not batch.num_rows or not batch.schema.equals(schema):
         return None

@@ -90,7 +90,13 @@ def stage_table(
     StoreError
         The disk is full or failing; what was written so far lies in `folder`.
     """
-    _check_size(table)
+    # The buffers first: `nbytes` looks at the slices of every chunk.
+    if table.get_total_buffer_size() > COLUMN_BYTES_MAX and table.nbytes > COLUMN_BYTES_MAX:
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.nbytes > COLUMN_BYTES_MAX:
+                raise BadInput(
+                    f"column {name!r} has {column.nbytes:,} bytes; one insert may have 2 GiB: insert in slices"
+                )
     table, definition = stored_rows(table, definition), definition.stored
     if _is_small(table):
         table = table.combine_chunks()  # a group's many small pieces would be looked at one by one, several times
@@ -116,14 +122,6 @@ def unwritten_manifests(table: pa.Table, definition: TableDefinition) -> tuple[P
 def _is_small(table: pa.Table) -> bool:
     """Tell whether rows are to be handled in memory; what is cheap to ask is asked first."""
     return bool(table.get_total_buffer_size() <= MEMORY_BYTES_MAX or table.nbytes <= MEMORY_BYTES_MAX)
-
-
-def _check_size(table: pa.Table) -> None:
-    if table.get_total_buffer_size() <= COLUMN_BYTES_MAX or table.nbytes <= COLUMN_BYTES_MAX:
-        return
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.nbytes > COLUMN_BYTES_MAX:
-            raise BadInput(f"column {name!r} has {column.nbytes:,} bytes; one insert may have 2 GiB: insert in slices")
 
 
 @dataclass(frozen=True, slots=True)

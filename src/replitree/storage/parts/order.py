@@ -67,11 +67,10 @@ def sort_keys(table: pa.Table, order_by: Sequence[str]) -> list[pa.Array]:
     """Give arrays without null and NaN whose lexicographic order is the rows' order."""
     if table.num_rows < 2:
         return []
-    return [key for name in order_by for key in _plain_keys(_one_array(table.column(name)))]
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    columns = (table.column(name) for name in order_by)
+    # `concat_arrays` copies, also a single chunk.
+    arrays = (each.chunk(0) if each.num_chunks == 1 else pa.concat_arrays(each.chunks) for each in columns)
+    return [key for array in arrays for key in _plain_keys(array)]
 
 
 def _plain_keys(values: pa.Array) -> list[pa.Array]:

@@ -227,7 +227,8 @@ def final_batches(
     found = read_sources([MergeSource(part.folder, part.manifest, part.files) for part in parts])
     files, _ = run_files(found, table, names, key_range)
     with store_errors(f"read parts of {definition.name}"), _scratch(None) as scratch:
-        merging = Merging(table.order_by, memory_bytes, scratch, _go_on)
+        # No step: a reader is stopped by not asking for more.
+        merging = Merging(table.order_by, memory_bytes, scratch, lambda: None)
         with closing(_reduced(files, merging, table)) as pieces:
             for rows, _ in pieces:
                 yield from (batch for batch in shown_rows(rows, wanted).to_batches() if batch.num_rows)
@@ -282,7 +283,3 @@ def _scratch(folder: Path | None) -> Iterator[Callable[[], Path]]:
 def _stop_if(cancelled: Callable[[], bool]) -> None:
     if cancelled():
         raise MergeCancelled("the merge was cancelled")
-
-
-def _go_on() -> None:
-    """Readers are stopped by not asking for more."""

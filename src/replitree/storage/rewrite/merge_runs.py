@@ -231,7 +231,9 @@ def _probe(opened: pq.ParquetFile, file: RunFile) -> int:
     metadata = opened.metadata
     first = metadata.row_group(0)
     leaves = (first.column(number) for number in range(first.num_columns))
-    if metadata.num_rows <= PROBE_ROWS or not any(map(_is_hidden, leaves)):
+    # The footer of text with a dictionary tells the size of each value once, however often the rows have it.
+    is_hidden = any(leaf.physical_type == "BYTE_ARRAY" and leaf.has_dictionary_page for leaf in leaves)
+    if metadata.num_rows <= PROBE_ROWS or not is_hidden:
         return 0
     batch = next(opened.iter_batches(PROBE_ROWS, row_groups=[0], columns=file.columns))
     return int(batch.nbytes // max(1, batch.num_rows))
@@ -239,22 +241,15 @@ def _probe(opened: pq.ParquetFile, file: RunFile) -> int:
 
 def _row_bytes(group: pq.RowGroupMetaData) -> int:
     """Estimate the bytes of a row in memory by the footer."""
-    size = sum(_leaf_bytes(group.column(number)) for number in range(group.num_columns))
-    return max(1, size // max(1, int(group.num_rows)))
+    size = 0
+    for leaf in map(group.column, range(group.num_columns)):
+        width = _WIDTHS.get(leaf.physical_type)
+        # Text has an offset and a bit for null besides its bytes.
+        size += leaf.num_values * width if width else leaf.num_values * 5 + leaf.total_uncompressed_size
+    return max(1, int(size) // max(1, int(group.num_rows)))
 
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "FIXED_LEN_BYTE_ARRAY": 16}
-
-
-def _leaf_bytes(leaf: pq.ColumnChunkMetaData) -> int:
-    """Estimate what the values of a column chunk take in memory."""
-    width = _WIDTHS.get(leaf.physical_type)
-    return int(leaf.num_values * width if width else leaf.num_values * 5 + leaf.total_uncompressed_size)
-
-
-def _is_hidden(leaf: pq.ColumnChunkMetaData) -> bool:
-    """Tell whether the footer can't say how large the values are."""
-    return bool(leaf.physical_type == "BYTE_ARRAY" and leaf.has_dictionary_page)
 
 
 def reader_bytes(metadata: pq.FileMetaData, *, whole_groups: bool = False) -> int:

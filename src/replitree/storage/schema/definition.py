@@ -45,6 +45,8 @@ COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
 
+NAMES_LISTED = 20
+"""So many columns are named in a message."""
 _TABLE_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -162,7 +164,9 @@ class TableDefinition:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise BadInput(f"table {self.name} has no column {name!r}; it has {_listed([c.name for c in self.columns])}")
+        names = [column.name for column in self.columns]
+        more = f" and {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else ""
+        raise BadInput(f"table {self.name} has no column {name!r}; it has {', '.join(names[:NAMES_LISTED])}{more}")
 
     def selected(self, names: Sequence[str] | None) -> tuple[Column, ...]:
         """Give the columns of these names in this order; all columns if `names` is None.
@@ -493,10 +497,6 @@ def _check_table_id(table_id: str) -> str:
     if _TABLE_ID.fullmatch(table_id) is None:
         raise BadInput(f"{table_id!r} is not a table id: 32 hexadecimal digits")
     return table_id
-
-
-def _listed(names: Sequence[str], limit: int = 20) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 @lru_cache(maxsize=256)

@@ -154,12 +154,8 @@ def _is_hashable(arrow: pa.DataType) -> bool:
     return _is_truncatable(arrow) or _is_date(arrow)
 
 
-def _is_nameable(arrow: pa.DataType) -> bool:
-    return _is_hashable(arrow) or bool(pa.types.is_boolean(arrow))
-
-
 _TAKES = {
-    TransformKind.IDENTITY: _is_nameable,
+    TransformKind.IDENTITY: lambda arrow: _is_hashable(arrow) or pa.types.is_boolean(arrow),
     TransformKind.YEAR: _is_date,
     TransformKind.MONTH: _is_date,
     TransformKind.DAY: _is_date,

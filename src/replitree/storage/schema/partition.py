@@ -175,18 +175,13 @@ def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
 def _only_value(transform: Transform, arrow: pa.DataType, low: int, high: int) -> pa.Array | None:
     """Give the partition value that all values from `low` to `high` have; None when they have several."""
     # A monotonic transform that gives both ends one value gives it to everything between them.
-    both = apply_transform(transform, pa.array([low, high], pa.int64()).cast(_whole_type(arrow)).view(arrow))
+    whole = arrow if not pa.types.is_temporal(arrow) else pa.int32() if arrow.bit_width == 32 else pa.int64()
+    both = apply_transform(transform, pa.array([low, high], pa.int64()).cast(whole).view(arrow))
     return both.slice(0, 1) if both[0].equals(both[1]) else None
 
 
 def _number(value: pa.Scalar) -> int:
     return int(value.value if pa.types.is_temporal(value.type) else value.as_py())
-
-
-def _whole_type(arrow: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(arrow):
-        return pa.int32() if arrow.bit_width == 32 else pa.int64()
-    return arrow
 
 
 def _value_at(column: pa.Array, row: int) -> Any:

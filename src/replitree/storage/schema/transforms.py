@@ -126,7 +126,10 @@ def bucket_hash(values: pa.Array) -> _Integers:
     elif kinds.is_decimal(values.type):
         hashes = _hash_ragged(*_ragged_decimals(values))
     else:
-        hashes = _hash_integers(integers(values))
+        # Of eight little-endian bytes, also for 32-bit integers and dates: two blocks and no tail.
+        halves = integers(values).view(np.uint32).reshape(-1, 2)
+        hashes = _mix_block(_mix_block(np.zeros(len(values), np.uint32), halves[:, 0]), halves[:, 1])
+        hashes = _finish(hashes, np.full(len(values), 8, np.uint32))
     return (hashes & np.uint32(0x7FFF_FFFF)).astype(np.int64)
 
 
@@ -153,15 +156,6 @@ def _ragged_decimals(values: pa.Array) -> tuple[_Octets, _Integers, _Integers]:
     return big.reshape(-1), starts, lengths
 
 
-def _hash_integers(numbers: _Integers) -> _Words:
-    """Murmur3 of eight little-endian bytes: two blocks and no tail."""
-    halves = numbers.view(np.uint32).reshape(-1, 2)
-    hashes = np.zeros(len(numbers), np.uint32)
-    for block in (halves[:, 0], halves[:, 1]):
-        hashes = _mix_block(hashes, block)
-    return _finish(hashes, np.full(len(numbers), 8, np.uint32))
-
-
 def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Words:
     """Murmur3 of values of different lengths, longest first so that the rows that still have a block are a prefix."""
     order = np.argsort(-lengths, kind="stable")
@@ -176,7 +170,9 @@ def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Wor
             break
         block = _little_endian(octets, starts[:active] + 4 * number, 4)
         hashes[:active] = _mix_block(hashes[:active], block)
-    hashes = _mix_tails(hashes, octets, starts + 4 * blocks, lengths % 4)
+    for width in (1, 2, 3):
+        rows = np.flatnonzero(lengths % 4 == width)
+        hashes[rows] ^= _scramble(_little_endian(octets, (starts + 4 * blocks)[rows], width))
     result = np.empty_like(hashes)
     result[order] = _finish(hashes, lengths.astype(np.uint32))
     return result
@@ -198,13 +194,6 @@ def _little_endian(octets: _Octets, starts: _Integers, width: int) -> _Words:
     for i in range(width):
         words |= octets[starts + i].astype(np.uint32) << np.uint32(8 * i)
     return words
-
-
-def _mix_tails(hashes: _Words, octets: _Octets, starts: _Integers, lengths: _Integers) -> _Words:
-    for width in (1, 2, 3):
-        rows = np.flatnonzero(lengths == width)
-        hashes[rows] ^= _scramble(_little_endian(octets, starts[rows], width))
-    return hashes
 
 
 def _mix_block(hashes: _Words, block: _Words) -> _Words:

@@ -66,7 +66,12 @@ class Inventory:
             begun = self.uploads()
         except UploadsNotListed as error:
             not_judged = f"{error}; {END_BY_RULE}"
-        return Listing(now_ms, objects, begun, tuple(self._trials()), not_judged)
+        trials = tuple(
+            Trial(info.key, info.bytes, _ms(info.modified))
+            for prefix in (PROBES, _CLOCKS)
+            for info in self._store.list(prefix)
+        )
+        return Listing(now_ms, objects, begun, trials, not_judged)
 
     def uploads(self) -> tuple[MultipartUpload, ...]:
         """List what was begun and not ended.
@@ -149,11 +154,6 @@ class Inventory:
         # A sums object whose data object is gone is listed: otherwise nothing would ever delete it.
         pieces = {(each.share, sums_name(each.file)) for each in found}
         return [each for each in found if (each.share, each.file) not in pieces]
-
-    def _trials(self) -> Iterator[Trial]:
-        for prefix in (PROBES, _CLOCKS):
-            for info in self._store.list(prefix):
-                yield Trial(info.key, info.bytes, _ms(info.modified))
 
     def _begun(self) -> Iterator[MultipartUpload]:
         if self._folder is not None:

@@ -123,10 +123,6 @@ def _text_beside(reader: Reader, node: Expression, other: Expression) -> Express
     return node
 
 
-def _null_safe(reader: Reader, tree: exp.Expr) -> Expression:
-    return _compared(reader, Operator.EQ, tree.this, tree.expression, null_safe=True)
-
-
 def _is(reader: Reader, tree: exp.Expr) -> Expression:
     kind = type(tree.expression).__name__
     if kind == "Null":
@@ -186,18 +182,6 @@ def _escape(reader: Reader, tree: exp.Expr) -> Expression:
     return condition_expression(reader, tree.this)
 
 
-def _starts(reader: Reader, tree: exp.Expr) -> Expression:
-    return _matched(reader, tree, lambda text: f"{_escaped(text)}%")
-
-
-def _ends(reader: Reader, tree: exp.Expr) -> Expression:
-    return _matched(reader, tree, lambda text: f"%{_escaped(text)}")
-
-
-def _contains(reader: Reader, tree: exp.Expr) -> Expression:
-    return _matched(reader, tree, lambda text: f"%{_escaped(text)}%")
-
-
 def _matched(
     reader: Reader, tree: exp.Expr, pattern_of: Callable[[str], str], *, ignore_case: bool = False
 ) -> Expression:
@@ -246,16 +230,16 @@ def _sql(tree: exp.Expr) -> str:
 
 
 _SPECIAL: dict[str, Callable[[Reader, exp.Expr], Expression]] = {
-    "NullSafeEQ": _null_safe,
+    "NullSafeEQ": lambda reader, tree: _compared(reader, Operator.EQ, tree.this, tree.expression, null_safe=True),
     "Is": _is,
     "In": _in,
     "Between": _between,
     "Like": _like,
     "ILike": _like,
     "Escape": _escape,
-    "StartsWith": _starts,
-    "EndsWith": _ends,
-    "Contains": _contains,
+    "StartsWith": lambda reader, tree: _matched(reader, tree, lambda text: f"{_escaped(text)}%"),
+    "EndsWith": lambda reader, tree: _matched(reader, tree, lambda text: f"%{_escaped(text)}"),
+    "Contains": lambda reader, tree: _matched(reader, tree, lambda text: f"%{_escaped(text)}%"),
     "IsNan": _is_nan,
 }
 """Who reads which node of sqlglot's."""

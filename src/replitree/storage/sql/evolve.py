@@ -152,7 +152,11 @@ def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:
     steps: list[ColumnStep] = []
     for change in alter.changes:
         altered = _Altered(definition, columns, tuple(steps))
-        columns, step = _change(altered, change)
+        if isinstance(change, _InnerChange) and change.inside:
+            place = altered.place(change.name)
+            columns, step = altered.with_changed(place, _changed_inside(altered, columns[place], change))
+        else:
+            columns, step = _CHANGES[type(change)](altered, change)
         steps.append(step)
     found = definition.evolved(columns, steps)
     # Checked here, where every replica decides alike, and not when ZooKeeper refuses the node.
@@ -246,13 +250,6 @@ class _Altered:
 
 
 _Result: TypeAlias = tuple[tuple[Column, ...], ColumnStep]
-
-
-def _change(altered: _Altered, change: Change) -> _Result:
-    if isinstance(change, _InnerChange) and change.inside:
-        place = altered.place(change.name)
-        return altered.with_changed(place, _changed_inside(altered, altered.columns[place], change))
-    return _CHANGES[type(change)](altered, change)
 
 
 def _changed_inside(altered: _Altered, column: Column, change: _InnerChange) -> Column:

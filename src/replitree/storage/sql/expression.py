@@ -261,12 +261,12 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
     NoValueError
         It has none for some row: a number that does not fit, a division by zero, a text that can't be read.
     """
+    import pyarrow.compute as pc
+
     match node:
         case Constant(value, arrow):
             return pa.repeat(pa.scalar(value, arrow), rows.num_rows)
         case ColumnValue(path):
-            import pyarrow.compute as pc
-
             values = rows.column(path[0])
             return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
         case Condition(predicate):
@@ -282,7 +282,7 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
         case Call(name, inner):
             return FUNCTIONS[name](evaluate(inner, rows))
         case Concatenated(parts):
-            return _joined([evaluate(part, rows) for part in parts])
+            return pc.binary_join_element_wise(*(evaluate(each, rows) for each in parts), "", null_handling="emit_null")
         case NullIf():
             return _null_if(node, rows)
         case Coalesce():
@@ -396,61 +396,31 @@ def _as_mask(values: pa.Array) -> Truths:
     return mask
 
 
-def _upper(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
+def _kernel(name: str, *arguments: str) -> Callable[[pa.Array], pa.Array]:
+    """Return a function of one value that calls a kernel of Arrow's, whose module is loaded when it is called first."""
 
-    return pc.utf8_upper(values)
+    def call(values: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
 
+        return getattr(pc, name)(values, *arguments)
 
-def _lower(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_lower(values)
-
-
-def _trim(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_trim(values, " ")
+    return call
 
 
-def _ltrim(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_ltrim(values, " ")
-
-
-def _rtrim(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_rtrim(values, " ")
-
-
-def _length(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.utf8_length(values) if pa.types.is_string(values.type) else pc.binary_length(values)
-
-
+_characters, _bytes = _kernel("utf8_length"), _kernel("binary_length")
 FUNCTIONS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "upper": _upper,
-    "lower": _lower,
-    "trim": _trim,
-    "ltrim": _ltrim,
-    "rtrim": _rtrim,
-    "length": _length,
+    "upper": _kernel("utf8_upper"),
+    "lower": _kernel("utf8_lower"),
+    "trim": _kernel("utf8_trim", " "),
+    "ltrim": _kernel("utf8_ltrim", " "),
+    "rtrim": _kernel("utf8_rtrim", " "),
+    "length": lambda values: (_characters if pa.types.is_string(values.type) else _bytes)(values),
 }
 """Functions of one value, by name."""
 
 
 TESTS: dict[str, Callable[[pa.Array], pa.Array]] = {"null": missing, "nan": is_nan}
 """Tests of one value, by name."""
-
-
-def _joined(parts: list[pa.Array]) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.binary_join_element_wise(*parts, "", null_handling="emit_null")
 
 
 def _null_if(node: NullIf, rows: pa.RecordBatch) -> pa.Array:

@@ -183,20 +183,11 @@ def _inexact(values: pa.Array, target: pa.DataType) -> pa.Array:
     return values.cast(target, safe=False)
 
 
-def _integer_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values.cast(pa.decimal128(20, 0)).cast(pa.decimal256(WIDE_DIGITS, target.scale)).cast(target)
-
-
 def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Leave the digits after the point out."""
     import pyarrow.compute as pc
 
     return pc.trunc(values).cast(target)
-
-
-def _decimal_to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Take the way through text, which alone is rounded correctly."""
-    return values.cast(pa.string()).cast(target)
 
 
 def _to_boolean(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -212,10 +203,6 @@ def _text_to_number(values: pa.Array, target: pa.DataType) -> pa.Array:
     texts = _readable(values, _INTEGER_TEXT if pa.types.is_integer(target) else _DOUBLE_TEXT, target)
     # Arrow's parser takes no plus sign.
     return pc.replace_substring_regex(texts, r"^\+", "").cast(target)
-
-
-def _text_to_date(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _readable(values, _DATE_TEXT, target).cast(target)
 
 
 def _text_to_boolean(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -255,10 +242,6 @@ def _timestamp_to_date(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.floor_temporal(values.cast(pa.timestamp("us")), unit="day").cast(target)
 
 
-def _date_to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values.cast(pa.timestamp("us")).cast(target)
-
-
 _is = pa.types
 _CASTS: tuple[
     tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool], Callable[[pa.Array, pa.DataType], pa.Array]],
@@ -266,7 +249,14 @@ _CASTS: tuple[
 ] = (
     (_is.is_integer, _is.is_integer, _plain),
     (_is.is_integer, _is.is_floating, _inexact),
-    (_is.is_integer, _is.is_decimal, _integer_to_decimal),
+    # Through the widest decimal: Arrow compares digits of types, and would refuse values that fit.
+    (
+        _is.is_integer,
+        _is.is_decimal,
+        lambda values, target: (
+            values.cast(pa.decimal128(20, 0)).cast(pa.decimal256(WIDE_DIGITS, target.scale)).cast(target)
+        ),
+    ),
     (_is.is_integer, _is.is_boolean, _to_boolean),
     (_is.is_integer, _is.is_string, _plain),
     (_is.is_floating, _is.is_floating, _inexact),
@@ -274,18 +264,20 @@ _CASTS: tuple[
     (_is.is_floating, _is.is_boolean, _to_boolean),
     (_is.is_decimal, _is.is_decimal, _rounded),
     (_is.is_decimal, _is.is_integer, _to_integer),
-    (_is.is_decimal, _is.is_floating, _decimal_to_float),
+    # Through text, which alone is rounded correctly.
+    (_is.is_decimal, _is.is_floating, lambda values, target: values.cast(pa.string()).cast(target)),
     (_is.is_boolean, _is.is_integer, _plain),
     (_is.is_boolean, _is.is_floating, _plain),
     (_is.is_boolean, _is.is_string, _plain),
     (_is.is_string, _is.is_integer, _text_to_number),
     (_is.is_string, _is.is_floating, _text_to_number),
     (_is.is_string, _is.is_boolean, _text_to_boolean),
-    (_is.is_string, _is.is_date, _text_to_date),
+    (_is.is_string, _is.is_date, lambda values, target: _readable(values, _DATE_TEXT, target).cast(target)),
     (_is.is_string, _is.is_binary, _plain),
     (_is.is_binary, _is.is_string, _plain),
     (_is.is_date, _is.is_string, _plain),
-    (_is.is_date, _is.is_timestamp, _date_to_timestamp),
+    # By way of a timestamp without a zone: midnight by UTC.
+    (_is.is_date, _is.is_timestamp, lambda values, target: values.cast(pa.timestamp("us")).cast(target)),
     (_is.is_timestamp, _is.is_date, _timestamp_to_date),
     (_is.is_timestamp, _is.is_timestamp, _plain),
     (_is.is_timestamp, _is.is_string, _timestamp_to_text),
