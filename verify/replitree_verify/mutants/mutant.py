@@ -1,4 +1,4 @@
-"""What a mutant is: stages with one rule broken; those that are patches run the changed code while a stage runs."""
+"""What a mutant of the main models is: stages that run the code which a patch changes."""
 
 from __future__ import annotations
 
