@@ -12,7 +12,7 @@ import pytest
 
 from replitree.protocol.program import executor, life, puller
 from replitree.replica.table import activation, workers
-from replitree_verify.process import working
+from replitree_verify.process import seat_threads
 from replitree_verify.simulation import process
 from replitree_verify.traces import conversation
 from tests.project.source import PACKAGE
@@ -36,7 +36,7 @@ def begun_in(module: object) -> set[object]:
 def test_the_replica_begins_with_the_stages_that_the_checker_begins_with() -> None:
     threads = {life.become_active, puller.pull_next, executor.execute_next, executor.make_next}
     shipped = begun_in(activation) | begun_in(workers)
-    for checker in (working, process, conversation):
+    for checker in (seat_threads, process, conversation):
         assert threads <= begun_in(checker), checker
     assert threads <= shipped
 

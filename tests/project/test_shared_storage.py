@@ -95,7 +95,9 @@ def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, b
 
 
 def test_every_mutant_is_a_known_bug() -> None:
-    every = [each.name for suite in SUITES.values() for each in suite[1]] + [each.name for each in read_patches("sharing")]
+    every = [each.name for suite in SUITES.values() for each in suite[1]] + [
+        each.name for each in read_patches("sharing")
+    ]
     assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 
 

@@ -45,7 +45,7 @@ from replitree_verify.engine.moves import FLIGHT, LEFT, PRESENT, TREE, Found, Mo
 from replitree_verify.engine.resources import HIDDEN, Resources
 from replitree_verify.engine.space import Space
 from replitree_verify.engine.surroundings import Around, Surroundings
-from replitree_verify.process.working import UNTAKEN, begins_again
+from replitree_verify.process.seat_threads import UNTAKEN, begins_again
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import GUARDS, TABLE, Fault

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from replitree.protocol.core.effects import RequestId
 from replitree_verify.outcomes.branches import Branch, Scene, branches
-from replitree_verify.outcomes.closing import after_close
+from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.reduction import CHAIN_MAX, is_joined
 from replitree_verify.probes.catalog import Seen, probes_of
 from replitree_verify.process.reading import Told

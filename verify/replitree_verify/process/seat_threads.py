@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
-from replitree_verify.process.asked import asked_of
+from replitree_verify.process.requests import asked_of
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
 
