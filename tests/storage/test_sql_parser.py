@@ -27,3 +27,8 @@ def test_open_quote_has_no_tokens() -> None:
 def test_condition_with_an_exponent_that_has_a_point_is_refused() -> None:
     with pytest.raises(BadInput, match=r"can't read the condition 'k = 1e30\.1BD': it has a literal"):
         parse_predicate("k = 1e30.1BD", bench_table())
+
+
+def test_condition_that_is_nested_too_deeply_for_the_library_to_write_is_refused() -> None:
+    with pytest.raises(BadInput):
+        parse_predicate("k = cast('5' as int)" + " = i32t('5' as int)" * 400, bench_table())

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from replitree.storage.sql.sql_parser import NotRead, parse_all
+from replitree.storage.sql.sql_parser import NotRead, parse_all, text_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -88,7 +88,7 @@ def conditions_of(statement: str) -> tuple[str, ...]:
     for condition in conditions:
         for column in condition.find_all(exp.Column):
             column.set("table", None)
-        found.append(condition.sql(dialect="spark"))
+        found.append(text_of(condition))
     return tuple(found)
 
 

@@ -17,12 +17,12 @@ def split_list(text: str) -> list[str]:
     >>> split_list("month(ts), bucket(16,id), `a,b`")
     ['month(ts)', 'bucket(16,id)', '`a,b`']
     """
-    items, depth, quoted = [""], 0, False
-    for sign in text:
+    begins, depth, quoted = [0], 0, False
+    for place, sign in enumerate(text):
         quoted ^= sign == "`"
         depth += 0 if quoted else (sign == "(") - (sign == ")")
         if sign == "," and depth == 0 and not quoted:
-            items.append("")
-        else:
-            items[-1] += sign
-    return [item.strip() for item in items if item.strip()]
+            begins.append(place + 1)
+    ends = [*(begin - 1 for begin in begins[1:]), len(text)]
+    items = [text[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
+    return [item for item in items if item]

@@ -29,6 +29,7 @@ from replitree.storage.sql.expression import (
 from replitree.storage.sql.expression_kernels import NoValueError, cast_values
 from replitree.storage.sql.expression_types import common_type, is_moment, is_numeric
 from replitree.storage.sql.predicate import And, ColumnRef, Computed, Not, Operator, Or, Predicate
+from replitree.storage.sql.sql_parser import text_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -226,7 +227,7 @@ def _name(arrow: pa.DataType) -> str:
 
 
 def _sql(tree: exp.Expr) -> str:
-    return tree.sql(dialect="spark", comments=False)[:80]
+    return text_of(tree)[:80]
 
 
 _SPECIAL: dict[str, Callable[[Reader, exp.Expr], Expression]] = {

@@ -49,7 +49,7 @@ from replitree.storage.sql.expression_types import (
 from replitree.storage.sql.literals import parse_date, parse_moment
 from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.predicate_parser import TEXT_CHARACTERS_MAX, column_of, condition_of
-from replitree.storage.sql.sql_parser import NotRead, parse_one
+from replitree.storage.sql.sql_parser import NotRead, parse_one, text_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -222,7 +222,7 @@ class _Reader:
     def cast(self, tree: exp.Expr, inner: Expression | None = None) -> Expression:
         self._check(tree)
         try:
-            target = parse_type(tree.args["to"].sql(dialect="spark"))
+            target = parse_type(text_of(tree.args["to"]))
         except BadInput as error:
             raise self.error(str(error)) from error
         # A text literal that is cast to a date is read once, with our messages, and needs no kernel.
@@ -368,7 +368,7 @@ def _name(arrow: pa.DataType) -> str:
 
 
 def _sql(tree: exp.Expr) -> str:
-    return tree.sql(dialect="spark", comments=False)
+    return text_of(tree)
 
 
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "IntDiv": "div"}

@@ -42,7 +42,7 @@ from replitree.storage.sql.predicate import (
     Or,
     Predicate,
 )
-from replitree.storage.sql.sql_parser import NotRead, parse_one
+from replitree.storage.sql.sql_parser import NotRead, parse_one, text_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -98,7 +98,7 @@ class _Translator:
         unknown = sorted(name for name, part in tree.args.items() if part and name not in known)
         # A node that is not in the table is refused where it is read.
         if unknown and known:
-            raise self.error(f"{tree.sql(dialect='spark')[:80]!r} is not understood here ({unknown[0]})")
+            raise self.error(f"{text_of(tree)[:80]!r} is not understood here ({unknown[0]})")
 
     def node(self, tree: exp.Expr) -> Node:
         from sqlglot import exp
@@ -266,7 +266,7 @@ class _Translator:
         from sqlglot import exp
 
         if not isinstance(tree, exp.Column | exp.Dot):
-            raise self.error(f"expected a column, found {tree.sql(dialect='spark')[:80]!r}")
+            raise self.error(f"expected a column, found {text_of(tree)[:80]!r}")
         self.check(tree)
         names = [part.name for part in tree.parts]
         first = self._table_column(names[0])
@@ -314,7 +314,7 @@ class _Translator:
                 return self._cast(self.value(tree.this), tree.to)
             case exp.Concat() if all(isinstance(part, exp.Literal) for part in tree.expressions):
                 return "".join(part.this for part in tree.expressions)
-        raise self.error(f"expected a value, found {tree.sql(dialect='spark')[:80]!r}")
+        raise self.error(f"expected a value, found {text_of(tree)[:80]!r}")
 
     def _number(self, text: str) -> Decimal:
         try:
@@ -348,7 +348,7 @@ class _Translator:
         return self._uncast(value, target)
 
     def _uncast(self, value: _Value, target: exp.DataType) -> _Value:
-        raise self.error(f"a cast of {value!r} to {target.sql(dialect='spark')} is not understood here")
+        raise self.error(f"a cast of {value!r} to {text_of(target)} is not understood here")
 
 
 _TWO = frozenset({"this", "expression"})

@@ -51,6 +51,24 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     return _asked(lambda: tuple(sqlglot.tokenize(text, dialect="spark")))
 
 
+def text_of(tree: exp.Expr) -> str:
+    """Return what a tree says in Spark's dialect, without comments.
+
+    Raises
+    ------
+    RecursionError
+        It is nested too deeply.
+    """
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return tree.sql(dialect="spark", comments=False)
+    except (
+        SqlglotError
+    ) as error:  # the library reads names of types meanwhile, and says TokenError where its stack has no room
+        raise RecursionError(str(error)) from error
+
+
 def _asked(read: Callable[[], _T]) -> _T:
     from sqlglot.errors import SqlglotError
 
@@ -73,4 +91,4 @@ def _problem(error: Exception) -> str:
     return _INCOMPLETE.sub(lambda found: f"{found[1].upper()} is not complete", first)
 
 
-__all__ = ["NotRead", "parse_all", "parse_one", "tokens_of"]
+__all__ = ["NotRead", "parse_all", "parse_one", "text_of", "tokens_of"]
