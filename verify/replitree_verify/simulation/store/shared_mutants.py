@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from replitree_verify.patches.patch import find_patch
-from replitree_verify.shared_tables import mutants as of_models
 
 _OF_MODELS = (
     "put-before-noted",
@@ -21,7 +20,7 @@ _OF_MODELS = (
 
 _OWN = ("detached-deleted-with-its-replica", "looked-at-one-by-one", "given-before-owned")
 
-SHARED_MUTANTS = {name: of_models.find_mutant(name) for name in _OF_MODELS} | {
+SHARED_MUTANTS = {name: find_patch("shared_tables", name) for name in _OF_MODELS} | {
     name: find_patch("simulation", name) for name in _OWN
 }
 """By name."""
