@@ -165,10 +165,11 @@ class Ample:
             # The cheap questions first: most threads fail one of them, and what is around is never worked out.
             if not moves or not moves[0].is_local or moves[0].cost:
                 continue
-            guarded = world[LEFT] | GUARDS
-            # One way to end: all others take faults, of which none are left.
-            if any(not move.cost or (guarded - move.cost) & GUARDS == GUARDS for move in moves[1:]):
-                continue
+            if len(moves) > 1:
+                guarded = world[LEFT] | GUARDS
+                # One way to end: all others take faults, of which none are left.
+                if any(not move.cost or (guarded - move.cost) & GUARDS == GUARDS for move in moves[1:]):
+                    continue
             touched = self._touched_by(thread, moves[0], world)
             if touched is None:
                 continue
@@ -218,8 +219,7 @@ class Ample:
         if meeting and thread.kind == "puller" and self._is_left_alone(thread, world, around[thread.seat]):
             around = self._surroundings.in_its_process(thread.seat, world, around, pulls=False)
             meeting = _meeting(thread, step, around)
-        effect = self._space.kernel.effect(world[thread.position])
-        if meeting and isinstance(effect, GiveBack):
+        if meeting and isinstance(effect := self._space.kernel.effect(world[thread.position]), GiveBack):
             # An entry that the thread gives back is in its process's queue until then: a read that wants it executed waits.
             queue = self._space.memories[world[thread.memory]].queue
             for runs in [item.index for item in queue if item.index in effect.batch][:1]:
@@ -282,7 +282,7 @@ class Ample:
         """Return what late requests, deaths and ends of sessions may write before a thread of a seat moves."""
         flight, space = world[FLIGHT], self._space
         written = self._late.get(flight, 0)
-        if not written:
+        if flight and not written:
             for request in space.flights[flight]:  # each may be applied at any moment
                 written |= self._resources.footprint(Commit(*space.requests[request].operations), seat).writes
             self._late[flight] = written
