@@ -3,6 +3,9 @@
 The stages of the life thread activate a replica, as far as `Opened`; then `settle` does what they do to its shares.  A process
 that is active does its tasks.  After a crash, or after trouble, the replica is activated again, and does the task that was not
 done.  It knows what is done from coordination alone: from its registration.
+
+Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`; a part that
+leaves is shortened to one commit (`leave`).
 """
 
 from __future__ import annotations
