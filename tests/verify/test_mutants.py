@@ -33,7 +33,7 @@ STEPS = {
     "staging-listed-after-activation": 30,
     "sweep-without-looking": 10,
     "unpulled-parts-set-aside": 25,
-    "new-session-with-old-epoch": 36,
+    "new-session-with-old-epoch": 35,
     "older-reload-wins": 24,
     "executed-unnoticed": 27,
     "merge-of-what-is-left": 24,
