@@ -318,7 +318,7 @@ class _Reader:
         return Case(tuple(branches), parts[-1], common)
 
     def _condition(self, tree: exp.Expr) -> Predicate:
-        return condition_of(tree, _sql(tree), self.definition)
+        return condition_of(tree, self.text, self.definition)
 
     def _alike(self, trees: list[exp.Expr]) -> tuple[list[Expression], pa.DataType]:
         """Read values that must have one type."""
