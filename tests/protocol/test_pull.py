@@ -11,8 +11,9 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import run
-from replitree.protocol.membership.table import TableOutcome, create_table, join_table
-from replitree.protocol.state.pull import Fenced, Gap, Place, Pointer, Pulled, pull_log
+from replitree.protocol.membership.table import TableOutcome, create_table, join_table, leave_table
+from replitree.protocol.state.pull import Fenced, Gap, Place, Pointer, Pulled, load, pull_log
+from replitree.protocol.state.start import catch_up
 from tests.protocol.tree_world import TreeWorld
 
 TABLE = TablePlace("/t")
@@ -55,3 +56,10 @@ def test_who_pulls_from_a_table_that_is_removed_is_fenced() -> None:
     world = World()
     assert isinstance(world.commit(fx.Delete(layout.log(TABLE), fx.ANY_VERSION)), fx.Applied)
     assert world.run(pull_log(ONE, fx.Epoch(0), Place(Pointer(fx.LogIndex(0), fx.ANY_VERSION), PartSet()))) == Fenced()
+
+
+def test_a_replica_that_was_dropped_while_it_activates_is_fenced() -> None:
+    world = World()
+    assert world.run(leave_table(ONE)) is TableOutcome.DONE
+    assert world.run(load(ONE)) == Fenced()
+    assert world.run(catch_up(ONE, fx.Epoch(0))) == Fenced()

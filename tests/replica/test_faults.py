@@ -18,7 +18,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Create, Procedure, Set
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import puller
-from replitree.protocol.state.pull import Loaded, load
+from replitree.protocol.state.pull import Fenced, Loaded, load
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.perform.availability import State
 from replitree.replica.table.activation import Activation
@@ -86,7 +86,7 @@ def test_a_reload_that_coordination_cut_off_is_done_again(
     first = cluster.nodes[0]
     tries = list[str]()
 
-    def load_again(replica: Replica) -> Procedure[Loaded]:
+    def load_again(replica: Replica) -> Procedure[Loaded | Fenced]:
         if replica.name == first.name:
             tries.append(replica.name)
             if len(tries) == 1:

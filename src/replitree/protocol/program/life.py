@@ -42,7 +42,7 @@ from replitree.protocol.program.stages import (
     Then,
 )
 from replitree.protocol.rescue.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
-from replitree.protocol.state.pull import Gap, Loaded, load
+from replitree.protocol.state.pull import Fenced, Gap, Loaded, load
 from replitree.protocol.state.start import (
     CaughtUp,
     catch_up,
@@ -145,6 +145,8 @@ def tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ..
     """Sweep staging, compare parts, forget what is covered: steps 4 to 6; then serve."""
     yield BeginLoad()
     loaded = yield from load(replica)
+    if isinstance(loaded, Fenced):
+        return Then(become_active, (replica, me), loaded)
     yield from sweep_staging(idle, loaded)
     return (yield from serve_loaded(replica, me, epoch, loaded))
 

@@ -26,7 +26,7 @@ from replitree.protocol.shares import letting_go, owning
 from replitree.protocol.shares.moving import give_up_claims
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.shares.table_store import Store, agree_on_store, incarnation_of
-from replitree.protocol.state.pull import load
+from replitree.protocol.state.pull import Fenced, load
 from replitree.protocol.state.start import sweep_staging
 
 CLAIM_UNREAD = "whether a part is still claimed could not be read; it is tried again"
@@ -121,6 +121,8 @@ def _tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, .
     """Settle what earlier processes have left, between sweeping and showing."""
     yield BeginLoad()
     loaded = yield from load(replica)
+    if isinstance(loaded, Fenced):
+        return Then(life.become_active, (replica, me), loaded)
     yield from sweep_staging(idle, loaded)
     sharer: Sharer = yield CurrentSharer()
     if not (yield from settle_shares(sharer, epoch)):

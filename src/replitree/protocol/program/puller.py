@@ -42,6 +42,9 @@ def reload_state(replica: Replica, count: int) -> Stage:
     """Take the replica's state from coordination; what was executed unnoticed becomes visible."""
     yield BeginLoad()
     loaded = yield from load(replica)
+    if isinstance(loaded, Fenced):
+        yield ReportTrouble()
+        return Then(pull_next, (replica, count), loaded)
     lacking: Container[str] | None = yield TakeOver(loaded)
     if lacking is None:
         return Then(reload_state, (replica, count))

@@ -133,10 +133,11 @@ class Gap:
 PullOutcome: TypeAlias = Pulled | PointerMoved | Fenced | Gap
 
 
-def read_pointer(replica: Replica) -> fx.Procedure[Pointer]:
-    """Read where the replica stands in the log."""
+def read_pointer(replica: Replica) -> fx.Procedure[Pointer | Fenced]:
+    """Read where the replica stands in the log; `Fenced`: it was dropped, and has no pointer any more."""
     node = yield fx.Get(layout.log_pointer(replica))
-    assert node is not None, f"{layout.log_pointer(replica)} is missing"
+    if node is None:
+        return Fenced()
     return Pointer(layout.pointer_index(node.value), node.version, layout.pointer_open(node.value))
 
 
@@ -209,13 +210,15 @@ def _advance(
     raise AssertionError(outcome)
 
 
-def load(replica: Replica) -> fx.Procedure[Loaded]:
-    """Read a replica's state; it must not pull meanwhile, but it may execute.
+def load(replica: Replica) -> fx.Procedure[Loaded | Fenced]:
+    """Read a replica's state; it must not pull meanwhile, but it may execute.  `Fenced`: the replica was dropped.
 
     The queue is read before the registered parts: whatever is executed in between moves from the one to the other, and is seen
     in one of them at least.
     """
     pointer = yield from read_pointer(replica)
+    if isinstance(pointer, Fenced):
+        return pointer
     names = (yield fx.Children(layout.queue(replica))) or ()
     indexes = sorted(layout.queue_index(name) for name in names)
     paths = tuple(layout.queue_entry(replica, index) for index in indexes)

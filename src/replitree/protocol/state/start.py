@@ -71,7 +71,10 @@ def catch_up(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[CatchUp]:
     After a session that has ended unnoticed another replica may mark this one lost and remove the rest: that is a `Gap`.
     """
     yield fx.Sync(layout.log(replica.table))
-    place = (yield from load(replica)).place
+    loaded = yield from load(replica)
+    if isinstance(loaded, Fenced):
+        return loaded
+    place = loaded.place
     for _ in range(ROUNDS_MAX):
         pulled = yield from pull_log(replica, epoch, place, PULL_ENTRIES_MAX)
         match pulled:
@@ -81,7 +84,10 @@ def catch_up(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[CatchUp]:
                 continue
             case PointerMoved():
                 yield fx.Sync(layout.log(replica.table))
-                place = (yield from load(replica)).place
+                loaded = yield from load(replica)
+                if isinstance(loaded, Fenced):
+                    return loaded
+                place = loaded.place
             case Fenced() | Gap():
                 return pulled
     raise AssertionError("the log grows faster than it can be pulled")
