@@ -15,7 +15,6 @@ from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
 from replitree_verify.rejoining import models as rejoining_models
 from replitree_verify.shared_tables import models as shared_models
-from replitree_verify.shared_tables import mutants as shared_mutants
 from replitree_verify.sharing import models
 from tests.project.source import ROOT, functions
 
@@ -45,7 +44,7 @@ CASES = {
     },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),
-        *(mutant.name for mutant in shared_mutants.MUTANTS),
+        *(mutant.name for mutant in read_patches("shared_tables")),
     },
 }
 """Names of the models and mutants that these tests run through."""
@@ -57,7 +56,7 @@ APART = ("fsck", "upload", "own_", "own-")
 """Names of models and mutants of `replitree_verify/sharing/` that have paragraphs of their own begin so."""
 
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
-    "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
+    "Tables on an object store": (shared_models.MODELS, read_patches("shared_tables")),
     "Parts that move": (moving_models.MODELS, read_patches("moving")),
     "Merges on an object store": (merging_models.MODELS, read_patches("merging")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),

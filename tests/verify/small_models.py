@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replitree_verify.engine.small_search import Mutant, Searched
+from replitree_verify.engine.small_search import Searched
 from replitree_verify.patches.patch import Patch
 
 
@@ -31,7 +31,7 @@ class SmallModels:
     """
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant | Patch]
+    mutants: Sequence[Patch]
     search: Callable[[Any, Any], Searched]
     pins: Mapping[str, tuple[int, int]]
     steps: Mapping[str, int]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
-from replitree_verify.engine.small_search import Mutant, Searched
+from replitree_verify.engine.small_search import Searched
 from replitree_verify.leases.model import Model as LeaseModel
 from replitree_verify.leases.model import explore as explore_lease
 from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
@@ -39,7 +39,6 @@ from replitree_verify.rejoining.models import MODELS as REJOINING
 from replitree_verify.rejoining.search import search as search_rejoining
 from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree_verify.shared_tables.models import MODELS as SHARED_TABLES
-from replitree_verify.shared_tables.mutants import MUTANTS as SHARED_TABLE_MUTANTS
 from replitree_verify.shared_tables.search import search as search_tables
 from replitree_verify.sharing.invariants import DESCRIPTIONS
 from replitree_verify.sharing.models import MODELS as SHARING
@@ -58,14 +57,14 @@ class Room:
     """Models that have one small search: the models, their mutants, what must hold, and the search."""
 
     models: Sequence[Any]
-    mutants: Sequence[Mutant | Patch]
+    mutants: Sequence[Patch]
     invariants: Mapping[str, str]
     search: Callable[[Any, Any], Searched]
 
 
 ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
-    Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
+    Room(SHARED_TABLES, read_patches("shared_tables"), OF_TABLES, search_tables),
     Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
     Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),

@@ -14,22 +14,19 @@ PREPARED = SmallModels(
     mutants=read_patches("prepared"),
     search=search,
     pins={
-        "merge_prepared": (9_542, 27_492),
-        "merge_prepared_crash": (130_213, 354_140),
-        "merge_prepared_expiry": (164_374, 479_079),
-        "merge_prepared_doubt": (36_428, 93_680),
+        "merge_prepared": (9_502, 27_396),
+        "merge_prepared_crash": (130_005, 350_167),
+        "merge_prepared_expiry": (13_729, 32_804),
+        "merge_prepared_doubt": (32_684, 84_383),
     },
     steps={
         "prepared-believed": 12,
-        "prepared-forgotten": 24,
-        "prepared-twin-kept": 29,
+        "prepared-forgotten": 23,
+        "prepared-twin-kept": 34,
     },
     slow_states=2_500,
     nightly_states=40_000,
-    slow_mutants=(
-        "prepared-forgotten",
-        "prepared-twin-kept",
-    ),
+    slow_mutants=("prepared-twin-kept",),
 )
 
 

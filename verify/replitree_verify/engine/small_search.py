@@ -8,7 +8,7 @@ For models that need no reduction: of shared storage (`replitree_verify.sharing`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,36 +17,6 @@ from replitree_verify.patches.patch import Patch
 from replitree_verify.world.kernel import ProcedureFailed
 
 STATES_MAX = 3_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken rule.
-
-    Attributes
-    ----------
-    name, description
-        For people.
-    model, invariant
-        The model that catches it, and the invariant that notices.
-    patches
-        What stands in for functions of the protocol, by module and name.
-    """
-
-    name: str
-    description: str
-    model: str
-    invariant: str
-    patches: Mapping[tuple[ModuleType, str], Any]
-
-    def mutated(self) -> AbstractContextManager[None]:
-        """Let what stands in be called while the context lasts."""
-        return patched(self.patches)
-
-
-def mutant_of(name: str, model: str, invariant: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
-    """Return a mutant; a patch is a module, the name of a function there, and what stands in for it."""
-    return Mutant(name, description, model, invariant, {(module, each): broken for module, each, broken in patches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +89,7 @@ class Rules(Generic[W]):
     before_rest: Callable[[W], Iterable[str]] = lambda _: ()
 
 
-def search_all(
-    scene: Scene[W], rules: Rules[W], mutant: Mutant | Patch | None = None, states_max: int = STATES_MAX
-) -> Searched:
+def search_all(scene: Scene[W], rules: Rules[W], mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model, with a mutant's patches if one is given.
 
     Parameters

@@ -20,7 +20,7 @@ from replitree.protocol.execute.making import staged_result
 from replitree.protocol.program.stages import Then
 from replitree.protocol.shares import sharing
 from replitree.protocol.state.registration import deregister, finish, register
-from replitree_verify.shared_tables.activation import begin
+from replitree_verify.shared_tables.memory import AwaitActive
 from replitree_verify.shared_tables.replicas import let_go
 from replitree_verify.shared_tables.world import CONTENT, replica_of, sharer_of
 
@@ -53,9 +53,7 @@ Make: TypeAlias = Callable[[fx.StagingId, str, str], fx.Link | fx.Mutate]
 
 
 def _mutate_each(name: str, chain: tuple[str, ...], make: Make) -> Task:
-    epoch = yield from begin(name)
-    if epoch is None:
-        return None
+    epoch = yield AwaitActive()
     for source, result in pairwise(chain):
         if source in ((yield fx.Children(layout.parts(replica_of(name)))) or ()):
             yield from sharing.with_shares(sharer_of(name), _mutate(replica_of(name), epoch, source, result, make))
@@ -76,8 +74,8 @@ def _mutate(replica: Replica, epoch: fx.Epoch, source: str, result: str, make: M
 
 def leave_all(name: str, chain: tuple[str, ...] = CHAIN) -> Task:
     """Begin a process, and let all parts of the chain leave, in any order."""
-    epoch = yield from begin(name)
-    return None if epoch is None else Then(leave_one, (name, epoch, chain))
+    epoch = yield AwaitActive()
+    return Then(leave_one, (name, epoch, chain))
 
 
 def leave_one(name: str, epoch: fx.Epoch, left: tuple[str, ...]) -> Task:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replitree.protocol.program import upkeep
+from replitree.protocol.program import executor, upkeep
 from replitree_verify.merging.chains import CHAIN, leave_all, mutate, rewrite
-from replitree_verify.merging.processes import begin, restart, running
+from replitree_verify.merging.processes import restart, running
 from replitree_verify.merging.world import Model
 from replitree_verify.shared_tables.replicas import leave, settle, take
 from replitree_verify.shared_tables.world import Fault, Task, replica_of
@@ -21,7 +21,7 @@ RESTARTED = {**TWO, "r1": ((running, ("r1",)), (restart, ("r1",)))}
 """Where the note of an attempt may come late, the next start gives it up."""
 
 CRASHED: dict[str, tuple[Task, ...]] = {
-    "r1": ((begin, ("r1",)), (settle, ("r1",))),
+    "r1": ((executor.make_next, (replica_of("r1"),)), (settle, ("r1",))),
     "r2": ((running, ("r2",)), (settle, ("r2",))),
 }
 
@@ -173,7 +173,7 @@ MODELS = (
                 (rewrite, ("r1", CHAIN[:2])),
                 (leave, ("r1", CHAIN[0])),
                 (leave, ("r1", CHAIN[1])),
-                (settle, ("r1",)),
+                (restart, ("r1",)),  # the next epoch gives up a note of an attempt that came late
             )
         },
         {Fault.UNKNOWN: 1},

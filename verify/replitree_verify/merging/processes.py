@@ -9,12 +9,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol.core.effects import AdoptEpoch, Epoch
 from replitree.protocol.program import executor
-from replitree.protocol.program.stages import Then
+from replitree.protocol.program.stages import ReportTrouble, Then
 from replitree_verify.merging.world import DONE
-from replitree_verify.shared_tables import activation
-from replitree_verify.shared_tables.replicas import let_go
+from replitree_verify.shared_tables.memory import AwaitActive
+from replitree_verify.shared_tables.replicas import go_on, let_go
 from replitree_verify.shared_tables.world import replica_of
 
 Task: TypeAlias = Generator[Any, Any, Then | None]
@@ -27,30 +26,24 @@ class AwaitThere:
     path: str
 
 
-def begin(name: str) -> Task:
-    """Begin a process, which executes merges then."""
-    epoch = yield from activation.begin(name)
-    return None if epoch is None else Then(executor.make_next, (replica_of(name),))
-
-
 def running(name: str) -> Task:
     """Go on with a process that began before all this."""
-    yield AdoptEpoch(Epoch(0))
+    yield from go_on()
     return Then(executor.make_next, (replica_of(name),))
 
 
 def come_back(name: str) -> Task:
     """Begin a process when another replica has registered the result."""
     yield AwaitThere(DONE)
-    return Then(begin, (name,))
+    return Then(executor.make_next, (replica_of(name),))
 
 
 def restart(name: str) -> Task:
     """Begin a process that settles what is left, and let go of that; the last task of a replica."""
-    epoch = yield from activation.begin(name)
-    if epoch is not None:
-        yield from let_go(name, epoch)
+    yield ReportTrouble()
+    epoch = yield AwaitActive()
+    yield from let_go(name, epoch)
     return None
 
 
-__all__ = ["AwaitThere", "begin", "come_back", "restart", "running"]
+__all__ = ["AwaitThere", "come_back", "restart", "running"]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from typing_extensions import override
 
+from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
@@ -20,28 +21,26 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program import executor, upkeep
 from replitree.protocol.program.stages import (
-    AskReload,
     AwaitUpkeep,
     AwaitWork,
     GiveBack,
-    ReportTrouble,
     UpkeepTurn,
     WorkTurn,
 )
 from replitree.protocol.shares.share import ShareId
-from replitree.protocol.shares.share_effects import NameShares, Sharer
-from replitree.protocol.shares.sharing import with_shares
+from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.registration import Postponed, View
 from replitree_verify.merging.chains import Choose
-from replitree_verify.merging.processes import AwaitThere, begin, come_back, restart
-from replitree_verify.merging.world import DONE, ITEM, MARK, RESULT, SOURCE, Late, Model, World
-from replitree_verify.shared_tables.replicas import settle
+from replitree_verify.merging.processes import AwaitThere, come_back
+from replitree_verify.merging.world import DONE, ITEM, LIVES, LOG, MARK, RESULT, SOURCE, Late, Model, World
 from replitree_verify.shared_tables.scene import Outcomes, Scene, Step, short
 from replitree_verify.shared_tables.world import (
     CLEANER,
     CONTENT,
     INCARNATION,
+    ME,
     PIECES,
+    SESSION,
     TABLE,
     Disk,
     Fault,
@@ -49,7 +48,7 @@ from replitree_verify.shared_tables.world import (
     replica_of,
     sharer_of,
 )
-from replitree_verify.world.kernel import END, Kernel, Running, Stage
+from replitree_verify.world.kernel import END
 
 UPKEEP = " gives up"
 """Ends the name of a seat that runs the upkeep of a replica."""
@@ -57,44 +56,35 @@ UPKEEP = " gives up"
 WAITING = AwaitWork | AwaitThere | AwaitUpkeep
 
 
-class _Kernel(Kernel):
-    """Runs the stages of the program as a replica of a table on an object store does."""
-
-    @override
-    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
-        running = super()._generator(stage, arguments)
-        of_program = isinstance(arguments[0] if arguments else None, Replica)
-        return with_shares(Sharer(arguments[0], INCARNATION), running) if of_program else running
-
-
 class MergeScene(Scene):
     """The steps of one model."""
+
+    awaits_active = (*Scene.awaits_active, AwaitWork)
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.model: Model = model
-        self._kernel = _Kernel()
         self._has_upkeep = any(name.endswith(UPKEEP) for name in model.tasks)
 
     @override
     def first(self) -> World:
-        """Return the world in which all replicas have the source registered, and the merge in the queue; or one has a part."""
-        begun = super().first()
+        world = super().first()
         if self._has_upkeep:  # which sees to the garbage
-            begun = begun.with_seat(self.names.index(CLEANER), Seat())
-        nodes: list[fx.Operation] = [fx.Create(layout.results(TABLE)), fx.Create(layout.all_merged(TABLE))]
-        for name in self.model.replicas:
-            replica = replica_of(name)
-            if name != self.model.holder and not self.model.written:
-                nodes += [
-                    fx.Create(layout.part(replica, SOURCE.name), CONTENT.encode()),
-                    fx.Create(layout.queue_entry(replica, ITEM.index)),
-                    fx.Create(layout.is_active(replica)),
-                ]
-        tree, done = begun.tree.commit(nodes, 1)
-        assert isinstance(done, fx.Applied), done
-        lives, waits = (0,) * len(self.names), (None,) * len(self.names)
-        expiries = self.model.expiries
+            world = world.with_seat(self.names.index(CLEANER), Seat())
+        return cast("World", world)
+
+    @override
+    def _initial(self) -> World:
+        """Return the world in which all replicas have the source registered, and the merge in the queue; or one has a part."""
+        begun = super()._initial()
+        more = (layout.results, layout.all_merged, layout.open_logs, layout.open_log)
+        tree = _with(begun.tree, *(fx.Create(place(TABLE)) for place in more))
+        if not self.model.written:
+            tree = _with(tree, *(fx.Create(layout.log_create(TABLE), each, sequential=True) for each in LOG))
+            for number, name in enumerate(self.model.replicas):
+                if name != self.model.holder:
+                    tree = _with(tree, *_queued(replica_of(name)), session=number * LIVES + 1)
+        lives, waits, expiries = (0,) * len(self.names), (None,) * len(self.names), self.model.expiries
         world = World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=expiries, waits=waits)
         return _held(world, self.names, self.model.holder) if self.model.holder else world
 
@@ -113,8 +103,9 @@ class MergeScene(Scene):
         for session in sorted(world.dying):
             yield f"time: session {session} of a killed process ends", world.without(session)
         for number, name in enumerate(self.names):
-            if world.expiries and world.tree.ephemerals(world.session(number)):
-                ended = world.without(world.session(number)).with_new_session(number)
+            if world.expiries and self._is_struck(number) and _has_mark(world, number):
+                seat = replace(world.seats[number], in_trouble=True)
+                ended = world.without(world.session(number)).with_new_session(number).with_seat(number, seat)
                 yield f"time: the session of {name} ends", replace(ended, expiries=world.expiries - 1)
 
     @override
@@ -149,6 +140,14 @@ class MergeScene(Scene):
     # --- seats ----------------------------------------------------------------------------------------------------------------
 
     @override
+    def _is_left_alone(self, world: Any, number: int) -> bool:
+        return not world.dying and not world.expiries and super()._is_left_alone(world, number)
+
+    @override
+    def _late_operations(self, request: Any) -> tuple[fx.Operation, ...]:
+        return super()._late_operations(request.commit if isinstance(request, Late) else request)
+
+    @override
     def _settled(self, world: Any, number: int) -> Any:
         seat = world.seats[number]
         if isinstance(self._kernel.effect(seat.place), NameShares) and seat.disk.staged_shares:
@@ -158,13 +157,6 @@ class MergeScene(Scene):
         match self._kernel.effect(seat.place):
             case GiveBack(_, done, postponed):
                 return self._go_on(self._given_back(world, number, done, postponed), number, None)
-            case ReportTrouble():
-                return self._go_on(world.with_seat(number, replace(seat, epoch=None)), number, None)
-            case AskReload():
-                return self._go_on(world, number, None)
-            case AwaitWork() if seat.epoch is None:
-                again = replace(seat, place=self._kernel.begin(begin, self.names[number]))
-                return self._settled(world.with_seat(number, again), number)
         return world
 
     def _given_back(
@@ -233,9 +225,9 @@ class MergeScene(Scene):
         return UpkeepTurn(sharer_of(name), fx.Epoch(host.version), None)
 
     def _is_beginning(self, world: World, name: str) -> bool:
-        """Whether a replica is not active: a process has just begun."""
-        place = world.seats[self.names.index(name)].place
-        return bool(place) and self._kernel.conversation(place).stage in (begin, come_back, restart, settle)
+        """Whether a replica is not active: a process has just begun, or is in trouble."""
+        seat = world.seats[self.names.index(name)]
+        return not (seat.is_active or seat.place == END)
 
     def _is_working(self, world: World, name: str) -> bool:
         """Whether a replica is executing the merge, and does not wait."""
@@ -268,7 +260,8 @@ class MergeScene(Scene):
         is_left = world.tree.ephemerals(session) or any(isinstance(each, Late) for each in world.late)
         left = replace(world, dying=world.dying | {session}) if is_left else world
         if name in self.model.away and left.seats[number].task == 0:
-            seat = replace(left.seats[number], place=self._kernel.begin(come_back, name))
+            before = left.seats[number]
+            seat = Seat(place=self._kernel.begin(come_back, name), count=before.count, disk=before.disk)
             left = cast("World", left.with_seat(number, seat))
         if (keeper := f"{name}{UPKEEP}") in self.names:
             place = self._kernel.begin(upkeep.let_go_next, replica_of(name))
@@ -283,8 +276,7 @@ class MergeScene(Scene):
         name = self.names[number]
         match effect:
             case fx.Commit():
-                is_struck = name in (self.model.struck or self.names)
-                yield from _commit(world, number, effect, is_struck=is_struck)
+                yield from _commit(world, number, effect, is_struck=self._is_struck(number))
             case fx.Merge():
                 disk = replace(world.seats[number].disk, staged=(None,))
                 yield "made", world.with_disk(number, disk), fx.Made(dict(self.model.contents).get(name, CONTENT))
@@ -310,6 +302,27 @@ class MergeScene(Scene):
                 yield from super()._perform(world, number, fx.RemovePart(part))
             case _:
                 yield from super()._perform(world, number, effect)
+
+
+def _has_mark(world: World, number: int) -> bool:
+    """Whether more than the activity of its replica ends with the session of a seat: a mark under which it works."""
+    return any(not path.endswith("/is_active") for path in world.tree.ephemerals(world.session(number)))
+
+
+def _with(tree: Tree, *operations: fx.Operation, session: int = SESSION) -> Tree:
+    after, done = tree.commit(operations, session)
+    assert isinstance(done, fx.Applied), done
+    return after
+
+
+def _queued(replica: Replica) -> tuple[fx.Operation, ...]:
+    """Return what makes a replica active, which has the source registered and the merge in its queue."""
+    return (
+        fx.Create(layout.part(replica, SOURCE.name), CONTENT.encode()),
+        fx.Create(layout.queue_entry(replica, ITEM.index), LOG[ITEM.index]),
+        fx.Set(layout.log_pointer(replica), b"%d" % len(LOG), fx.ANY_VERSION),
+        fx.Create(layout.is_active(replica), ME, ephemeral=True),
+    )
 
 
 def _ended(world: World, number: int) -> World:
@@ -338,8 +351,7 @@ def _held(world: World, names: tuple[str, ...], name: str) -> World:
         fx.Create(layout.share(TABLE, share)),
         fx.Create(f"{layout.share(TABLE, share)}/{name}~{INCARNATION}~{RESULT.name}"),
     )
-    tree, done = world.tree.commit(nodes, 1)
-    assert isinstance(done, fx.Applied), done
+    tree = _with(world.tree, *nodes)
     objects = frozenset((share, piece) for piece in range(PIECES))
     number = names.index(name)
     seat = replace(world.seats[number], shown=frozenset({RESULT.name}), disk=Disk(parts=((RESULT.name, (share,)),)))

@@ -8,17 +8,20 @@ from typing import Any
 from typing_extensions import override
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Commit, LogIndex
-from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.core.effects import BlockId, Commit, LogIndex, StagedPart
+from replitree.protocol.core.entries import GetEntry, MergeEntry, encode_entry
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.parts import merged_part, parse_part
 from replitree.protocol.state.pull import Queued
 from replitree_verify.shared_tables import world as shared
-from replitree_verify.shared_tables.world import TABLE
+from replitree_verify.shared_tables.world import CONTENT, STAGING, TABLE
 
 SOURCE = parse_part("all_0_0_0")
 RESULT = merged_part((SOURCE,))
+WRITTEN = GetEntry("r1", STAGING, (StagedPart("all", 1, 1, CONTENT),), (BlockId("b"),))
 ITEM = Queued(LogIndex(1), MergeEntry("r1", (SOURCE.name,), 1), Change((SOURCE,), (RESULT,)))
+LOG = encode_entry(WRITTEN), encode_entry(ITEM.entry)
+"""The log that every replica has pulled: the source is written, and merged."""
 MARK, DONE = layout.merged(TABLE, RESULT.name), layout.result(TABLE, RESULT.name)
 """The merge that every replica has in its queue: its work mark, and the node of its result."""
 
@@ -40,8 +43,6 @@ class Model(shared.Model):
         Replicas on which an operator may pause merges while one is being made.
     away
         Replicas that, once killed, come back only when another one has made the result.
-    struck
-        Replicas whose processes may be killed, and whose answers may be lost; empty: all.
     holder
         A replica that has made the result and registered it, and does not run; empty: none.
     switched
@@ -53,7 +54,6 @@ class Model(shared.Model):
     contents: tuple[tuple[str, str], ...] = ()
     pausing: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
-    struck: tuple[str, ...] = ()
     holder: str = ""
     switched: tuple[str, ...] = ()
 
@@ -124,4 +124,4 @@ class Late:
     commit: Commit
 
 
-__all__ = ["DONE", "ITEM", "LIVES", "MARK", "RESULT", "SOURCE", "Late", "Model", "World"]
+__all__ = ["DONE", "ITEM", "LIVES", "LOG", "MARK", "RESULT", "SOURCE", "Late", "Model", "World"]

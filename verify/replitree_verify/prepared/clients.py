@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import AdoptEpoch, Epoch, Get
+from replitree.protocol.core.effects import Get
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.program import executor, leader, uploader
 from replitree.protocol.program.stages import End, Then
 from replitree.protocol.shares.share import ObjectsThere, ShareId
 from replitree_verify.merging.processes import Task
 from replitree_verify.merging.world import ITEM
+from replitree_verify.shared_tables.replicas import go_on
 from replitree_verify.shared_tables.world import TABLE, replica_of, sharer_of
 from replitree_verify.world.objects import PutObjects
 
@@ -37,12 +38,13 @@ def first_share_of(name: str) -> ShareId:
     return ShareId(f"{name}-0")
 
 
-def prepare(name: str) -> Task:
-    """Begin an upload for the result at a replica whose process began before all this."""
-    epoch = Epoch(0)
-    yield AdoptEpoch(epoch)
+def prepare(name: str, is_put: bool = False) -> Task:
+    """Begin an upload for the result at a replica whose process began before all this; `is_put`: the result is put at once."""
+    epoch = yield from go_on()
     share: ShareId = yield NameUpload()
     begun = yield from uploader.begin_upload(sharer_of(name), epoch, (share,))
+    if is_put:
+        yield PutObjects(share)
     next_stage = (publish, (name, share)) if begun == End(outcome=True) else (executor.make_next, (replica_of(name),))
     return Then(*next_stage)
 

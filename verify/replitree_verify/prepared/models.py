@@ -40,18 +40,19 @@ MODELS = (
         ("r1",),
     ),
     Model(
-        "merge_prepared_expiry",
-        "the same while the session of the replica that takes what was put ends, and it goes on: both may have a result",
-        _TWO,
-        {},
-        expiries=1,
-    ),
-    Model(
         "merge_prepared_doubt",
         "the same while the answer to a commit of the one that takes it is lost: it takes place, or comes late, or never",
         _RESTARTED,
         {Fault.UNKNOWN: 1},
         ("r1",),
+    ),
+    Model(
+        "merge_prepared_expiry",
+        "what was put is there in time, and the session of a replica with the work mark ends: both may have a result",
+        {name: tasks for name, tasks in _TWO.items() if name != "task"}
+        | {"r1": ((prepare, ("r1", True)), (settle, ("r1",)))},
+        {},
+        expiries=1,
     ),
 )
 

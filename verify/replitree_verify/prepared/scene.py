@@ -9,7 +9,8 @@ from typing import Any, cast
 from typing_extensions import override
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Applied, Create, Epoch, LogIndex, Made, Merge
+from replitree.protocol.core.effects import Epoch, LogIndex, Made, Merge
+from replitree.protocol.program import executor
 from replitree.protocol.program.stages import (
     AwaitParts,
     AwaitUpkeep,
@@ -22,7 +23,6 @@ from replitree.protocol.program.stages import (
 )
 from replitree.protocol.shares.share import LookAtObjects, ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.state.registration import Postponed
-from replitree_verify.merging.processes import begin
 from replitree_verify.merging.scene import UPKEEP, MergeScene
 from replitree_verify.prepared.clients import KeepResult, NameUpload, prepare, publish
 from replitree_verify.prepared.world import World
@@ -35,14 +35,10 @@ class PreparedScene(MergeScene):
     """The steps of one model."""
 
     @override
-    def first(self) -> World:
+    def _initial(self) -> World:
         """Return the world in which every replica has the source registered, and the merge in its queue."""
-        begun = super().first()
-        tree, done = begun.tree.commit(
-            tuple(map(Create, (layout.log(TABLE), layout.open_logs(TABLE), layout.open_log(TABLE)))), 1
-        )
-        assert isinstance(done, Applied), done
-        return World(**{field.name: getattr(begun, field.name) for field in fields(begun)} | {"tree": tree})
+        begun = super()._initial()
+        return World(**{field.name: getattr(begun, field.name) for field in fields(begun)})
 
     @override
     def is_at_rest(self, world: Any) -> bool:
@@ -53,6 +49,10 @@ class PreparedScene(MergeScene):
             if isinstance(effect, AwaitUpkeep)
         )
         return super().is_at_rest(world) and all(turn is None for turn in turns)
+
+    @override
+    def _is_constant(self, path: str) -> bool:
+        return path == layout.sharing(TABLE)  # the log grows
 
     # --- processes ------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,8 @@ class PreparedScene(MergeScene):
         seat = died.seats[number]
         if seat.task == 0:
             here = frozenset(cast("World", died).uploads_of(number))
-            seat = Seat(new=here, count=seat.count, disk=seat.disk, place=self._kernel.begin(begin, self.names[number]))
+            place = self._kernel.begin(executor.make_next, replica_of(self.names[number]))
+            seat = Seat(new=here, count=seat.count, disk=seat.disk, place=place)
         return cast("World", self._settled(cast("World", died.with_seat(number, seat)).with_kept(number, None), number))
 
     # --- effects --------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from replitree_verify.shared_tables.replicas import (
     write,
 )
 from replitree_verify.shared_tables.restoring import rejoin, restore_table
-from replitree_verify.shared_tables.world import Fault, Model, Task, replica_of
+from replitree_verify.shared_tables.world import OPERATOR, Fault, Model, Task, replica_of
 
 PART = "all_0_0_0"
 
@@ -132,8 +132,8 @@ MODELS = (
     ),
     Model(
         "shared_table_drop",
-        "a replica is dropped for good while it writes",
-        {"r1": (_write("r1"),), "r2": (), "operator": ((table_drop.leave_table, (replica_of("r1"), True)),)},
+        "a replica is dropped for good while it activates, and while it writes",
+        {"r1": (_write("r1"),), "r2": (), OPERATOR: ((table_drop.leave_table, (replica_of("r1"), True)),)},
         {},
     ),
     Model(
@@ -149,24 +149,29 @@ MODELS = (
         {"r1": ((open_store, ("r1",)),), "r2": ((open_store, ("r2",)), _take("r2", "r1"))},
         {Fault.UNKNOWN: 1},
         written=PART,
+        store=b"",
     ),
     Model(
         "shared_table_restore",
         "coordination has lost the table, and it is made anew from one disk; the other replica joins, the first one leaves",
         {
             "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
-            "r2": ((rejoin, ("r2", PART, "r1")), _leave("r2"), _settle("r2")),
+            "r2": ((rejoin, ()), _leave("r2"), _settle("r2")),
         },
         {},
         wiped=PART,
     ),
     Model(
         "shared_table_restore_crash",
-        "the same while the restore is cut off anywhere and begun again, and what it had on its way comes late",
-        {
-            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
-            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
-        },
+        "the same on one disk while the restore is cut off anywhere and begun again, and what it had on its way comes late",
+        {"r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")), "r2": ()},
+        {Fault.CRASH: 1},
+        wiped=PART,
+    ),
+    Model(
+        "shared_table_restore_crash_joined",
+        "the same while the other replica joins, and both keep the part",
+        {"r1": ((restore_table, ("r1",)), _settle("r1")), "r2": ((rejoin, ()), _settle("r2"))},
         {Fault.CRASH: 1},
         wiped=PART,
     ),
@@ -225,7 +230,7 @@ MODELS = (
         "coordination has lost the table, and a part that borrows is on the disks",
         {
             "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
-            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
+            "r2": ((rejoin, ()), _settle("r2")),
         },
         {},
         wiped=PART,
@@ -234,7 +239,7 @@ MODELS = (
     Model(
         "shared_table_recover",
         "a replica is lost, and takes over another one's state and shares, while the part leaves that one",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
         {},
         written=PART,
     ),
@@ -243,7 +248,7 @@ MODELS = (
         "the same, and the lost replica had the part before, unless it had left already",
         {
             "r1": (_leave("r1"), _settle("r1")),
-            "r2": (_take("r2", "r1"), (recover, ("r2", "r1")), _settle("r2")),
+            "r2": (_take("r2", "r1"), (recover, ("r2",)), _settle("r2")),
         },
         {},
         written=PART,
@@ -251,21 +256,21 @@ MODELS = (
     Model(
         "shared_table_recover_crash",
         "a replica is lost, and takes over another one's state and shares, with a crash",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
         {Fault.CRASH: 1},
         written=PART,
     ),
     Model(
         "shared_table_recover_doubt",
         "the same while the answer to a commit is lost",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
         {Fault.UNKNOWN: 1},
         written=PART,
     ),
     Model(
         "shared_table_recover_expiry",
         "the same while a session ends",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
         {Fault.EXPIRY: 1},
         written=PART,
     ),

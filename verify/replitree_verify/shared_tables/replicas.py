@@ -3,8 +3,9 @@
 Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`.  The stages of
 the upkeep, of the mender, of a store that is opened and of a dropped table are those that ship.
 
-A process is replaced after a crash: the next one takes a new epoch, gives up what is half done, and does the task that was not
-done.  It knows what is done from coordination and from its disk.
+One process does the tasks of a replica, one after the other, and becomes active before the first of them: by the stages of
+`replitree.protocol.program.life_in_store`.  After a crash another process does the task that was not done.  It knows what is
+done from coordination and from its disk.
 """
 
 from __future__ import annotations
@@ -29,13 +30,25 @@ from replitree.protocol.program.mender_effects import (
     SeekShares,
     WholeAgain,
 )
-from replitree.protocol.program.stages import AwaitUpkeep, LeftDisk, LetGoEnded, Stage, Then, UpkeepTurn
+from replitree.protocol.program.stages import (
+    AwaitUpkeep,
+    LeftDisk,
+    LetGoEnded,
+    Quieten,
+    ReportTrouble,
+    Stage,
+    Then,
+    UpkeepTurn,
+)
 from replitree.protocol.shares import sharing
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state import registration
-from replitree_verify.shared_tables.activation import begin, new_epoch
+from replitree_verify.shared_tables.memory import AwaitActive
 from replitree_verify.shared_tables.world import CONTENT, INCARNATION, STAGING, STORE_ID, TABLE, replica_of, sharer_of
 from replitree_verify.world.kernel import Running
+
+FIRST_EPOCH = fx.Epoch(0)
+"""Of processes that are active at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +78,13 @@ def _is_registered(name: str, part: str) -> fx.Procedure[bool]:
 def write(name: str, part: str) -> Running:
     """Stage a part, publish it, register it."""
     for _ in range(2):
-        epoch = yield from begin(name)
-        if epoch is None or (yield from _is_registered(name, part)):
+        epoch = yield AwaitActive()
+        if (yield from _is_registered(name, part)):
             return
         yield from sharing.with_shares(sharer_of(name), _write(replica_of(name), epoch, part))
         if (yield from _is_registered(name, part)):
             return
+        yield ReportTrouble()
 
 
 def _write(replica: Replica, epoch: fx.Epoch, part: str) -> fx.Procedure[None]:
@@ -95,12 +109,13 @@ def _register(replica: Replica, epoch: fx.Epoch, part: str, gone: tuple[str, ...
 def take(name: str, part: str, source: str) -> Running:
     """Take a part over from another replica, and register it."""
     for _ in range(2):
-        epoch = yield from begin(name)
-        if epoch is None or (yield from _is_registered(name, part)):
+        epoch = yield AwaitActive()
+        if (yield from _is_registered(name, part)):
             return
         yield from sharing.with_shares(sharer_of(name), _take(replica_of(name), epoch, part, source))
         if (yield from _is_registered(name, part)):
             return
+        yield ReportTrouble()
 
 
 def _take(replica: Replica, epoch: fx.Epoch, part: str, source: str) -> fx.Procedure[None]:
@@ -113,9 +128,7 @@ def leave(name: str, part: str) -> Running:
     """Take a part's registration back, remove it from the disk, and let go of what has left."""
     replica = replica_of(name)
     for _ in range(2):
-        epoch = yield from begin(name)
-        if epoch is None:
-            return
+        epoch = yield AwaitActive()
         if (yield from _is_registered(name, part)):
             yield fx.Commit(
                 fx.Check(layout.host(replica), epoch), fx.Delete(layout.part(replica, part), fx.ANY_VERSION)
@@ -124,13 +137,12 @@ def leave(name: str, part: str) -> Running:
             yield fx.RemovePart(part)
             yield from let_go(name, epoch)
             return
+        yield ReportTrouble()
 
 
 def churn(name: str, part: str, source: str) -> Running:
     """Take a part over, leave it, let go of it, and take it over again: one process, in one epoch."""
-    epoch = yield from begin(name)
-    if epoch is None:
-        return
+    epoch = yield AwaitActive()
     replica, sharer = replica_of(name), sharer_of(name)
     yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
     if (yield from _is_registered(name, part)):
@@ -139,6 +151,7 @@ def churn(name: str, part: str, source: str) -> Running:
             yield fx.RemovePart(part)
     yield from let_go(name, epoch)
     yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
+    yield ReportTrouble()  # what is on its way takes place before the next epoch, or never
 
 
 def _is_registered_now(name: str, part: str) -> fx.Procedure[bool]:
@@ -172,11 +185,11 @@ def settle(name: str) -> Running:
     """Let go of what earlier tasks have left, if they have; the last task of a replica."""
     if not (yield ListLeaving()):
         return
-    epoch = yield from begin(name)
     for _ in range(2):
-        if epoch is None or not (yield ListLeaving()):
-            return
+        epoch = yield AwaitActive()
         yield from let_go(name, epoch)
+        if not (yield ListLeaving()):
+            return
 
 
 def lose(name: str, part: str) -> Running:
@@ -187,8 +200,8 @@ def lose(name: str, part: str) -> Running:
 
 def mend(name: str, part: str) -> Running:
     """Fetch a registered part again that is not on the disk, and own what came: a round of the mender."""
-    epoch = yield from begin(name)
-    if epoch is None or not (yield from _is_registered(name, part)):
+    yield AwaitActive()
+    if not (yield from _is_registered(name, part)):
         return
 
     def each(effect: Any) -> Running:
@@ -206,17 +219,22 @@ def mend(name: str, part: str) -> Running:
 
 def open_store(name: str) -> Stage:
     """Get an object store while the replica is active."""
-    epoch = yield from new_epoch(replica_of(name))
-    if epoch is not None:
-        return Then(life_in_store.open_store, (replica_of(name), epoch, STORE_ID, INCARNATION))
-    return None
+    epoch = yield from go_on()
+    return Then(life_in_store.open_store, (replica_of(name), epoch, STORE_ID, INCARNATION))
+
+
+def go_on() -> fx.Procedure[fx.Epoch]:
+    """Be active since before all this; return the epoch."""
+    yield Quieten()
+    yield fx.AdoptEpoch(FIRST_EPOCH)
+    return FIRST_EPOCH
 
 
 def leave_table(name: str) -> Stage:
     """Drop the table, and leave it."""
+    epoch = yield AwaitActive()
     if (yield from table.mark_dropped(TABLE)) not in (table.TableOutcome.DONE, table.TableOutcome.EXISTS):
         return None
-    epoch = yield from new_epoch(replica_of(name))
     return Then(table_drop.release_shares, (replica_of(name), epoch))
 
 
@@ -225,6 +243,7 @@ __all__ = [
     "ListLeaving",
     "LosePart",
     "churn",
+    "go_on",
     "leave",
     "leave_table",
     "lose",

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replitree.coordination.tree import Tree
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Get, ListParts
+from replitree.protocol.core.effects import ListParts
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.membership.table import NOT_LOST, TableOutcome, join_table
 from replitree.protocol.rescue.restore import Restored, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
 from replitree.protocol.shares.share_effects import NameShares, SharedPart, SharesOf, SharesSettled
-from replitree_verify.shared_tables.replicas import take
+from replitree_verify.shared_tables.memory import AwaitActive
 from replitree_verify.shared_tables.world import (
     CONTENT,
     INCARNATION,
@@ -27,7 +25,6 @@ from replitree_verify.shared_tables.world import (
 from replitree_verify.world.kernel import Running
 
 RUNS_MAX = 3
-JOINED = (TableOutcome.DONE, TableOutcome.EXISTS)
 
 
 def wiped(world: World, part: str, shares: Shares, replicas: int) -> World:
@@ -52,13 +49,9 @@ def restore_table(name: str) -> Running:
             return
 
 
-def rejoin(name: str, part: str, source: str) -> Running:
-    """Join the table if it is there, and take over what a good replica has: the part that is on this disk already."""
-    if (yield from join_table(replica_of(name), INCARNATION)) not in JOINED:
-        return
-    lost = yield Get(layout.is_lost(replica_of(source)))
-    if lost is not None and lost.value == NOT_LOST:
-        yield from take(name, part, source)
+def rejoin() -> Running:
+    """Become active: the life thread joins the table if it is there, and recovers from a good replica."""
+    yield AwaitActive()
 
 
 __all__ = ["rejoin", "restore_table", "wiped"]

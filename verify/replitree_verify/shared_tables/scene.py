@@ -13,8 +13,16 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
-from replitree.protocol.program.stages import CurrentSharer, Opened
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST
+from replitree.protocol.program import life
+from replitree.protocol.program.stages import (
+    AwaitSource,
+    AwaitTrouble,
+    Forget,
+    Stop,
+)
 from replitree.protocol.shares.share import (
     DeleteObjects,
     ObjectsGone,
@@ -25,7 +33,6 @@ from replitree.protocol.shares.share import (
 )
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
-    HasPart,
     NameShares,
     PutShares,
     SharedPart,
@@ -33,17 +40,20 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree_verify.shared_tables.activation import activate
-from replitree_verify.shared_tables.replicas import HasLeft, ListLeaving, LosePart
+from replitree_verify.shared_tables.disks import SILENT, on_disk, seen_on
+from replitree_verify.shared_tables.memory import AwaitActive, KernelInStore, remembered
+from replitree_verify.shared_tables.recovering import MissEntries
 from replitree_verify.shared_tables.restoring import wiped
 from replitree_verify.shared_tables.world import (
     CLEANER,
     CONTENT,
     INCARNATION,
+    ME,
+    OPERATOR,
     PIECES,
     SESSION,
-    STAGING,
     TABLE,
+    WRITTEN,
     Disk,
     Fault,
     Model,
@@ -51,32 +61,43 @@ from replitree_verify.shared_tables.world import (
     Shares,
     World,
     replica_of,
-    sharer_of,
 )
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
+NAMED_MAX = 8
+"""Nodes that a trace names of those that one request reads."""
+
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]
-_SILENT = object()
-"""Stands for the outcome of an effect that has to be a step."""
 
 
 class Scene:
     """The steps of one model."""
 
+    awaits_active: tuple[type, ...] = (AwaitActive,)
+    """Effects that wait until the process is active."""
+
     def __init__(self, model: Model) -> None:
         self.model = model
         self.names = (*model.tasks, CLEANER)
-        self._kernel = Kernel()
+        self._kernel: Kernel = KernelInStore()
 
     def first(self) -> World:
+        """Return the world in which every seat has begun its first task."""
+        world = self._initial()
+        for number, seat in enumerate(world.seats):
+            world = self._begun(world, number, seat)
+        return world
+
+    def _initial(self) -> World:
         """Return the world in which nothing has happened."""
-        folders = (layout.sharing(TABLE), layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE))
+        folders = (layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE))
         paths = dict.fromkeys(folders, b"")
+        paths |= {layout.sharing(TABLE): self.model.store, layout.log(TABLE): encode_log(TABLE)}
         for name in self.model.replicas:
             replica = replica_of(name)
-            paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): b"here"}
+            paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): ME}
             paths |= {layout.is_lost(replica): NOT_LOST, layout.log_pointer(replica): b"0"}
             paths |= {layout.queue(replica): b"", layout.parts(replica): b""}
         budget = tuple(self.model.faults.get(kind, 0) for kind in Fault)
@@ -85,8 +106,6 @@ class Scene:
             world = _written(world, self.names[0], self.model.written, self._first_shares(), paths)
         if self.model.wiped:
             world = wiped(world, self.model.wiped, self._first_shares(), len(self.model.replicas))
-        for number, seat in enumerate(world.seats):
-            world = self._begun(world, number, seat)
         return world
 
     def _first_shares(self) -> Shares:
@@ -105,8 +124,17 @@ class Scene:
 
     def is_at_rest(self, world: World) -> bool:
         """Whether nothing is left to do: all tasks are done, nothing is on its way, and there is no garbage."""
-        is_busy = any(self._kernel.effect(seat.place) is not None for seat in world.seats)
+        is_busy = any(self._is_busy(world, number) for number in range(len(self.names)))
         return not world.late and not is_busy and not world.tree.children(layout.all_garbage(TABLE))
+
+    def _is_busy(self, world: World, number: int) -> bool:
+        effect = self._kernel.effect(world.seats[number].place)
+        return effect is not None and not (isinstance(effect, AwaitSource) and not self._has_source(world, number))
+
+    def _has_source(self, world: World, number: int) -> bool:
+        """Whether another replica than that of a seat is good."""
+        others = (layout.is_lost(replica_of(name)) for name in self.model.replicas if name != self.names[number])
+        return any(node is not None and node.value == NOT_LOST for node in map(world.tree.get, others))
 
     # --- seats ----------------------------------------------------------------------------------------------------------------
 
@@ -143,19 +171,77 @@ class Scene:
         """Answer what is answered at once, and go on to the next task when one is done."""
         seat = world.seats[number]
         while seat.place != END:
-            told, seat = _told_at_once(seat, self.names[number], self._kernel.effect(seat.place))
-            if told is _SILENT:
+            effect = self._kernel.effect(seat.place)
+            if self._is_over(effect):
+                seat = replace(seat, place=END, waiting=END)
+                break
+            if isinstance(effect, self.awaits_active) and seat.in_trouble:
+                place = self._kernel.begin(life.become_active, replica_of(self.names[number]), ME)
+                seat = replace(seat, place=place, waiting=seat.place)
+                continue
+            if isinstance(effect, AwaitTrouble) and not seat.in_trouble:
+                seat = replace(seat, place=seat.waiting, waiting=END)
+                continue
+            told, seat = _told_at_once(seat, self.names[number], effect)
+            if told is SILENT and self._reads_its_own(world, number, effect):
+                told = answer(world.tree, effect)
+            if told is SILENT:
                 return world.with_seat(number, seat)
             seat = replace(seat, place=self._kernel.step(seat.place, told))
         if self.names[number] == CLEANER:
             return world.with_seat(number, Seat())
-        seat = replace(seat, epoch=None)
         return self._begun(world, number, replace(seat, task=seat.task + 1, view=None))
+
+    def _reads_its_own(self, world: World, number: int, effect: Any) -> bool:
+        """Whether a process reads nodes that no other seat, late request or fault changes: it may do so at once."""
+        match effect:
+            case fx.Get(path) | fx.Children(path) | fx.Exists(path):
+                paths: tuple[str, ...] = (path,)
+            case fx.GetMany(paths) | fx.ChildrenMany(paths):
+                pass
+            case _:
+                return False
+        if all(self._is_constant(path) for path in paths):
+            return True
+        return self._is_left_alone(world, number) and all(self._is_its_own(number, path) for path in paths)
+
+    def _is_constant(self, path: str) -> bool:
+        """Whether a node never changes, and no view begins at it: that of the store, or one of the log."""
+        is_fixed = bool(self.model.store) and not self.model.wiped and Fault.STALE not in self.model.faults
+        return is_fixed and (path == layout.sharing(TABLE) or f"{path}/".startswith(f"{layout.log(TABLE)}/"))
+
+    def _is_its_own(self, number: int, path: str) -> bool:
+        """Whether a node is one of the replica of a seat."""
+        return f"{path}/".startswith(f"{layout.replica_path(replica_of(self.names[number]))}/")
+
+    def _is_left_alone(self, world: World, number: int) -> bool:
+        """Whether only a seat itself changes the nodes of its replica, and sees all of their changes.
+
+        Then it matters to no other seat when it reads them.
+        """
+        if world.seats[number].view is not None or OPERATOR in self.names:
+            return False
+        late = (each for request in world.late for each in self._late_operations(request))
+        written = (each.path for each in late if not isinstance(each, fx.Check))
+        is_safe = all(world.spend(each) is None for each in (Fault.STALE, Fault.EXPIRY))
+        return is_safe and not any(self._is_its_own(number, path) for path in written)
+
+    def _late_operations(self, request: Any) -> tuple[fx.Operation, ...]:
+        """Return what a request that is on its way does to coordination."""
+        return request.operations if isinstance(request, fx.Commit) else ()
+
+    def _is_struck(self, number: int) -> bool:
+        """Whether the process of a seat may be killed, its answers may be lost, and its session may end."""
+        return self.names[number] in (self.model.struck or self.names)
+
+    def _is_over(self, effect: Any) -> bool:
+        """Whether a process does no more: its table is gone, or its replica was dropped."""
+        return isinstance(effect, Stop) or (isinstance(effect, Forget) and not self.model.wiped)
 
     def _crashes(self, world: World, number: int, effect: Any) -> Iterator[Step]:
         """Yield what a crash may leave: its request was not sent, is done, is half done, or is on its way."""
         hurt = world.spend(Fault.CRASH)
-        if hurt is None:
+        if hurt is None or not self._is_struck(number):
             return
         seat = hurt.seats[number]
         request = PutObjects(_named(seat)) if isinstance(effect, PutShares) else effect
@@ -168,7 +254,7 @@ class Scene:
         The answer to a commit is lost then: it was not sent, is done by then, or is on its way.
         """
         ended = world.spend(Fault.EXPIRY)
-        if ended is None or world.seats[number].epoch is None:
+        if ended is None or world.seats[number].epoch is None or not self._is_struck(number):
             return
         if not isinstance(effect, fx.Commit):
             yield f"session ends at {short(effect)}", self._activated(ended, number)
@@ -180,14 +266,20 @@ class Scene:
             )
 
     def _activated(self, world: World, number: int) -> World:
-        """Return the world in which a process has activated again, beside what it is doing: nothing else happens meanwhile."""
-        name, place = self.names[number], self._kernel.begin(activate, self.names[number])
-        world = _with_view(world, number, None)
-        while place != END:
-            effect = self._kernel.effect(place)
+        """Return the world in which a process has activated again, beside what it is doing: nothing else happens meanwhile.
+
+        A process that is not active activates again when the activation that has begun is over.
+        """
+        name = self.names[number]
+        tree, _ = world.tree.commit((fx.Delete(layout.is_active(replica_of(name)), fx.ANY_VERSION),), SESSION)
+        world = _with_view(replace(world, tree=tree), number, None)
+        if not world.seats[number].is_active:
+            return world.with_seat(number, replace(world.seats[number], in_trouble=True))
+        place = self._kernel.begin(life.become_active, replica_of(name), ME)
+        while not isinstance(effect := self._kernel.effect(place), AwaitTrouble):
             outcome, seat = _told_at_once(world.seats[number], name, effect)
             world = world.with_seat(number, seat)
-            if outcome is _SILENT:
+            if outcome is SILENT:
                 _, world, outcome = next(iter(self._perform(world, number, effect)))
             place = self._kernel.step(place, outcome)
         return world
@@ -196,12 +288,10 @@ class Scene:
 
     def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
         match effect:
-            case fx.Sync():
-                yield "", _with_view(world, number, None), None
             case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany() | fx.Exists():
                 yield from _read(world, number, effect)
             case fx.Commit():
-                yield from _commit(world, number, effect)
+                yield from _commit(world, number, effect, is_struck=self._is_struck(number))
             case PutShares():
                 yield from _put(world, number, is_dropped=_is_dropped(world, self.names[number]))
             case DeleteObjects():
@@ -212,12 +302,17 @@ class Scene:
             case fx.FetchMany((fetch,)):
                 for text, after, outcome in self._perform(world, number, fetch):
                     yield text, after, (outcome,)
+            case AwaitSource():
+                if self._has_source(world, number):
+                    yield "there is one", world, None
+            case MissEntries():
+                yield "away", _missed(world, number, replica_of(self.names[number])), None
             case ForgetParts(parts):
                 shares = (share for part in parts for share in world.seats[number].disk.shares_of(part))
                 own = {share for share in shares if share.startswith(f"{self.names[number]}-")}
-                yield _on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
+                yield on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
             case _:
-                yield _on_disk(world, number, effect)
+                yield on_disk(world, number, effect)
 
     def _fetch(self, world: World, number: int, part: str, source: str) -> Outcomes:
         """Take the metadata of a part over, if its manifests can be read in the store: they are put last."""
@@ -233,11 +328,24 @@ class Scene:
         yield "fetched", world.with_disk(number, disk.with_part(part, shares)), fx.Fetched(part)
 
 
+def _missed(world: World, number: int, replica: Replica) -> World:
+    """Return the world in which a replica is lost, unless it was before."""
+    lost, pointer = world.tree.get(layout.is_lost(replica)), world.tree.get(layout.log_pointer(replica))
+    assert lost is not None
+    assert pointer is not None
+    if lost.value != NOT_LOST or pointer.value == WRITTEN:
+        return world
+    tree, _ = world.tree.commit((fx.Set(layout.is_lost(replica), LOST, lost.version),), SESSION)
+    return replace(world, tree=tree).with_seat(number, replace(world.seats[number], in_trouble=True))
+
+
 def _written(world: World, name: str, part: str, shares: Shares, paths: dict[str, bytes]) -> World:
     """Return the world in which the first replica has written a part and registered it, alone."""
     owned = {layout.share(TABLE, share): b"" for share in shares}
     marks = {f"{place}/{name}~{INCARNATION}~{part}": b"" for place in owned}
-    tree = Tree.of({**paths, **owned, **marks, layout.part(replica_of(name), part): CONTENT.encode()})
+    replica = replica_of(name)
+    own = {layout.part(replica, part): CONTENT.encode(), layout.log_pointer(replica): WRITTEN}
+    tree = Tree.of({**paths, **owned, **marks, **own})
     objects = frozenset((share, piece) for share in shares for piece in range(PIECES))
     seat = Seat(shown=frozenset({part}), disk=Disk(parts=((part, shares),)))
     return replace(world, tree=tree, objects=objects).with_seat(0, seat)
@@ -247,15 +355,8 @@ def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
     """Return the outcome of an effect that only this process notices, and its memory after that."""
     disk = seat.disk
     match effect:
-        case fx.CurrentEpoch():
-            return seat.epoch, seat
-        case CurrentSharer():
-            return sharer_of(name), seat
-        case Opened(incarnation):
-            assert incarnation == INCARNATION, "coordination has it of each replica"
-            return None, seat
-        case fx.AdoptEpoch(epoch):
-            return None, replace(seat, epoch=epoch)
+        case fx.Sync():
+            return None, replace(seat, view=None)
         case NameShares():
             share = ShareId(f"{name}-{seat.count}")
             return (share,), replace(seat, named=share, new=seat.new | {share}, count=seat.count + 1)
@@ -268,60 +369,7 @@ def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
             return tuple(sorted(seat.new.union(disk.shares))), seat
         case fx.Reveal(parts, gone):
             return None, replace(seat, shown=(seat.shown | set(parts)) - set(gone))
-    return _seen_on(disk, effect), seat
-
-
-def _seen_on(disk: Disk, effect: Any) -> Any:
-    """Return the outcome of an effect that only looks at a disk."""
-    match effect:
-        case HasPart(part):
-            return disk.has(part)
-        case fx.FindPart(part):
-            return CONTENT if disk.has(part) else None
-        case fx.ListStaging():
-            return (STAGING,) if disk.staged else ()
-        case ListLeaving():
-            return disk.leaving
-        case fx.ListParts():
-            return tuple(part for part, _ in disk.parts)
-    return _SILENT
-
-
-def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
-    """Return what becomes of a disk that a process changes."""
-    disk = world.seats[number].disk
-    outcome: Any = None
-    match effect:
-        case fx.Stage():
-            disk, outcome = replace(disk, staged=(None,)), fx.Staged((fx.StagedPart("all", 1, 1, CONTENT),))
-        case fx.Publish(names=((_, part),)):
-            if disk.staged:
-                disk = replace(disk.with_part(part, disk.staged_shares), staged=())
-            outcome = fx.Published()
-        case fx.RemoveStaging():
-            disk = disk.left("", disk.staged_shares) if disk.staged_shares else disk
-            disk = replace(disk, staged=())
-        case fx.RemovePart(part):
-            disk = _taken_out(disk, part)
-        case fx.Detach():
-            pass  # a copy is kept aside, with rows of its own
-        case ForgetParts(parts):
-            for part in parts:
-                disk = _taken_out(disk, part)
-        case LosePart(part):
-            disk = replace(disk.without_part(part), lost=(*disk.lost, part))
-            seat = world.seats[number]
-            world = world.with_seat(number, replace(seat, shown=seat.shown - {part}))
-        case HasLeft(part, shares):
-            disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, shares)))
-        case _:
-            raise ProcedureFailed(f"no part of the model performs {effect}")
-    return "done", world.with_disk(number, disk), outcome
-
-
-def _taken_out(disk: Disk, part: str) -> Disk:
-    shares, without = disk.shares_of(part), disk.without_part(part)
-    return without.left(part, shares) if shares else without
+    return remembered(seat, name, effect) or (seen_on(disk, effect), seat)
 
 
 def _read(world: World, number: int, effect: Any) -> Outcomes:
@@ -332,12 +380,12 @@ def _read(world: World, number: int, effect: Any) -> Outcomes:
         yield "lags from here", _with_view(lagging, number, world.tree), answer(world.tree, effect)
 
 
-def _commit(world: World, number: int, effect: fx.Commit) -> Outcomes:
+def _commit(world: World, number: int, effect: fx.Commit, *, is_struck: bool) -> Outcomes:
     _, outcome = world.tree.commit(effect.operations, SESSION)
     fresh = _with_view(world, number, None)
     text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
     yield text, _arrive(fresh, effect), outcome
-    lost = fresh.spend(Fault.UNKNOWN)
+    lost = fresh.spend(Fault.UNKNOWN) if is_struck else None
     if lost is not None:
         if isinstance(outcome, fx.Applied):
             yield "applied, answer lost", _arrive(lost, effect), fx.Unknown()
@@ -416,7 +464,7 @@ def short(effect: Any) -> str:
         case fx.Get(path) | fx.Children(path) | fx.Exists(path) | fx.Sync(path):
             return f"{type(effect).__name__.lower()} {_place(path)}"
         case fx.GetMany(paths):
-            return f"get {' '.join(map(_place, paths))}"
+            return f"get {' '.join(map(_place, paths[:NAMED_MAX]))}{' …' if len(paths) > NAMED_MAX else ''}"
         case fx.ChildrenMany(paths):
             return f"children {' '.join(map(_place, paths))}"
     return str(effect)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from replitree_verify.engine.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, search_all
+from replitree_verify.patches.patch import Patch
 from replitree_verify.shared_tables.invariants import in_the_end, violations
 from replitree_verify.shared_tables.scene import Scene
 from replitree_verify.shared_tables.world import Model, World
 
 
-def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`."""
     scene = Scene(model)
     rules: Rules[World] = Rules(

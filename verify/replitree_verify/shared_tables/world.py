@@ -20,8 +20,14 @@ from replitree_verify.world.kernel import END
 
 PIECES = 2
 SESSION = 1
+ME = b"here"
+"""What the processes of a replica write into `host`: each knows that those before it have ended."""
 CLEANER = "cleaner"
 """The seat that works the garbage off whenever there is some."""
+OPERATOR = "operator"
+"""The seat that drops a replica."""
+WRITTEN = b"1"
+"""The log pointer of a replica that has pulled the entry of the part that is there at the beginning."""
 
 
 class Fault(Enum):
@@ -79,6 +85,10 @@ class Model:
         The part that the first replica has registered by then, alone; empty: nothing is written.
     wiped
         The part that all replicas have on their disks, of which coordination knows nothing, nor of the table.
+    store
+        Id of the store, as coordination has it at the beginning; empty: the table has none yet.
+    struck
+        Seats whose processes may be killed, whose answers may be lost, and whose sessions may end; empty: all.
     is_borrowing
         Whether that part borrows of another share, whose own part is long gone.
     """
@@ -90,6 +100,8 @@ class Model:
     replicas: tuple[str, ...] = ("r1", "r2")
     written: str = ""
     wiped: str = ""
+    store: bytes = STORE_ID.encode()
+    struck: tuple[str, ...] = ()
     is_borrowing: bool = False
 
 
@@ -148,12 +160,16 @@ class Disk:
 class Seat:
     """Where the processes of one replica run: which task, the place in it, their memory, what is read from; and the disk.
 
-    `named` is the share that was given to what is staged, `new` what this process has written and not registered, `shown` the
-    parts that reads may see; `count` how many shares were ever named here: a name is used once.
+    `waiting` is the place of a task that goes on when the process is active: meanwhile the life thread is at `place`.
+    `in_trouble`: the process must activate, for the first time or again.  `named` is the share that was given to what is
+    staged, `new` what this process has written and not registered, `shown` the parts that reads may see; `count` how many
+    shares were ever named here: a name is used once.
     """
 
     task: int = 0
     place: int = END
+    waiting: int = END
+    in_trouble: bool = True
     view: Tree | None = None
     epoch: Epoch | None = None
     named: ShareId | None = None
@@ -166,7 +182,13 @@ class Seat:
     def key(self) -> tuple[Any, ...]:
         """What tells seats apart."""
         view = None if self.view is None else hash(self.view)
-        return self.task, self.place, view, self.epoch, self.named, self.new, self.shown, self.count, self.disk
+        place = self.task, self.place, self.waiting, self.in_trouble
+        return *place, view, self.epoch, self.named, self.new, self.shown, self.count, self.disk
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the process is active."""
+        return self.waiting == END and not self.in_trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +254,14 @@ __all__ = [
     "CLEANER",
     "CONTENT",
     "INCARNATION",
+    "ME",
+    "OPERATOR",
     "PIECES",
     "SESSION",
     "STAGING",
     "STORE_ID",
     "TABLE",
+    "WRITTEN",
     "Disk",
     "Fault",
     "Model",
