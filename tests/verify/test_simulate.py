@@ -10,7 +10,7 @@ from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_
 
 SEEDS = (*range(16, 46), 64)
 MUTANT_SEEDS = range(200)
-MANY_SEEDS = (*range(200, 319), 375)
+MANY_SEEDS = (*range(200, 319), 379)
 NIGHTLY_SEEDS = range(3_000)
 
 RARE = (
