@@ -25,6 +25,7 @@ class Fault(Enum):
 
     NONE = "nothing"
     CUT_BEFORE_REQUEST = "the connection is cut; the server never sees the request"
+    CUT_UNTIL_MENDED = "the same, and new connections are refused until `mend`"
     CUT_BEFORE_ANSWER = "the server answers, then the connection is cut; the client never sees the answer"
     SWALLOW_ANSWER = "the server answers; the client sees neither the answer nor anything after it, and no end either"
     SKIP_ANSWER = "the server answers; the client does not see the answer, and sees what comes after it"
@@ -125,7 +126,8 @@ class Proxy:
                 number, kind = _asked(frame)
                 if KINDS.get(kind) == self.victim and self.fault is not Fault.NONE:
                     fault, self.fault = self.fault, Fault.NONE
-                    if fault is Fault.CUT_BEFORE_REQUEST:
+                    self._cut |= fault is Fault.CUT_UNTIL_MENDED
+                    if fault in (Fault.CUT_BEFORE_REQUEST, Fault.CUT_UNTIL_MENDED):
                         break
                     lost.number, lost.fault = number, fault
                 if kind in KINDS:

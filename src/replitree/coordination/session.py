@@ -45,7 +45,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, ConnectionDropped, ConnectionLoss, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Connect, Sync
 from kazoo.protocol.states import Callback, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
@@ -175,8 +175,8 @@ class ZooKeeperSession:
         number = self._client.client_id[0] if state == KazooState.CONNECTED else None
         if number is not None and number == (self.number or number):
             self.number = number
-            if not self._is_current:  # before anything else can be sent, as `_ready` is not set
-                self._client.sync_async("/").rawlink(self._on_synced)
+            if not self._is_current:
+                self._sync_first()
             self._on_event(self, Connected())
             # After the event: a thread that sends from now on is behind it in the listeners' order.
             self._ready.set()
@@ -184,12 +184,21 @@ class ZooKeeperSession:
         self._on_event(self, SessionLost())
         self.discard()
 
+    def _sync_first(self) -> None:
+        """Let a sync be the first request of this connection, on kazoo's connection thread."""
+        answer = self._client.handler.async_result()
+        answer.rawlink(self._on_synced)
+        # In front: a thread that had the client before the last connection was lost may have queued a read since.
+        self._client._queue.appendleft((Sync(self._client.chroot or "/"), answer))  # noqa: SLF001 - kazoo can only append
+        self._client._connection._write_sock.send(b"\0")  # noqa: SLF001 - one byte for each request that is queued
+
     def _on_synced(self, answer: Any) -> None:
-        """Receive the answer to the first request, on kazoo's connection thread."""
+        """Receive the answer to the sync, on kazoo's connection thread; without an answer the next connection asks again."""
         if answer.successful():
             self._is_current = True
         elif not isinstance(answer.exception, ConnectionLoss | ConnectionClosedError | SessionExpiredError):
-            self._on_event(self, SessionLost())  # it is connected, and may show an older state
+            # The server refuses a sync and is still connected: what it shows may be older.
+            self._on_event(self, SessionLost())
             self.discard()
 
     def _stop(self) -> None:
