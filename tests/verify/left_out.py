@@ -28,6 +28,7 @@ from replitree_verify.models import MODELS
 from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.patches.patch import Hunk, Patch
 from tests.project.source import ROOT
+from tests.verify.lines import read_lines, write_lines
 from tests.verify.test_models import NIGHTLY, NIGHTLY_STATES, PINNED
 
 RESULTS = ROOT / "docs/results/left_out.jsonl"
@@ -226,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pinned = {**PINNED, **NIGHTLY}
     names = sorted((name for name in pinned if pinned[name][0] <= asked.states), key=lambda name: pinned[name][0])
     pieces = [piece for module in modules for piece in find(module, source_of(module))]
-    known = {_place(each): each for each in _read(asked.file)}
+    known = {_place(each): each for each in read_lines(asked.file, Noticed)}
     wanted = [piece for piece in pieces if _place(piece) not in known or known[_place(piece)].is_open(asked.states)]
     running = models_that_run({piece.module for piece in wanted}, names) if wanted else {}
 
@@ -236,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(asked.workers) as pool:
         for piece, noticed in pool.map(look_at, wanted):
             known[_place(piece)] = noticed
-            _write(asked.file, [known[_place(each)] for each in pieces if _place(each) in known])
+            write_lines(asked.file, [known[_place(each)] for each in pieces if _place(each) in known])
             print(
                 f"{piece.module} {piece.function}:{piece.line} {piece.text[:60]}: {noticed.how} {noticed.model}",
                 flush=True,
@@ -252,15 +253,6 @@ def _place(piece: LeftOut | Noticed) -> tuple[str, int, str]:
 
 def source_of(module: str) -> str:
     return (SOURCES / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-
-
-def _read(file: Path) -> list[Noticed]:
-    return [msgspec.json.decode(line, type=Noticed) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def _write(file: Path, lines: Sequence[Noticed]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 if __name__ == "__main__":

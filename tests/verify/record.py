@@ -19,6 +19,7 @@ import msgspec
 
 from replitree_verify import beside, registry
 from tests.project.source import ROOT
+from tests.verify.lines import read_lines, write_lines
 
 RECORD = ROOT / "docs/results/models.jsonl"
 LEFT = 3
@@ -75,26 +76,14 @@ def record(
         Explores a model, given its name and the commit.
     """
     end = time.monotonic() + seconds
-    known = {line.model: line for line in _read(file)}
+    known = {line.model: line for line in read_lines(file, Line)}
     wanted = tuple(names)
     for name in wanted:
         if (name not in known or known[name].commit != commit) and time.monotonic() < end:
             known[name] = explore_one(name, commit)
-            _write(file, [known[each] for each in wanted if each in known])
+            write_lines(file, [known[each] for each in wanted if each in known])
     left = tuple(name for name in wanted if name not in known or known[name].commit != commit)
     return Recorded(tuple(known[name] for name in wanted if name not in left), left)
-
-
-def _read(file: Path) -> list[Line]:
-    return [msgspec.json.decode(line, type=Line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def _write(file: Path, lines: Sequence[Line]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-    new = file.with_suffix(".new")
-    new.write_bytes(text)  # a run that is killed leaves the old record or the new one
-    new.replace(file)
 
 
 def every_model() -> tuple[str, ...]:
