@@ -65,9 +65,8 @@ class _Process:
         for number, name in enumerate(self._asks):
             if not self.has_opened:
                 return
-            if (
-                number
-            ):  # opening the place and the first request are one step: most orders between them lead to the same
+            # Opening the place and the first request are one step: most orders between them lead to the same.
+            if number:
                 yield
             request = ASKED[name](self.generation)
             self._run.heard(self, name, request, self._admitted[0].answer(request))

@@ -56,9 +56,8 @@ class Shelf(ObjectStore):
         self._before(f"CREATE {key}")
         assert isinstance(data, bytes)
         if key in self.objects:
-            raise ObjectExists(
-                key
-            )  # a refusal is not lost: a store in doubt is one that may have done what it was asked
+            # A refusal is not lost: a store in doubt is one that may have done what it was asked.
+            raise ObjectExists(key)
         self.objects[key] = str(next(self._tags)), data
         self._answered(None)  # after the write: an answer that gets lost leaves the object there
 

@@ -80,9 +80,8 @@ def told_at_once(machine: Machine, name: str, thread: str, effect: Any) -> tuple
             return TellTurn(process.epoch, missing, ()), machine
         case LetGoEnded(is_gone=False) | Opened() | Lack():
             return None, machine
-        case (
-            fx.ListStaging() | PutBack() | SeekShares() | Losing() | AskAgain()
-        ):  # there are none, and no manifest in the store
+        # The disk has no staging and no copy to put back, and the store has no manifest.
+        case fx.ListStaging() | PutBack() | SeekShares() | Losing() | AskAgain():
             return (), machine
     after = _remembering(process, thread, effect)
     return None if after is None else (None, replace(machine, process=after))

@@ -347,9 +347,8 @@ class Exchange:
                 self._take_over(bundle, fetch, raw, manifest)
             elif not header.inline:
                 private.write_file(self._store.fetched.begin(fetch.part) / MANIFEST_FILE, raw)
-                bundle.large.append(
-                    (fetch, manifest)
-                )  # its files are asked for when this answer has been read to its end
+                # Its files are asked for when this answer has been read to its end.
+                bundle.large.append((fetch, manifest))
             elif manifest.bytes > BUNDLE_INLINE_BYTES:
                 raise http.client.HTTPException(f"{fetch.part} is too large to travel in a bundle")
             else:

@@ -278,9 +278,8 @@ class Mover:
         else:
             return
         sharing.moves.broken_off(placed.part)
-        self._availability.trouble(
-            Evidence.BEGUN, "the move of a part was broken off"
-        )  # an activation settles what it has begun
+        # An activation settles what the move has begun.
+        self._availability.trouble(Evidence.BEGUN, "the move of a part was broken off")
         self._note(placed, NotMoved(reason))
 
     def _no_room(self, placed: Placed) -> str | None:

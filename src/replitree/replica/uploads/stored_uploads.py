@@ -342,8 +342,8 @@ class StoredUploads:
     def left(self) -> tuple[ShareId, ...]:
         """Return the shares that were begun for uploads that are gone: their attempts are to be given up.
 
-        None while a request for names runs.  What that request has noted on the disk, coordination may still be about to
-        note: given up and forgotten now, the attempt would stay until the next activation.
+        While a request for names runs there are none to return.  Coordination may not yet have noted what the request has noted
+        on the disk, and an attempt that is given up before it is noted would stay until the next activation.
         """
         if not self._beginning.acquire(blocking=False):
             return ()

@@ -338,7 +338,6 @@ def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordB
                 f"{path}: column {field.name!r} may not be null, and has {batch.column(field.name).null_count}"
             )
     exact = batch.cast(schema)
-    exact.validate(
-        full=True
-    )  # Arrow's reader takes any bytes of a file for text, and readers of the table would fail on them
+    # Arrow's reader takes any bytes of a file for text, and readers of the table would fail on them.
+    exact.validate(full=True)
     return exact
