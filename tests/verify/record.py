@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from replitree_verify import beside, registry
+from replitree_verify import registry, small_models
 from tests.project.source import ROOT
 from tests.verify.lines import read_lines, write_lines
 
@@ -49,8 +49,8 @@ def explore(name: str, commit: str) -> Line:
     began = time.process_time()
     if any(each["name"] == name for each in registry.list_models()):
         found = registry.explore(name)
-    elif any(each["name"] == name for each in beside.list_beside()):
-        found = beside.explore_beside(name)
+    elif any(each["name"] == name for each in small_models.list_beside()):
+        found = small_models.explore_beside(name)
     else:
         found = registry.explore_published(name)
     what = str(found.violations[0]["what"]) if found.violations else ""
@@ -88,7 +88,7 @@ def record(
 
 def every_model() -> tuple[str, ...]:
     """Return the names of the models of every room, the published ones included."""
-    listed = (*registry.list_models(), *beside.list_beside(), *registry.list_packed())
+    listed = (*registry.list_models(), *small_models.list_beside(), *registry.list_packed())
     return tuple(str(each["name"]) for each in listed)
 
 

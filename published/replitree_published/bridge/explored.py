@@ -15,7 +15,7 @@ from replitree_verify.engine.explore import way_to, whole_step
 from replitree_verify.engine.initial import first_world
 from replitree_verify.engine.moves import TREE, Expansion, Found, World
 from replitree_verify.engine.space import Space
-from replitree_verify.process.reading import Shown, ShowRows, Told
+from replitree_verify.process.read_requests import Shown, ShowRows, Told
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import TABLE, Model
 

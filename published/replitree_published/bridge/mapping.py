@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.layout import TablePlace
 from replitree_published.packed.model import DROPPED, Limits, PackedModel
-from replitree_verify.process.reading import Shown, ShowRows, Told
+from replitree_verify.process.read_requests import Shown, ShowRows, Told
 
 STATES_MAX = 20_000
 """A search for a way that knows so many states ends undecided."""

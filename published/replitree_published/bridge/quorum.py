@@ -36,7 +36,7 @@ from replitree_published.bridge.mapping import Answers, Mapping, NoState
 from replitree_published.packed.bits import put
 from replitree_published.packed.models import quorum_queues as model
 from replitree_published.packed.models.quorum_queues import RECORDS_MAX, QuorumQueueLimits
-from replitree_verify.process.reading import Shown, ShowRows
+from replitree_verify.process.read_requests import Shown, ShowRows
 from replitree_verify.world.disk import requests_in
 from replitree_verify.world.history import Log
 

@@ -18,7 +18,7 @@ from replitree_published.bridge.explored import wrong_step
 from replitree_published.bridge.lives import Lives
 from replitree_published.bridge.mapping import Follower, Mapping
 from replitree_published.bridge.single import Inserts
-from replitree_verify.process.reading import Shown, ShowRows, Told
+from replitree_verify.process.read_requests import Shown, ShowRows, Told
 from replitree_verify.simulation.observer import Observer, Violated
 from replitree_verify.simulation.simulate import Run, Simulation
 from replitree_verify.world.kernel import Stage

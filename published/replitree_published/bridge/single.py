@@ -40,7 +40,7 @@ from replitree_published.bridge.explored import wrong_step
 from replitree_published.bridge.mapping import Follower
 from replitree_published.bridge.quorum import QUORUM, Quorum, Quorums, held, read, requests_of
 from replitree_published.packed.models.quorum_queues import NEEDED_MAX
-from replitree_verify.process.reading import Shown, ShowRows
+from replitree_verify.process.read_requests import Shown, ShowRows
 from replitree_verify.world.history import Log
 
 

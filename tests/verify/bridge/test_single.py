@@ -7,7 +7,7 @@ import pytest
 from replitree.protocol.core.effects import EntryId, LogIndex, StagedPart, StagingId
 from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry
 from replitree_published.bridge.single import Inserts
-from replitree_verify.process.reading import Begun, Shown, ShowRows
+from replitree_verify.process.read_requests import Begun, Shown, ShowRows
 from tests.verify.bridge.test_replication import NAMES, TABLE, tree_of
 
 

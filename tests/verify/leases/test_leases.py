@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replitree_verify.beside import explore_beside, list_beside
 from replitree_verify.leases.model import Model, explore
 from replitree_verify.leases.mutants import MUTANTS, mutated
+from replitree_verify.small_models import explore_beside, list_beside
 
 STEPS = {
     "not-waited-for": 8,

@@ -6,7 +6,7 @@ import pytest
 
 from replitree.cli.main import main
 from replitree.errors import BadInput
-from replitree_verify.beside import simulate_tablets
+from replitree_verify.small_models import simulate_tablets
 from replitree_verify.tablets.drawing import draw_model
 from replitree_verify.tablets.simulate import HISTORIES_OF_ONE, simulate
 

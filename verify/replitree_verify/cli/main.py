@@ -66,7 +66,7 @@ Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch
 def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
     from replitree_verify import registry
-    from replitree_verify.beside import list_beside
+    from replitree_verify.small_models import list_beside
 
     models = [*registry.list_models(), *list_beside(), *registry.list_packed()]
     out = Output(as_json)
@@ -88,7 +88,7 @@ def explore(
 ) -> int:
     """Explore every order of events of a model; exit 0 when nothing is violated, or when the mutant is caught."""
     from replitree_verify import registry
-    from replitree_verify.beside import explore_beside, list_beside
+    from replitree_verify.small_models import explore_beside, list_beside
 
     limits = parse_settings(settings or [])
     if model in [packed["name"] for packed in registry.list_packed()]:
@@ -143,7 +143,7 @@ def simulate(
     if tablets and hours:
         raise BadInput("--hours is for clusters; a history of a tablet ends when nothing is left to happen")
     if tablets:
-        from replitree_verify.beside import simulate_tablets
+        from replitree_verify.small_models import simulate_tablets
 
         result = _plain(simulate_tablets(first, end, mutant, workers))
     else:

@@ -15,15 +15,15 @@ from replitree.protocol.program.stages import (
     AwaitStrays,
     AwaitWork,
 )
-from replitree_verify.process.losing import (
+from replitree_verify.process.lost_parts import (
     AwaitBroken,
     Break,
     Heal,
     KeepCopy,
     declared_part,
 )
-from replitree_verify.process.reading import AwaitAnswers, AwaitReadable, ShowRows
-from replitree_verify.process.restoring import LockDisk, OpenTable
+from replitree_verify.process.read_requests import AwaitAnswers, AwaitReadable, ShowRows
+from replitree_verify.process.restore_duties import LockDisk, OpenTable
 
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED = range(10)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.

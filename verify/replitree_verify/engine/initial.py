@@ -15,7 +15,7 @@ from replitree.protocol.program.stages import AwaitDecided
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
-from replitree_verify.process.restoring import SPOILT, wiped
+from replitree_verify.process.restore_duties import SPOILT, wiped
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import Memory, State

@@ -57,8 +57,8 @@ from replitree.protocol.program.stages import (
     TakeIn,
     TakeOver,
 )
-from replitree_verify.process.losing import STAGED, Break, Heal
-from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
+from replitree_verify.process.lost_parts import STAGED, Break, Heal
+from replitree_verify.process.read_requests import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model

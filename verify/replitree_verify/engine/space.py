@@ -52,8 +52,8 @@ from replitree_verify.engine.moves import (
 from replitree_verify.outcomes.branches import Request, Scene, can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Ending, Steps, Turn
-from replitree_verify.process.losing import declared_part, kept_rows
-from replitree_verify.process.reading import Told
+from replitree_verify.process.lost_parts import declared_part, kept_rows
+from replitree_verify.process.read_requests import Told
 from replitree_verify.process.seat_threads import TITLES, UNTAKEN, beginning, begins_again, work_of
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import END, Interner, Kernel

@@ -21,12 +21,12 @@ from replitree.protocol.program import (
     quorum_waiter,
 )
 from replitree_verify.patches.patch import Patch, read_patches
-from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
+from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
 from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter),
-    *(longlife, losing, quorums, reading, restoring, threads, upkeep),
+    *(longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep),
 )
 """The modules that define stages."""
 

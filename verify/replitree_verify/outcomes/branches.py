@@ -29,10 +29,10 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree_verify.outcomes.local import Here, cancelled, perform_local
-from replitree_verify.process import reading
-from replitree_verify.process.losing import declared_part, kept_rows
-from replitree_verify.process.reading import Told
-from replitree_verify.process.restoring import (
+from replitree_verify.process import read_requests
+from replitree_verify.process.lost_parts import declared_part, kept_rows
+from replitree_verify.process.read_requests import Told
+from replitree_verify.process.restore_duties import (
     LockDisk,
     OpenTable,
     UnlockDisk,
@@ -307,16 +307,16 @@ def _read_table(effect: Any, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     found: Any
     match effect:
-        case reading.ShowRows(number=number):
-            told, breach = reading.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
+        case read_requests.ShowRows(number=number):
+            told, breach = read_requests.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
             yield Branch(told, here, answers=((fx.RequestId(number), told),), breach=breach)
             return
-        case reading.AwaitAnswers():
-            found = reading.begin(effect, scene.answers)
-        case reading.AwaitPointer():
-            found = reading.pointer_of(here.memory)
+        case read_requests.AwaitAnswers():
+            found = read_requests.begin(effect, scene.answers)
+        case read_requests.AwaitPointer():
+            found = read_requests.pointer_of(here.memory)
         case _:
-            found = reading.look(effect, here.memory, here.tree, here.replica)
+            found = read_requests.look(effect, here.memory, here.tree, here.replica)
     if found is not None:
         yield Branch(found, here)
 
@@ -431,10 +431,10 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     OpenTable: _lock,
     fx.Answer: lambda effect, scene: (Branch(None, scene.here, answers=((effect.request, effect.answer),)),),
     fx.CurrentSession: lambda _, scene: (Branch(scene.here.memory.session, scene.here),),
-    reading.AwaitAnswers: _read_table,
-    reading.AwaitPointer: _read_table,
-    reading.AwaitReadable: _read_table,
-    reading.ShowRows: _read_table,
+    read_requests.AwaitAnswers: _read_table,
+    read_requests.AwaitPointer: _read_table,
+    read_requests.AwaitReadable: _read_table,
+    read_requests.ShowRows: _read_table,
     fx.Stage: _stage,
     fx.Publish: _publish,
     fx.FetchMany: _fetch_many,

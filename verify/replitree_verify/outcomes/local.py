@@ -48,11 +48,11 @@ from replitree.protocol.program.stages import (
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute, has_source
-from replitree_verify.process import longlife, losing, mending, quorums, standing, upkeep
+from replitree_verify.process import candidacy, longlife, lost_parts, mender, quorums, upkeep
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.scoping import PartsSeen
+from replitree_verify.world.mutation_scope import PartsSeen
 
 MAKING = "make-"
 """How the staging ids of results begin."""
@@ -315,13 +315,13 @@ def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
 
 
 def _long(effect: Any, here: Here) -> Done | None:
-    room = next(each for each in (longlife, quorums, standing, upkeep) if isinstance(effect, each.EFFECTS))
+    room = next(each for each in (candidacy, longlife, quorums, upkeep) if isinstance(effect, each.EFFECTS))
     done = room.perform(effect, here.memory, here.tree, here.replica)
     return None if done is None else Done(done.outcome, done.memory, here.disk)
 
 
 def _losing(effect: Any, here: Here) -> Done | None:
-    room = mending if isinstance(effect, mending.EFFECTS) else losing
+    room = mender if isinstance(effect, mender.EFFECTS) else lost_parts
     done = room.perform(effect, here.replica, here.memory, here.tree, here.disks)
     return None if done is None else Done(done.outcome, done.memory, done.disk)
 
@@ -382,6 +382,6 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Release: lambda effect, here: _remember(
         here, replace(here.memory, staging=tuple(each for each in here.memory.staging if each != effect.staging))
     ),
-    **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
-    **dict.fromkeys((*losing.EFFECTS, *mending.EFFECTS), _losing),
+    **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *candidacy.EFFECTS, *upkeep.EFFECTS), _long),
+    **dict.fromkeys((*lost_parts.EFFECTS, *mender.EFFECTS), _losing),
 }

@@ -40,7 +40,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.program.stages import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
 from replitree_verify.outcomes.branches import Branch, Scene
-from replitree_verify.process.reading import ShowRows
+from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import Fault
 

@@ -15,7 +15,7 @@ from replitree_verify.outcomes.branches import Branch, Scene, branches
 from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.reduction import CHAIN_MAX, is_joined
 from replitree_verify.probes.catalog import Seen, probes_of
-from replitree_verify.process.reading import Told
+from replitree_verify.process.read_requests import Told
 from replitree_verify.world.kernel import END, Conversation, Kernel, ProcedureFailed
 
 

@@ -15,7 +15,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program.stages import AwaitReplica, AwaitSource, Elected, GiveBack, Missed, Stop, TakeOver
 from replitree_verify.probes.longlife import probes_of_long_life
 from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
-from replitree_verify.process.reading import Shown, ShowRows
+from replitree_verify.process.read_requests import Shown, ShowRows
 from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.model import TABLE
 

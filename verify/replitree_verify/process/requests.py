@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.core.effects import RequestId
 from replitree.protocol.core.entries import MergeEntry
 from replitree_verify.world.model import Model
-from replitree_verify.world.scoping import has_condition
+from replitree_verify.world.mutation_scope import has_condition
 
 Asked: TypeAlias = tuple[str, str, tuple[Any, ...]]
 """The kind of a thread, its number for people, and what it begins with."""

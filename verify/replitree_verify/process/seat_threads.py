@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
-from replitree_verify.process import longlife, losing, quorums, reading, restoring, threads, upkeep
+from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
 from replitree_verify.process.requests import asked_of
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
@@ -36,15 +36,15 @@ _ASKED: dict[str, Stage] = {
     "command": commands.accept_command,
     "leader": leader.lead,
     "kill": commands.kill,
-    "read": reading.begin_read,
+    "read": read_requests.begin_read,
 }
 _WORKING: dict[str, Callable[..., Any]] = {
     "executor": executor.execute_next,
     "maker": executor.make_next,
     "keeper": keeper.forget_next,
 }
-_DUTIES = longlife.DUTIES | losing.DUTIES | quorums.DUTIES | upkeep.DUTIES | restoring.DUTIES
-_GOES_ON = (*losing.GOES_ON, *restoring.DUTIES)
+_DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
+_GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES)
 """Duties that the next process of a seat does as well."""
 
 UNTAKEN = (
@@ -53,13 +53,13 @@ UNTAKEN = (
     AwaitParts,
     AwaitMutation,
     AwaitCleaning,
-    losing.Break,
-    losing.Heal,
-    losing.KeepCopy,
-    reading.AwaitAnswers,
+    lost_parts.Break,
+    lost_parts.Heal,
+    lost_parts.KeepCopy,
+    read_requests.AwaitAnswers,
     AwaitOpen,
     *upkeep.EFFECTS,
-    restoring.LockDisk,
+    restore_duties.LockDisk,
 )
 """Where a request stands that its process has not taken yet."""
 
@@ -105,7 +105,7 @@ def beginning(
         case "life" if is_there and (incarnation or name in model.started):
             return life.become_active, (replica, me)
         case "life":
-            return (restoring.open_table if model.is_restoring else threads.appear), (replica, me)
+            return (restore_duties.open_table if model.is_restoring else threads.appear), (replica, me)
         case "puller":
             return puller.pull_next, (replica, model.pull_count)
         case "candidate":

@@ -21,7 +21,7 @@ from replitree.protocol.core.parts import Part, overlapping, parse_part
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import content_of, is_broken
-from replitree_verify.process.reading import Told, unanswered
+from replitree_verify.process.read_requests import Told, unanswered
 from replitree_verify.rules.lost import (
     has_lost_rows_at_most,
     is_fragile,

@@ -9,7 +9,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import decode_block
 from replitree.protocol.core.parts import Part, inserted_part, parse_part
 from replitree.protocol.state.registration import is_broken
-from replitree_verify.process.losing import STAGED
+from replitree_verify.process.lost_parts import STAGED
 from replitree_verify.world.disk import requests_in, rows_in
 from replitree_verify.world.history import Log
 

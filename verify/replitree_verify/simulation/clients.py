@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from replitree.protocol.core.effects import Duplicate, Inserted, MaybeInserted, NotInserted
-from replitree_verify.process.reading import Told
+from replitree_verify.process.read_requests import Told
 from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.observer import Observer
 from replitree_verify.simulation.options import MS

@@ -24,7 +24,7 @@ from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.probes.catalog import Seen, probes_of
 from replitree_verify.process import longlife, quorums
-from replitree_verify.process.reading import ShowRows
+from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree_verify.simulation.observer import Observer
@@ -36,7 +36,7 @@ from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, me_of, seat_of
-from replitree_verify.world.scoping import has_condition
+from replitree_verify.world.mutation_scope import has_condition
 
 RETRY = 300 * MS
 RETRIES = 20_000

@@ -25,7 +25,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process.reading import NotShown, Shown, Told
+from replitree_verify.process.read_requests import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated

@@ -1,7 +1,7 @@
 """Threads of a process that wait for the log: for the end of a quorum, for what a read must show.
 
 Inserts whose group is committed wait beside the others, and their writer loses patience after a while, as in
-`replica.insert.quorums`.  Reads are those of `process.reading`: what they show is judged the moment it is shown (I8).
+`replica.insert.quorums`.  Reads are those of `process.read_requests`: what they show is judged the moment it is shown (I8).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import AwaitDecided, QuorumTurn
-from replitree_verify.process import reading
+from replitree_verify.process import read_requests
 from replitree_verify.process.quorums import perform as perform_quorum
-from replitree_verify.process.reading import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
+from replitree_verify.process.read_requests import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory
@@ -43,13 +43,13 @@ def perform(effect: Any, now: Now) -> tuple[Any] | None:
             done = perform_quorum(replace(effect, is_given_up=True), now.memory, now.tree, now.replica)
             return None if done is None else (done.outcome,)
         case AwaitPointer():
-            pointer = reading.pointer_of(now.memory)
+            pointer = read_requests.pointer_of(now.memory)
             return None if pointer is None else (pointer,)
     assert isinstance(effect, AwaitReadable)
-    pointer = reading.pointer_of(now.memory)
+    pointer = read_requests.pointer_of(now.memory)
     if pointer is None or pointer < effect.position:  # looked at first: the rest reads the whole log
         return None
-    view = reading.look(effect, now.memory, now.tree, now.replica)
+    view = read_requests.look(effect, now.memory, now.tree, now.replica)
     return None if view is None else (view,)
 
 
@@ -63,7 +63,7 @@ def lose_patience(effect: AwaitDecided, now: Now) -> QuorumTurn:
 
 def show(effect: ShowRows, now: Now, disk: Disk) -> tuple[Told, str | None]:
     """Return what a read shows, and how that breaks I8."""
-    return reading.answer_read(effect, now.memory.held, disk, now.tree, now.replica)
+    return read_requests.answer_read(effect, now.memory.held, disk, now.tree, now.replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Read:
         """Return the stage with which it begins now, and its arguments."""
         if self.level == "as_of":
             nothing = Begun(LogIndex(0), (), LogIndex(0))
-            return reading.show_rows, (self.number, "sequential", nothing, self.position)
-        begun = reading.begin(reading.AwaitAnswers(self.level, self.known), told)  # type: ignore[arg-type]  # it is one
+            return read_requests.show_rows, (self.number, "sequential", nothing, self.position)
+        begun = read_requests.begin(read_requests.AwaitAnswers(self.level, self.known), told)  # type: ignore[arg-type]  # it is one
         assert begun is not None
-        return reading.find_position, (replica, self.number, self.level, begun)
+        return read_requests.find_position, (replica, self.number, self.level, begun)

@@ -53,9 +53,9 @@ from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process import longlife, restoring, upkeep
-from replitree_verify.process.reading import Told
-from replitree_verify.process.restoring import wiped
+from replitree_verify.process import longlife, restore_duties, upkeep
+from replitree_verify.process.read_requests import Told
+from replitree_verify.process.restore_duties import wiped
 from replitree_verify.rules.invariants import Look
 from replitree_verify.traces.trace import line_of, state_of
 from replitree_verify.world.disk import Disk
@@ -63,7 +63,7 @@ from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
-from replitree_verify.world.scoping import has_condition
+from replitree_verify.world.mutation_scope import has_condition
 
 DASHES = "----"
 OPERATOR = "op"
@@ -120,7 +120,7 @@ class Conversation:
             "roll": lambda seat: run(seat, leader.roll, 0),
             "forget-ids": lambda seat, count, until=None: run(seat, upkeep.forget_ids, int(count), 0, until=until),
             "wipe": self._wipe,
-            "restore": lambda name, until=None: run(self._operator(), restoring.restore_disk, name, until=until),
+            "restore": lambda name, until=None: run(self._operator(), restore_duties.restore_disk, name, until=until),
             "lose": self._lose,
             "survive": lambda name: run(self._operator(), longlife.declare_survivor, name),
             "end-session": self._end_session,

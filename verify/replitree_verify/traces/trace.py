@@ -87,10 +87,18 @@ from replitree_verify.engine.moves import Found
 from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process.losing import AwaitBroken, Break, Heal, KeepCopy
-from replitree_verify.process.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
-from replitree_verify.process.restoring import Found as FoundParts
-from replitree_verify.process.restoring import LockDisk, OpenTable, UnlockDisk
+from replitree_verify.process.lost_parts import AwaitBroken, Break, Heal, KeepCopy
+from replitree_verify.process.read_requests import (
+    AwaitAnswers,
+    AwaitPointer,
+    AwaitReadable,
+    NotShown,
+    Shown,
+    ShowRows,
+    Told,
+)
+from replitree_verify.process.restore_duties import Found as FoundParts
+from replitree_verify.process.restore_duties import LockDisk, OpenTable, UnlockDisk
 from replitree_verify.process.threads import Appear
 from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log

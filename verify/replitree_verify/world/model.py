@@ -125,7 +125,7 @@ class Duty:
 
 
 LOSING = ("break", "heal", "keep", "note", "watch", "lose")
-"""The duties that have to do with lost parts (`losing.DUTIES`)."""
+"""The duties that have to do with lost parts (`lost_parts.DUTIES`)."""
 
 
 @dataclass(frozen=True, slots=True)

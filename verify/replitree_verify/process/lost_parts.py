@@ -1,6 +1,6 @@
 """Lost parts: files that break, and what is declared lost.
 
-The mender (`process.mending`) and the stage that declares parts lost are the replica's own.  Four duties stand in for fate, for
+The mender (`process.mender`) and the stage that declares parts lost are the replica's own.  Four duties stand in for fate, for
 an operator and for earlier versions.  The model names what breaks: a part of one replica, or all that is staged there; and what
 comes back (`heals`).  Patience is left out: a replica that misses a part declares it lost at any moment, once; after that it
 tries again when the registrations, queues and pointers of the others let it succeed.  So a state in which no replica goes on is
@@ -28,7 +28,7 @@ from replitree.protocol.program.mender_effects import AwaitLoss, Loss
 from replitree.protocol.state.registration import broken_value, is_broken
 from replitree.protocol.state.registration import content_of as registered_content
 from replitree.protocol.upkeep.lost import Declared
-from replitree_verify.process.mending import Changed
+from replitree_verify.process.mender import Changed
 from replitree_verify.world.disk import Disk, content_of, rows_in
 from replitree_verify.world.memory import Memory, State
 
