@@ -23,8 +23,9 @@ from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.outcomes.local import MAKING
 from replitree_verify.registry import compared, counterexample
 from replitree_verify.world.disk import Disk
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
-from replitree_verify.world.model import Fault, Model
+from replitree_verify.world.model import Model
 from tests.verify.test_reduction import ends
 
 TIMES_FEWER_MIN = 10

@@ -13,8 +13,9 @@ from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.memory import Memory
-from replitree_verify.world.model import TABLE, Fault, Model, budget_of
+from replitree_verify.world.model import TABLE, Model
 
 R1 = Model("", "", (("r1", "r1"),), (), {}).replica("r1")
 EVERY_FAULT = frozenset(Fault)

@@ -15,7 +15,8 @@ from replitree_verify.models import MODELS
 from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.outcomes import local
 from replitree_verify.patches.patch import find_patch
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {

@@ -14,7 +14,8 @@ from replitree_verify.engine.space import Space
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.traces.trace import state_of
-from replitree_verify.world.model import Fault, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Model
 
 SMALL: dict[str, dict[Fault, int]] = {
     "insert_one_token": {Fault.UNKNOWN: 1, Fault.CRASH: 1},

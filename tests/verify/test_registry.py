@@ -10,7 +10,7 @@ from replitree.errors import BadInput
 from replitree_verify import registry
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.world.model import Fault
+from replitree_verify.world.faults import Fault
 
 NEEDED = {
     "no-epoch-check", "pointer-and-queue-not-atomic", "acknowledge-before-commit", "blind-retry-after-unknown",

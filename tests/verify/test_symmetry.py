@@ -16,7 +16,8 @@ from replitree_verify.engine.space import Space
 from replitree_verify.engine.symmetry import Permutation, Symmetry
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 from tests.verify.test_reduction import ends
 
 NONE: dict[Fault, int] = {}

@@ -46,9 +46,10 @@ from replitree_verify.engine.resources import HIDDEN, Resources
 from replitree_verify.engine.space import Space
 from replitree_verify.engine.surroundings import Around, Surroundings
 from replitree_verify.process.seat_threads import UNTAKEN, begins_again
+from replitree_verify.world.faults import GUARDS, Fault
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import State
-from replitree_verify.world.model import GUARDS, TABLE, Fault
+from replitree_verify.world.model import TABLE
 
 JOINED_MAX = 300
 """Steps joined to a move at most."""
@@ -56,8 +57,7 @@ JOINED_MAX = 300
 RECKONED_FIRST = 1000
 """States after which a search asks for the first time whether it has met ways that it had not reckoned with."""
 
-_CRASH, _EXPIRY = 15 * Fault.CRASH.cost, 15 * Fault.EXPIRY.cost
-"""What is left of each of these faults, in a budget."""
+_CRASH, _EXPIRY = Fault.CRASH.mask, Fault.EXPIRY.mask
 
 
 class Touched(NamedTuple):

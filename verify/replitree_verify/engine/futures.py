@@ -24,9 +24,10 @@ from replitree.protocol.program.stages import AwaitDecided, AwaitPull, AwaitWork
 from replitree_verify.engine.resources import ALL, Footprint, Resources
 from replitree_verify.engine.space import Space
 from replitree_verify.process.read_requests import AwaitReadable
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import END, Interner
-from replitree_verify.world.model import TABLE, Fault
+from replitree_verify.world.model import TABLE
 from replitree_verify.world.past import recovers
 
 ANYTHING = -1

@@ -17,9 +17,10 @@ from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
 from replitree_verify.process.restore_duties import SPOILT, wiped
 from replitree_verify.world.disk import Disk
+from replitree_verify.world.faults import budget_of
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import TABLE, budget_of, first_session
+from replitree_verify.world.model import TABLE, first_session
 from replitree_verify.world.windows import with_clock
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from replitree.protocol.core.effects import Answer, Commit, Refused
 from replitree_verify.engine.resources import HIDDEN, LOCAL
 from replitree_verify.outcomes.steps import Ending, Turn
-from replitree_verify.world.model import Fault, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Model
 
 World: TypeAlias = tuple[int, ...]
 """A state."""

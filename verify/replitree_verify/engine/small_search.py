@@ -40,11 +40,6 @@ class World(Protocol):
 W = TypeVar("W", bound=World)
 
 
-def spent(budget: tuple[int, ...], place: int) -> tuple[int, ...] | None:
-    """Take one from a place of a budget; None when there is none left."""
-    return (*budget[:place], budget[place] - 1, *budget[place + 1 :]) if budget[place] else None
-
-
 class Named(Protocol):
     """What has a name."""
 

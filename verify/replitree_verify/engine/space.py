@@ -56,10 +56,11 @@ from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.read_requests import Told
 from replitree_verify.process.seat_threads import TITLES, UNTAKEN, beginning, begins_again, work_of
 from replitree_verify.world.disk import Disk
+from replitree_verify.world.faults import GUARDS, Fault
 from replitree_verify.world.kernel import END, Interner, Kernel
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
+from replitree_verify.world.model import SESSIONS_PER_SEAT, Model, me_of, seat_of
 
 
 class Space:

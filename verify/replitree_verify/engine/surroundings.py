@@ -10,11 +10,10 @@ from typing import NamedTuple
 from replitree_verify.engine.futures import Future, Futures
 from replitree_verify.engine.moves import LEFT, TREE, Thread, World
 from replitree_verify.engine.space import Space
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.kernel import END
-from replitree_verify.world.model import Fault
 
-_UNKNOWN = 15 * Fault.UNKNOWN.cost
-"""What is left of lost answers, in a budget."""
+_UNKNOWN = Fault.UNKNOWN.mask
 
 
 class Around(NamedTuple):

@@ -7,7 +7,8 @@ from replitree_verify.merging.chains import CHAIN, leave_all, mutate, rewrite
 from replitree_verify.merging.processes import restart, running
 from replitree_verify.merging.world import Model
 from replitree_verify.shared_tables.replicas import leave, settle, take
-from replitree_verify.shared_tables.world import Fault, Task, replica_of
+from replitree_verify.shared_tables.world import Task, replica_of
+from replitree_verify.world.faults import Fault
 
 
 def _of(*names: str) -> dict[str, tuple[Task, ...]]:

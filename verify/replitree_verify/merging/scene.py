@@ -43,11 +43,11 @@ from replitree_verify.shared_tables.world import (
     SESSION,
     TABLE,
     Disk,
-    Fault,
     Seat,
     replica_of,
     sharer_of,
 )
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.kernel import END
 
 UPKEEP = " gives up"

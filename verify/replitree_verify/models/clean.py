@@ -7,7 +7,8 @@ inactive replica be one entry behind.
 from __future__ import annotations
 
 from replitree.protocol.upkeep.clean_log import Keep
-from replitree_verify.world.model import Duty, Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Duty, Insert, Model
 
 THREE = (("r1", "r1"), ("r2", "r2"), ("r3", "r3"))
 BOTH = ("r1", "r2")

@@ -17,7 +17,8 @@ from typing import Any
 
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Fault, Insert, Model, Proposal, Read
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model, Proposal, Read
 
 SAME = (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),)))
 OTHER = (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "b"),)))

@@ -6,7 +6,8 @@ from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
-from replitree_verify.world.model import Ask, Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Insert, Model, Proposal
 
 DROP = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all"))
 DETACH = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", detach=True))

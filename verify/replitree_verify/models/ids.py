@@ -10,7 +10,8 @@ from replitree.protocol.core.entries import DropEntry
 from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model
 
 BOTH = ("r1", "r2")
 FIRST, SECOND = Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))

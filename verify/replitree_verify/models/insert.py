@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 
 ONE = (("r1", "r1"),)
 TWO = (("r1", "r1"), ("r2", "r2"))

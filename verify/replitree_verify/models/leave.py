@@ -5,7 +5,8 @@ from __future__ import annotations
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Duty, Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Duty, Insert, Model
 
 OPERATED = (*TWO, ("op", "op"))
 AWAY = ("r1 ins 1", "r2 life", "stop r2", "r1 ins 2", "r1 ins 3", "r1")

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import ONE, TWO
-from replitree_verify.world.model import Duty, Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 PART = "all_0_0_0"

@@ -15,7 +15,8 @@ from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.lost import BOTH, FIRST, MERGE, OTHER, PART
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Kill, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposal
 
 MERGED, MUTATED = "all_0_1_1", "all_0_0_0_1"
 MUTATION = Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x"))

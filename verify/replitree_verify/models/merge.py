@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 THREE_PARTS = tuple(Insert("r1", ((n, token),)) for n, token in ((1, "a"), (2, "b"), (3, "c")))

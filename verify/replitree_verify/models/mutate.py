@@ -6,7 +6,8 @@ from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
 from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH, EVERYWHERE, TWO_PARTS
-from replitree_verify.world.model import Ask, Fault, Insert, Kill, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal
 
 MUTATION = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x"))
 SCOPED = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@2"))

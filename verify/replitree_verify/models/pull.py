@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 
 INSERT = (Insert("r1", ((1, "a"),)),)
 

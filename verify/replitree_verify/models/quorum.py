@@ -13,7 +13,8 @@ from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEn
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 ALL = ("r1", "r2", "r3")

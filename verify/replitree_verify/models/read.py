@@ -6,7 +6,8 @@ from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.pull import INSERT
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal, Read
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal, Read
 
 BOTH = ("r1", "r2")
 TWO_INSERTS = (*INSERT, Insert("r1", ((2, "b"),)))

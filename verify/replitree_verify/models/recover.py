@@ -10,7 +10,8 @@ from replitree.protocol.core.entries import DropEntry, MutateEntry
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 CLEAN = Duty("r1", "clean", (KEEP,))

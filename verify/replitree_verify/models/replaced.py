@@ -6,7 +6,8 @@ Both have the same disk, which is stricter than the running replica: there a loc
 from __future__ import annotations
 
 from replitree_verify.models.pull import INSERT
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 
 RIVALS = (("r1", "r1"), ("x1", "r1"))
 

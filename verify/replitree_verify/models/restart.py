@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.pull import INSERT
-from replitree_verify.world.model import Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Insert, Model
 
 MODELS = (
     Model(

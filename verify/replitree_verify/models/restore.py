@@ -11,7 +11,8 @@ from dataclasses import replace
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import TWO
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model
 
 BOTH = ("r1", "r2")
 OPERATED = (*TWO, ("op", "op"))

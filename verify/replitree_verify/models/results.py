@@ -12,7 +12,8 @@ from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.merge import BOTH
 from replitree_verify.models.mutate import ONE_PART
-from replitree_verify.world.model import Ask, Duty, Fault, Kill, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Kill, Model, Proposal
 
 MERGES = (Proposal("r1", ("all_0_0_0",)), Proposal("r1", ("all_0_0_1",)))
 MERGED = ("r1 lead1", "r1", "r1 lead2", "r1")

@@ -11,7 +11,8 @@ from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.replaced import RIVALS
-from replitree_verify.world.model import Ask, Duty, Fault, Insert, Model, Proposal
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 FIRST = Insert("r1", ((1, "a"),))

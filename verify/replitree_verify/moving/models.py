@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from replitree.protocol.program import executor, mover
 from replitree_verify.moving.threads import find_broken
-from replitree_verify.moving.world import PART, TRIES, Fault, Model, Task
+from replitree_verify.moving.world import PART, TRIES, Model, Task
 from replitree_verify.shared_tables.world import replica_of
+from replitree_verify.world.faults import Fault
 
 Threads = dict[tuple[str, str], tuple[Task, ...]]
 

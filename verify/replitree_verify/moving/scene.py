@@ -46,7 +46,6 @@ from replitree_verify.moving.world import (
     PIECES,
     Disk,
     Drop,
-    Fault,
     Machine,
     Model,
     Process,
@@ -57,6 +56,7 @@ from replitree_verify.moving.world import (
 )
 from replitree_verify.shared_tables.scene import short
 from replitree_verify.shared_tables.world import CONTENT, INCARNATION, STORE_ID, TABLE, replica_of, sharer_of
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.kernel import Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
@@ -129,7 +129,7 @@ class Scene:
                 for name in self.model.replicas
             ),
             (Thread(),) * len(self._threads),
-            budget=tuple(self.model.faults.get(kind, 0) for kind in Fault),
+            budget=budget_of(self.model.faults),
         )
         for number in range(len(self._threads)):
             world = self._begun(world, number, 0)

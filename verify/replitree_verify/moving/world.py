@@ -14,28 +14,11 @@ from typing import Any, NamedTuple
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import Epoch
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.engine.small_search import spent
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault, spent
 from replitree_verify.world.kernel import END
 
 PART = "all_0_0_0"
 PIECES = 2
-
-
-class Fault(Enum):
-    """Kinds of faults.
-
-    `CRASH`: a process loses its memory and what was not synced, also in the middle of a request.  `UNKNOWN`: the answer to a
-    commit is lost.  `STALE`: a thread reads old values until it syncs or commits.  `STORE`: an answer of the object store is
-    lost.  `EXPIRY`: a session ends, and with it what is ephemeral; its process goes on with another one.
-    """
-
-    CRASH = "crash"
-    UNKNOWN = "unknown"
-    STALE = "stale"
-    STORE = "store"
-    EXPIRY = "expiry"
-
-
 TRIES = 2
 """How often a part is moved at the most, in one process."""
 
@@ -287,7 +270,7 @@ class World:
     late
         Requests that are on their way: commits, puts and deletes, each with the session that sent it.
     budget
-        Faults that are left, in the order of `Fault`.
+        Faults that are left.
     stray
         Shares whose objects may come late.
     """
@@ -297,7 +280,7 @@ class World:
     machines: tuple[Machine, ...]
     threads: tuple[Thread, ...]
     late: tuple[tuple[int, Any], ...] = ()
-    budget: tuple[int, ...] = (0,) * len(Fault)
+    budget: Budget = NO_FAULTS
     stray: frozenset[ShareId] = frozenset()
 
     @property
@@ -316,7 +299,7 @@ class World:
 
     def spend(self, fault: Fault) -> World | None:
         """Take one fault from the budget; None when there is none left."""
-        left = spent(self.budget, list(Fault).index(fault))
+        left = spent(self.budget, fault)
         return None if left is None else replace(self, budget=left)
 
     def sent(self, session: int, request: Any) -> World:
@@ -335,7 +318,6 @@ __all__ = [
     "WRITTEN_BY",
     "Disk",
     "Drop",
-    "Fault",
     "Machine",
     "Model",
     "Note",

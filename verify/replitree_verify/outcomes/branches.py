@@ -44,12 +44,11 @@ from replitree_verify.process.restore_duties import (
 )
 from replitree_verify.rules.quorum import settled_without
 from replitree_verify.world.disk import Folder
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import Budget, Fault, seat_of
+from replitree_verify.world.model import seat_of
 from replitree_verify.world.past import half_way, recovers, remember
 from replitree_verify.world.windows import timed
-
-NOTHING = Budget(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Branch:
 
     outcome: Any
     here: Here
-    cost: Budget = NOTHING
+    cost: Budget = NO_FAULTS
     fate: str = ""
     fresh: bool = False
     doubtful: bool = False

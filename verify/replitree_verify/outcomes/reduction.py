@@ -41,8 +41,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.program.stages import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
 from replitree_verify.outcomes.branches import Branch, Scene
 from replitree_verify.process.read_requests import ShowRows
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
-from replitree_verify.world.model import Fault
 
 CHAIN_MAX = 200
 """Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""

@@ -7,7 +7,8 @@ from replitree_verify.merging.processes import restart, running
 from replitree_verify.merging.world import Model
 from replitree_verify.prepared.clients import prepare, put
 from replitree_verify.shared_tables.replicas import settle
-from replitree_verify.shared_tables.world import Fault, Task, replica_of
+from replitree_verify.shared_tables.world import Task, replica_of
+from replitree_verify.world.faults import Fault
 
 _ONE: dict[str, tuple[Task, ...]] = {
     "r1": ((prepare, ("r1",)), (settle, ("r1",))),

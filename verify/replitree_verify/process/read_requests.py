@@ -24,9 +24,10 @@ from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.read import ReadLevel, end_of_log, is_readable, parts_at, position_of, shown_now
 from replitree_verify.world.disk import Disk, requests_in
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import Fault, Model
+from replitree_verify.world.model import Model
 
 # --- effects ------------------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from replitree.protocol.program import executor, inserter, life, upkeep
 from replitree_verify.rejoining.operators import drop, remake, remove, restore, write_log
 from replitree_verify.rejoining.processes import execute_shared
 from replitree_verify.rejoining.world import HELPER, LATER, OPERATOR, OTHER, Model, Task, me_of, replica_of
+from replitree_verify.world.faults import Fault
 
 OLD, NEW = "old", "new"
 _DROP: tuple[Task, ...] = ((drop, ()),)
@@ -90,7 +91,7 @@ MODELS = (
         "a process registers a part, while the answer to a commit is lost, which takes place, or comes late",
         {OLD: (_execute(OLD),), NEW: (_activate(NEW),), OPERATOR: _DROP},
         is_joined=True,
-        unknown=1,
+        faults={Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
     ),
     _remade("remade_register", "a process registers a part", _execute(OLD)),
     _remade("remade_leave", "a process lets go of a share", _let_go(OLD), is_marked=True),
@@ -106,14 +107,13 @@ MODELS = (
         "a process helps to drop a table, which is made anew, and gets an insert, meanwhile",
         {OPERATOR: ((remake, ()), (write_log, ())), HELPER: ((remove, ()),)},
         has_log=True,
-        endings=0,
+        faults={},
     ),
     Model(
         "remade_doubt",
         "who drops a table and makes it anew gets no answer to a commit, and tries again; the commit comes late",
         {OPERATOR: ((remake, ()), (remake, ()))},
-        endings=0,
-        unknown=1,
+        faults={Fault.UNKNOWN: 1},
     ),
     Model(
         "remade_restored",

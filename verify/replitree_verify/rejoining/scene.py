@@ -47,6 +47,7 @@ from replitree_verify.rejoining.world import (
     replica_of,
 )
 from replitree_verify.shared_tables.scene import short
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 
 Step = tuple[str, World]
@@ -67,9 +68,7 @@ class Scene:
 
     def first(self) -> World:
         """Return the world in which nothing has happened."""
-        world = World(
-            _table(self.model), tuple(Seat() for _ in self.names), budget=(self.model.endings, self.model.unknown)
-        )
+        world = World(_table(self.model), tuple(Seat() for _ in self.names), budget=budget_of(self.model.faults))
         for _ in range(self.model.had):
             world = self._activated(world, 0)
         if self.model.had:
@@ -95,7 +94,7 @@ class Scene:
             if effect is not None:
                 for text, after, outcome in self._perform(world, number, effect):
                     yield f"{name}: {short(effect)} → {text}", self._go_on(after, number, outcome)
-            ended = world.spend(0)
+            ended = world.spend(Fault.EXPIRY)
             if ended is not None and world.tree.owner(layout.is_active(replica_of(name))) == self._session(
                 world, number
             ):
@@ -173,7 +172,7 @@ class Scene:
                 _, outcome = world.tree.commit(operations, self._session(world, number))
                 text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
                 yield text, self._done(world, number, effect), outcome
-                lost = world.spend(1)
+                lost = world.spend(Fault.UNKNOWN)
                 if lost is not None:
                     if isinstance(outcome, fx.Applied):
                         yield "applied, answer lost", self._done(lost, number, effect), fx.Unknown()

@@ -7,7 +7,7 @@ the replica to its drop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -16,7 +16,7 @@ from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.engine.small_search import spent
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault, spent
 from replitree_verify.world.kernel import END
 
 OPERATOR = "operator"
@@ -85,10 +85,8 @@ class Model:
         Whether the first seat's process has let the part go, and not yet its share.
     counted
         The replicas that are counted for the insert, whose quorum is open; none: it was reached before.
-    endings
-        Sessions that end while their processes do not notice.
-    unknown
-        Answers to commits that are lost.
+    faults
+        How many of each kind; a process does not notice that its session ends.
     """
 
     name: str
@@ -100,8 +98,7 @@ class Model:
     is_lost: bool = False
     is_marked: bool = False
     counted: tuple[str, ...] = ()
-    endings: int = 1
-    unknown: int = 0
+    faults: dict[Fault, int] = field(default_factory=lambda: {Fault.EXPIRY: 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,7 @@ class World:
     late
         Commits that are on their way: seat, session, operations.
     budget
-        Endings of sessions and lost answers that are left.
+        Faults that are left.
     changed
         What was changed by processes of earlier lives.
     """
@@ -156,7 +153,7 @@ class World:
     seats: tuple[Seat, ...]
     life: int = 0
     late: tuple[tuple[int, Any], ...] = ()
-    budget: tuple[int, int] = (0, 0)
+    budget: Budget = NO_FAULTS
     changed: tuple[str, ...] = ()
 
     @property
@@ -168,10 +165,10 @@ class World:
         """Return the world with another seat."""
         return replace(self, seats=(*self.seats[:number], seat, *self.seats[number + 1 :]))
 
-    def spend(self, place: int) -> World | None:
-        """Take one ending (0) or lost answer (1) from the budget; None when there is none left."""
-        left = spent(self.budget, place)
-        return None if left is None else replace(self, budget=(left[0], left[1]))
+    def spend(self, fault: Fault) -> World | None:
+        """Take one fault from the budget; None when there is none left."""
+        left = spent(self.budget, fault)
+        return None if left is None else replace(self, budget=left)
 
 
 __all__ = [

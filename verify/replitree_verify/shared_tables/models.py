@@ -16,7 +16,8 @@ from replitree_verify.shared_tables.replicas import (
     write,
 )
 from replitree_verify.shared_tables.restoring import rejoin, restore_table
-from replitree_verify.shared_tables.world import OPERATOR, Fault, Model, Task, replica_of
+from replitree_verify.shared_tables.world import OPERATOR, Model, Task, replica_of
+from replitree_verify.world.faults import Fault
 
 PART = "all_0_0_0"
 

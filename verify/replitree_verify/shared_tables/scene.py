@@ -55,13 +55,13 @@ from replitree_verify.shared_tables.world import (
     TABLE,
     WRITTEN,
     Disk,
-    Fault,
     Model,
     Seat,
     Shares,
     World,
     replica_of,
 )
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
@@ -100,7 +100,7 @@ class Scene:
             paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): ME}
             paths |= {layout.is_lost(replica): NOT_LOST, layout.log_pointer(replica): b"0"}
             paths |= {layout.queue(replica): b"", layout.parts(replica): b""}
-        budget = tuple(self.model.faults.get(kind, 0) for kind in Fault)
+        budget = budget_of(self.model.faults)
         world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
         if self.model.written:
             world = _written(world, self.names[0], self.model.written, self._first_shares(), paths)

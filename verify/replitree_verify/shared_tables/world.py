@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -15,7 +14,7 @@ from replitree.protocol.core.effects import Epoch, StagingId
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree_verify.engine.small_search import spent
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault, spent
 from replitree_verify.world.kernel import END
 
 PIECES = 2
@@ -28,22 +27,6 @@ OPERATOR = "operator"
 """The seat that drops a replica."""
 WRITTEN = b"1"
 """The log pointer of a replica that has pulled the entry of the part that is there at the beginning."""
-
-
-class Fault(Enum):
-    """Kinds of faults.
-
-    `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
-    lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
-    `EXPIRY`: a session ends, and its process activates again while what it was doing goes on.
-    """
-
-    CRASH = "crash"
-    UNKNOWN = "unknown"
-    STALE = "stale"
-    STORE = "store"
-    EXPIRY = "expiry"
-
 
 TABLE = TablePlace("/t")
 INCARNATION = "i1"
@@ -204,7 +187,7 @@ class World:
     late
         Requests that are on their way: commits, puts and deletes.
     budget
-        Faults that are left, in the order of `Fault`.
+        Faults that are left.
     stray
         Shares of which a put was on its way when its process stopped to wait, or whose replica was dropped: their objects may
         come when no process knows them.
@@ -216,7 +199,7 @@ class World:
     objects: frozenset[tuple[ShareId, int]]
     seats: tuple[Seat, ...]
     late: tuple[Any, ...] = ()
-    budget: tuple[int, ...] = (0,) * len(Fault)
+    budget: Budget = NO_FAULTS
     stray: frozenset[ShareId] = frozenset()
     forgotten: frozenset[ShareId] = frozenset()
 
@@ -238,7 +221,7 @@ class World:
 
     def spend(self, fault: Fault) -> World | None:
         """Take one fault from the budget; None when there is none left."""
-        left = spent(self.budget, list(Fault).index(fault))
+        left = spent(self.budget, fault)
         return None if left is None else replace(self, budget=left)
 
     def sent(self, request: Any) -> World:
@@ -263,7 +246,6 @@ __all__ = [
     "TABLE",
     "WRITTEN",
     "Disk",
-    "Fault",
     "Model",
     "Seat",
     "Shares",

@@ -28,7 +28,8 @@ from replitree.protocol.rescue.fsck_look import (
 from replitree.protocol.shares.share import (
     ShareId,
 )
-from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, World, spend
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, World, spend
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.kernel import END, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 

@@ -8,7 +8,8 @@ from replitree_verify.sharing.models_fsck import FSCK_MODELS
 from replitree_verify.sharing.models_own import OWN_MODELS
 from replitree_verify.sharing.models_upload import UPLOAD_MODELS
 from replitree_verify.sharing.process import drop, leave, take, write
-from replitree_verify.sharing.world import Fault, Model, Task, replica_of
+from replitree_verify.sharing.world import Model, Task, replica_of
+from replitree_verify.world.faults import Fault
 
 
 def _write(name: str, part: str, borrows_of: str = "") -> Task:

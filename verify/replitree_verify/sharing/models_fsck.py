@@ -8,7 +8,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.sharing.disks import retire, take, tidy, write
 from replitree_verify.sharing.operators import check, check_afterwards
-from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Model, Task, replica_of
+from replitree_verify.world.faults import Fault
 
 
 def _write(name: str, part: str) -> Task:

@@ -9,7 +9,8 @@ from replitree.protocol.shares.share import ShareId
 from replitree_verify.sharing.disks import leave_found, retire, tidy
 from replitree_verify.sharing.mender import mend
 from replitree_verify.sharing.operators import check
-from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Fault, Model, Task, replica_of
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, Model, Task, replica_of
+from replitree_verify.world.faults import Fault
 
 PART = "all_0_0_0"
 LOST, OTHER, SECOND = "r2", "r1", "r2, second process"

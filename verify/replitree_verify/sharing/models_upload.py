@@ -6,7 +6,8 @@ from replitree.protocol.core import layout
 from replitree_verify.sharing.clients import commit, put, upload
 from replitree_verify.sharing.operators import check, check_afterwards
 from replitree_verify.sharing.process import new_share
-from replitree_verify.sharing.world import FSCK, TABLE, Fault, Model, Task
+from replitree_verify.sharing.world import FSCK, TABLE, Model, Task
+from replitree_verify.world.faults import Fault
 
 _PART = ("r1", "a")
 _OLD = new_share("a", "r1", 0)

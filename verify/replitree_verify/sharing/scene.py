@@ -37,7 +37,6 @@ from replitree_verify.sharing.world import (
     STORE_ID,
     TABLE,
     UNANSWERED,
-    Fault,
     Model,
     Seat,
     Step,
@@ -45,6 +44,7 @@ from replitree_verify.sharing.world import (
     replica_of,
     spend,
 )
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.kernel import END, Kernel, ProcedureFailed, Stage
 from replitree_verify.world.objects import PutObjects
 
@@ -92,7 +92,7 @@ class Scene:
             world = self._without_sessions(world)
         for number in range(len(self._names)):
             world = self._begun(world, number, world.seats[number])
-        return replace(world, budget=tuple(model.faults.get(kind, 0) for kind in Fault))
+        return replace(world, budget=budget_of(model.faults))
 
     def steps(self, world: World) -> Iterator[Step]:
         """Yield whatever may happen next, with its name."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -15,7 +14,7 @@ from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.registration import content_of
-from replitree_verify.engine.small_search import spent
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault, spent
 from replitree_verify.world.kernel import END, Stage
 
 TABLE = TablePlace("/t")
@@ -30,23 +29,6 @@ FSCK = "fsck"
 
 UNANSWERED = "no answer"
 """What is said of objects that the store did not tell of."""
-
-
-class Fault(Enum):
-    """Kinds of faults.
-
-    `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
-    lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
-    `DEPOSED`: a sync is answered by a leader that is none any more, so old values stay.  `SILENT`: a replica does not answer.
-    """
-
-    CRASH = "crash"
-    UNKNOWN = "unknown"
-    STALE = "stale"
-    STORE = "store"
-    DEPOSED = "deposed"
-    SILENT = "silent"
-
 
 Task = tuple[Stage, tuple[Any, ...]]
 
@@ -150,7 +132,7 @@ class World:
     late
         Requests that are on their way: commits, puts and deletes.
     budget
-        Faults that are left, in the order of `Fault`.
+        Faults that are left.
     owned
         Shares that ever had a node.
     young
@@ -171,7 +153,7 @@ class World:
     objects: frozenset[tuple[ShareId, int]]
     seats: tuple[Seat, ...]
     late: tuple[Any, ...] = ()
-    budget: tuple[int, ...] = (0, 0, 0, 0)
+    budget: Budget = NO_FAULTS
     owned: frozenset[str] = frozenset()
     young: frozenset[str] = frozenset()
     disks: frozenset[tuple[str, str, str]] = frozenset()
@@ -193,7 +175,7 @@ Step = tuple[str, World]
 
 def spend(world: World, fault: Fault) -> World | None:
     """Take one fault from the budget; None when there is none left."""
-    left = spent(world.budget, list(Fault).index(fault))
+    left = spent(world.budget, fault)
     return None if left is None else replace(world, budget=left)
 
 
@@ -205,7 +187,6 @@ __all__ = [
     "STORE_ID",
     "TABLE",
     "UNANSWERED",
-    "Fault",
     "Model",
     "Seat",
     "Step",

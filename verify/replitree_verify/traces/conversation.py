@@ -59,10 +59,11 @@ from replitree_verify.process.restore_duties import wiped
 from replitree_verify.rules.invariants import Look
 from replitree_verify.traces.trace import line_of, state_of
 from replitree_verify.world.disk import Disk
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
+from replitree_verify.world.model import TABLE, Ask, Insert, Model, first_session, me_of
 from replitree_verify.world.mutation_scope import has_condition
 
 DASHES = "----"

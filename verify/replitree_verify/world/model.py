@@ -9,62 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from enum import Enum
-from typing import NewType
 
 from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.state.read import ReadLevel
+from replitree_verify.world.faults import Fault
 
 TABLE = TablePlace("/t")
-
-Budget = NewType("Budget", int)
-"""How many faults of each kind are left, packed: a few bits for each kind."""
-
-_BITS = 5
-
-
-class Fault(Enum):
-    """Kinds of faults, each with its place in a budget.
-
-    `CRASH`: a process loses its memory, at any moment, also within an effect on its disk.  `UNKNOWN`: the answer to a commit is
-    lost; the commit took place, or the request is still on its way.  `STALE`: a session's view stays behind.  `EXPIRY`: a
-    session ends.  `CLOSED`: a read can't be had.  `DISK`: a disk takes no more.  `FETCH`: a part can't be fetched now.
-    `DIFFERS`: a merge or a mutation gives other bytes than elsewhere.  `DEPOSED`: a leader of coordination that was replaced
-    answers a `Sync`, so that the session's view stays behind.
-    """
-
-    CRASH = 0
-    UNKNOWN = 1
-    STALE = 2
-    EXPIRY = 3
-    CLOSED = 4
-    DISK = 5
-    FETCH = 6
-    DIFFERS = 7
-    DEPOSED = 8
-
-    cost: Budget
-    """One fault of this kind."""
-
-    __hash__ = object.__hash__  # `Enum`'s is a Python function, and the explorer asks for faults in every state
-
-    def __init__(self, place: int) -> None:
-        self.cost = Budget(1 << (_BITS * place))
-
-
-GUARDS = sum(1 << (_BITS * fault.value + _BITS - 1) for fault in Fault)
-"""The highest bit of each kind: stays set as long as no more is taken than there is."""
-
-
-def budget_of(faults: dict[Fault, int]) -> Budget:
-    """Pack a budget.
-
-    >>> budget_of({Fault.CRASH: 2, Fault.UNKNOWN: 1}) == 2 * Fault.CRASH.cost + Fault.UNKNOWN.cost
-    True
-    """
-    assert all(0 <= count < 1 << (_BITS - 1) for count in faults.values())
-    return Budget(sum(fault.cost * count for fault, count in faults.items()))
 
 
 @dataclass(frozen=True, slots=True)
