@@ -14,7 +14,7 @@ from replitree.tablet.core.recovery import MissingEntries
 from replitree.tablet.group.effects import Discover, NotKnown, Overtaken, Procedure, Put, RaiseFence, Range, Stored
 from replitree.tablet.group.member import Write
 from replitree.tablet.members.group import BlobGroups
-from replitree_verify.tablets.mutants import MUTANTS
+from replitree_verify.patches.patch import find_patch
 from tests.storage.blob_providers import GROUP, TABLET, Provider, do, open_group
 
 WHEN: dict[str, tuple[type, ...]] = {"fence": (RaiseFence,), "restore": (Discover, Range), "zero entry": (Put,)}
@@ -103,7 +103,7 @@ def test_40_candidate_that_leads_although_members_are_full_is_noticed(
     groups: BlobGroups, provider: Provider, mutant: str, when: str
 ) -> None:
     log_of_two(groups, provider)
-    with MUTANTS[mutant].mutated():
+    with find_patch("tablets", mutant).mutated():
         assert isinstance(stand_while_full(groups, provider, (1, 2), when), Won)
     provider.take_away(0)
     again = groups.run(stand(Candidate(CHANNELS, "c3")))

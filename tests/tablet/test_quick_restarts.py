@@ -14,7 +14,7 @@ from replitree.tablet.core.entries import ZeroEntry, decode
 from replitree.tablet.core.recovery import Accepted, Latest, chain_of, log_of
 from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group.ids import BlobId, Generation, GenStep, Step
-from replitree_verify.tablets.mutants import MUTANTS
+from replitree_verify.patches.patch import find_patch
 from tests.tablet.building import GROUP, at
 from tests.tablet.cluster import EVERYBODY, Cluster, steps
 
@@ -125,7 +125,7 @@ def test_34_chain_that_grows_with_every_restart_is_noticed(monkeypatch: pytest.M
 
 
 def test_34_what_was_declined_and_is_looked_at_again_is_noticed() -> None:
-    with MUTANTS["declined-looked-at-again"].mutated():
+    with find_patch("tablets", "declined-looked-at-again").mutated():
         story = restarts(Cluster(), random.Random(6))
     assert any(each != story.accepted[0] for each in story.accepted)
 

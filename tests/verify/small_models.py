@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replitree_verify.engine.small_search import Searched
+from replitree_verify.engine.small_search import Declaration, Searched
 from replitree_verify.patches.patch import Patch
 
 
@@ -43,6 +43,10 @@ class SmallModels:
     def __post_init__(self) -> None:
         assert set(self.pins) == {model.name for model in self.models}
         assert set(self.steps) == {mutant.name for mutant in self.mutants}
+        at_night = {name for name, (states, _) in self.pins.items() if states > self.nightly_states}
+        declared = {model.name for model in self.models if isinstance(model, Declaration) and model.nightly}
+        assert declared <= at_night
+        assert declared == at_night or not any(isinstance(model, Declaration) for model in self.models)
         assert {*self.slow_mutants, *self.nightly_mutants} <= set(self.steps)
 
     def each_model(self) -> list[Any]:
@@ -57,9 +61,11 @@ class SmallModels:
 
     def assert_model_holds(self, name: str) -> None:
         """Search a model to its end."""
-        found = self.search(self._model(name), None)
+        model = self._model(name)
+        found = self.search(model, None)
         assert (found.violation, found.trace) == ("", ())
         assert (found.states, found.transitions) == self.pins[name]
+        assert not isinstance(model, Declaration) or set(model.probes) <= found.probes
 
     def assert_mutant_is_caught(self, name: str) -> None:
         """Search a mutant's model until the invariant that it is there for notices."""

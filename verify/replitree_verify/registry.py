@@ -189,7 +189,7 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None, 
         explored.states,
         explored.transitions,
         round(explored.seconds, 3),
-        _violations(explored, missing),
+        violations_of(explored.violation, len(explored.trace), missing),
         explored.depth,
         len(explored.quiet),
         tuple(sorted(explored.probes)),
@@ -201,11 +201,10 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None, 
     )
 
 
-def _violations(explored: Explored, missing: Sequence[str]) -> tuple[dict[str, Any], ...]:
+def violations_of(violation: str | None, steps: int, missing: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Return what is wrong; that a rare branch was never seen is wrong too, for then the model proves little."""
-    if explored.violation is not None:
-        invariant = explored.violation.partition(":")[0]
-        return ({"invariant": invariant, "what": explored.violation, "steps": len(explored.trace)},)
+    if violation:
+        return ({"invariant": violation.partition(":")[0], "what": violation, "steps": steps},)
     return tuple({"invariant": "PROBES", "what": f"never seen: {probe}"} for probe in missing)
 
 

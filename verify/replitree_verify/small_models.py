@@ -1,6 +1,6 @@
 """The models beside those of the table's protocol, by name: shared storage, openings of blob groups, tablets, leases.
 
-Each has a search of its own.
+All have one search, `engine.small_search`.
 
 Shared storage has several kinds: owners of shares alone, replicas of tables with their disks, and what these make together.
 """
@@ -8,16 +8,15 @@ Shared storage has several kinds: owners of shares alone, replicas of tables wit
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
 from replitree_verify.engine.small_search import Searched
-from replitree_verify.leases.model import Model as LeaseModel
-from replitree_verify.leases.model import explore as explore_lease
-from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
-from replitree_verify.leases.mutants import mutated as mutated_lease
+from replitree_verify.leases.model import DESCRIPTIONS as OF_LEASES
+from replitree_verify.leases.model import MODEL as LEASE
+from replitree_verify.leases.model import search as search_lease
 from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
@@ -33,7 +32,7 @@ from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.search import search as search_prepared
-from replitree_verify.registry import WORKERS_MAX, Result
+from replitree_verify.registry import WORKERS_MAX, Result, violations_of
 from replitree_verify.rejoining.invariants import DESCRIPTIONS as OF_REJOINING
 from replitree_verify.rejoining.models import MODELS as REJOINING
 from replitree_verify.rejoining.search import search as search_rejoining
@@ -43,24 +42,22 @@ from replitree_verify.shared_tables.search import search as search_tables
 from replitree_verify.sharing.invariants import DESCRIPTIONS
 from replitree_verify.sharing.models import MODELS as SHARING
 from replitree_verify.sharing.search import search
-from replitree_verify.tablets.explore import explore as explore_tablet
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
-from replitree_verify.tablets.mutants import MUTANTS as TABLET_MUTANTS
+from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
-
-LEASE = "lease"
-"""The one model of leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Models that have one small search: the models, their mutants, what must hold, and the search."""
+    """Models of one kind: the models, their mutants, the names of what must hold, and the search."""
 
     models: Sequence[Any]
     mutants: Sequence[Patch]
-    invariants: Mapping[str, str]
+    invariants: Collection[str]
     search: Callable[[Any, Any], Searched]
 
+
+TABLET_MUTANTS = read_patches("tablets")
 
 ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
@@ -71,40 +68,28 @@ ROOMS = (
     Room(REJOINING, read_patches("rejoining"), OF_REJOINING, search_rejoining),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),
+    Room(
+        tuple(TABLETS.values()),
+        TABLET_MUTANTS,
+        sorted({mutant.invariant for mutant in TABLET_MUTANTS}),
+        search_tablets,
+    ),
+    Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )
 
 
 def list_beside() -> list[dict[str, Any]]:
     """Return of each model what `registry.list_models` returns of the others."""
     return [
-        *(
-            {
-                "name": model.name,
-                "description": model.description,
-                "invariants": list(room.invariants),
-                "mutants": [mutant.name for mutant in room.mutants if mutant.model == model.name],
-                "nightly": False,
-            }
-            for room in ROOMS
-            for model in room.models
-        ),
-        *(
-            {
-                "name": model.name,
-                "description": model.description,
-                "invariants": sorted({mutant.invariant for mutant in TABLET_MUTANTS.values()}),
-                "mutants": [mutant.name for mutant in TABLET_MUTANTS.values() if mutant.model == model.name],
-                "nightly": model.nightly,
-            }
-            for model in TABLETS.values()
-        ),
         {
-            "name": LEASE,
-            "description": "a leader with a lease and its successor, with clocks of different speeds",
-            "invariants": ["I14"],
-            "mutants": list(LEASE_MUTANTS),
-            "nightly": False,
-        },
+            "name": model.name,
+            "description": model.description,
+            "invariants": list(room.invariants),
+            "mutants": [mutant.name for mutant in room.mutants if mutant.model == model.name],
+            "nightly": getattr(model, "nightly", False),
+        }
+        for room in ROOMS
+        for model in room.models
     ]
 
 
@@ -121,29 +106,24 @@ def explore_beside(name: str, mutant: str | None = None) -> Result:
         raise BadInput(f"there is no model {name!r}; there are {', '.join(known)}")
     if mutant is not None and mutant not in known[name]:
         raise BadInput(f"model {name} has no mutant {mutant!r}; it has {', '.join(known[name]) or 'none'}")
-    if name == LEASE:
-        return _of_leases(mutant)
-    if name in TABLETS:
-        return _of_tablets(name, mutant)
-    return _of_shares(next(room for room in ROOMS if any(model.name == name for model in room.models)), name, mutant)
-
-
-def _of_shares(room: Room, name: str, mutant: str | None) -> Result:
+    room = next(each for each in ROOMS if any(model.name == name for model in each.models))
+    model = next(each for each in room.models if each.name == name)
     began, cpu = time.perf_counter(), time.process_time()
-    broken = next((each for each in room.mutants if each.name == mutant), None)
-    found = room.search(next(model for model in room.models if model.name == name), broken)
-    return _result(name, mutant, found.states, found.transitions, found.violation, found.trace, began, cpu)
-
-
-def _of_tablets(name: str, mutant: str | None) -> Result:
-    began, cpu = time.perf_counter(), time.process_time()
-    if mutant is None:
-        found = explore_tablet(TABLETS[name])
-    else:
-        with TABLET_MUTANTS[mutant].mutated():
-            found = explore_tablet(TABLETS[name])
-    violation = found.violation or ""
-    return _result(name, mutant, found.states, found.transitions, violation, found.trace, began, cpu)
+    found = room.search(model, next((each for each in room.mutants if each.name == mutant), None))
+    missing = () if mutant or found.violation else tuple(sorted({*getattr(model, "probes", ())} - found.probes))
+    return Result(
+        name,
+        mutant,
+        found.states,
+        found.transitions,
+        round(time.perf_counter() - began, 3),
+        violations_of(found.violation, len(found.trace), missing),
+        found.depth,
+        probes=tuple(sorted(found.probes)),
+        missing=missing,
+        trace=found.trace,
+        cpu_seconds=round(time.process_time() - cpu, 3),
+    )
 
 
 def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: int = 1) -> Result:
@@ -165,8 +145,9 @@ def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: i
     """
     if not 1 <= workers <= WORKERS_MAX:
         raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
-    if mutant is not None and mutant not in TABLET_MUTANTS:
-        raise BadInput(f"tablets have no mutant {mutant!r}; they have {', '.join(TABLET_MUTANTS)}")
+    known = [each.name for each in TABLET_MUTANTS]
+    if mutant is not None and mutant not in known:
+        raise BadInput(f"tablets have no mutant {mutant!r}; they have {', '.join(known)}")
     began = time.perf_counter()
     found = simulate_histories(first, end, mutant, workers)
     return Result(
@@ -179,40 +160,6 @@ def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: i
         probes=dict(sorted(found.probes.items())),
         trace=found.trace,
         digest=f"{found.digest:016x}",
-    )
-
-
-def _of_leases(mutant: str | None) -> Result:
-    began, cpu = time.perf_counter(), time.process_time()
-    if mutant is None:
-        found = explore_lease(LeaseModel())
-    else:
-        with mutated_lease(LEASE_MUTANTS[mutant]):
-            found = explore_lease(LEASE_MUTANTS[mutant].model)
-    violation = f"I14: {found.trace[-1]}" if found.trace else ""
-    return _result(LEASE, mutant, found.states, found.moves, violation, found.trace, began, cpu)
-
-
-def _result(
-    name: str,
-    mutant: str | None,
-    states: int,
-    transitions: int,
-    violation: str,
-    trace: tuple[str, ...],
-    began: float,
-    cpu: float,
-) -> Result:
-    invariant = violation.partition(":")[0]
-    return Result(
-        name,
-        mutant,
-        states,
-        transitions,
-        round(time.perf_counter() - began, 3),
-        ({"invariant": invariant, "what": violation, "steps": len(trace)},) if violation else (),
-        trace=trace,
-        cpu_seconds=round(time.process_time() - cpu, 3),
     )
 
 

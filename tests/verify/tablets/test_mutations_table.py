@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
-from replitree_verify.tablets.mutants import EQUIVALENTS, MUTANTS
+from replitree_verify.patches.patch import read_patches
 
 ROOT = Path(__file__).parents[3]
-NAMES = {"": set(MUTANTS), "L ": {f"L {name}" for name in LEASE_MUTANTS}}
+NAMES = {
+    "": {each.name for each in read_patches("tablets")},
+    "L ": {f"L {each.name}" for each in read_patches("leases")},
+}
 
 
 def section() -> str:
@@ -37,4 +39,4 @@ def test_everything_that_the_table_names_is_there() -> None:
 
 def test_every_mutant_that_changes_nothing_is_explained() -> None:
     explained = section().partition("\nThese change nothing")[2]
-    assert [each.name for each in EQUIVALENTS if f"({each.name})" not in explained] == []
+    assert [each.name for each in read_patches("tablets_equivalent") if f"({each.name})" not in explained] == []

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from replitree.tablet.core.commit import Ledger
+from replitree_verify.engine.small_search import Rules, search_all
 from replitree_verify.tablets import members as module
 from replitree_verify.tablets.forgetting import is_dead
 from replitree_verify.tablets.models.catalog import MODELS
 from replitree_verify.tablets.space import Space
-from replitree_verify.tablets.state import LEADING, World
+from replitree_verify.tablets.state import LEADING, TabletState
 
-Canonical = Callable[[Space, World], World]
+Canonical = Callable[[Space, TabletState], TabletState]
 
 SYMMETRIC = ("same_generation_of_two", "failing", "window", "loss_thin", "two_groups_deposed")
 FORGETFUL = ("same_generation", "any_order", "store_references", "loss", "two_groups_deposed", "data_tail")
 """Models without absences: a member comes back for a message that could be forgotten, too, and nobody notices."""
 
 
-def as_it_is(_: Space, world: World) -> World:
+def as_it_is(_: Space, state: TabletState) -> TabletState:
     """Leave every state as it is."""
-    return world
+    return state
 
 
-def reachable(space: Space, canonical: Canonical) -> set[World]:
+def reachable(space: Space, canonical: Canonical) -> set[TabletState]:
     """Visit every state."""
-    first = canonical(space, space.first())
-    visited, waiting = {first}, [first]
-    while waiting:
-        for found, _ in space.successors(waiting.pop()):
-            after = canonical(space, found)
-            if after not in visited:
-                visited.add(after)
-                waiting.append(after)
+    visited = set[TabletState]()
+
+    def visit(state: TabletState) -> tuple[str, ...]:
+        visited.add(state)
+        return ()
+
+    search_all(space, Rules(visit), canonical=partial(canonical, space))
     return visited
 
 
-def forgetting(space: Space, world: World) -> World:
+def forgetting(space: Space, state: TabletState) -> TabletState:
     """Leave out the messages that can't change anything any more."""
     late = tuple(
         (number, request)
-        for number, request in world.late
-        if not is_dead(space.holdings[world.held[number]], space.members.requests[request])
+        for number, request in state.late
+        if not is_dead(space.holdings[state.held[number]], space.members.requests[request])
     )
-    return world._replace(late=late)
+    return state._replace(late=late)
 
 
 @pytest.mark.slow
@@ -54,7 +55,7 @@ def test_states_that_differ_in_the_numbers_of_members_are_one(name: str) -> None
     space = Space(MODELS[name])
     plain, reduced = reachable(space, as_it_is), reachable(space, Space.canonical)
     assert len(reduced) < len(plain)
-    assert {space.canonical(world) for world in plain} == reduced
+    assert {space.canonical(state) for state in plain} == reduced
 
 
 @pytest.mark.slow
@@ -69,12 +70,12 @@ def test_procedure_that_asks_again_is_reordered_with_what_it_was_told() -> None:
 
 @pytest.mark.slow
 def test_reordering_that_loses_something_is_noticed() -> None:
-    def forgetful(space: Space, world: World) -> World:
-        return space.canonical(world)._replace(late=())
+    def forgetful(space: Space, state: TabletState) -> TabletState:
+        return space.canonical(state)._replace(late=())
 
     space = Space(MODELS["failing"])
     plain, reduced = reachable(space, as_it_is), reachable(space, forgetful)
-    assert {space.canonical(world) for world in plain} != reduced
+    assert {space.canonical(state) for state in plain} != reduced
 
 
 @pytest.mark.slow
@@ -86,52 +87,52 @@ def test_messages_that_are_forgotten_would_change_nothing(name: str, monkeypatch
     plain = Space(MODELS[name])
     found = reachable(plain, as_it_is)
     assert len(found) > len(states)
-    assert {told(plain, forgetting(plain, world)) for world in found} == {told(reduced, world) for world in states}
+    assert {told(plain, forgetting(plain, state)) for state in found} == {told(reduced, state) for state in states}
 
 
 @pytest.mark.slow
 def test_message_that_is_forgotten_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Space(MODELS["any_order"])
-    states = {told(whole, world) for world in reachable(whole, as_it_is)}
+    states = {told(whole, state) for state in reachable(whole, as_it_is)}
     monkeypatch.setattr(module, "is_dead", lambda *_: True)
     hasty = Space(MODELS["any_order"])
-    assert {told(hasty, world) for world in reachable(hasty, as_it_is)} != states
+    assert {told(hasty, state) for state in reachable(hasty, as_it_is)} != states
 
 
 @pytest.mark.slow
 def test_leader_whose_entries_can_not_be_acknowledged_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "failing"
     reduced = Space(MODELS[name])
-    states = {seen(reduced, world) for world in reachable(reduced, as_it_is)}
+    states = {seen(reduced, state) for state in reachable(reduced, as_it_is)}
     whole = Space(MODELS[name])
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "is_over", property(lambda _: False))
         found = reachable(whole, as_it_is)
     assert any(position[0] == LEADING and whole.ledger_of(position).is_over for w in found for position in w.seats)
-    assert {seen(whole, settled(whole, world)) for world in found} == states
+    assert {seen(whole, settled(whole, state)) for state in found} == states
 
 
-def settled(space: Space, world: World) -> World:
+def settled(space: Space, state: TabletState) -> TabletState:
     """Let leaders that failed be over."""
-    for seat, position in enumerate(world.seats):
+    for seat, position in enumerate(state.seats):
         if position[0] == LEADING and space.ledger_of(position).is_over:
             leader = space.leading.leaders[position[1]]
-            world = space.leading.settled(world, seat, leader, position[2], position[3])
-    return world
+            state = space.leading.settled(state, seat, leader, position[2], position[3])
+    return state
 
 
-def seen(space: Space, world: World) -> tuple[object, ...]:
+def seen(space: Space, state: TabletState) -> tuple[object, ...]:
     """Return what can be seen of a state: not how many faults are left, for one may meet what nobody waits for."""
-    holdings, _, late, acked, elected, _, *seats = told(space, world)
+    holdings, _, late, acked, elected, _, *seats = told(space, state)
     return holdings, late, acked, elected, *seats
 
 
-def told(space: Space, world: World) -> tuple[object, ...]:
+def told(space: Space, state: TabletState) -> tuple[object, ...]:
     """Return a state without the numbers that a space gives to what it has met."""
     return (
-        tuple(space.holdings[number] for number in world.held),
-        world.absent,
-        tuple((member, space.members.requests[request]) for member, request in sorted(world.late, key=str)),
-        *(world.acked, world.elected, world.left),
-        tuple(position[0] for position in world.seats),
+        tuple(space.holdings[number] for number in state.held),
+        state.absent,
+        tuple((member, space.members.requests[request]) for member, request in sorted(state.late, key=str)),
+        *(state.acked, state.elected, state.left),
+        tuple(position[0] for position in state.seats),
     )

@@ -9,6 +9,7 @@ from replitree.errors import BadInput
 from replitree_verify.small_models import simulate_tablets
 from replitree_verify.tablets.drawing import draw_model
 from replitree_verify.tablets.simulate import HISTORIES_OF_ONE, simulate
+from replitree_verify.world.faults import Fault
 
 SEEN = {"accepted", "away", "declined", "deposed", "in doubt", "late arrival", "not elected", "read", "rot"}
 OF_DATA = {"collected", "taken", "not taken", "synced"}
@@ -40,11 +41,11 @@ def test_models_that_are_drawn_differ() -> None:
     assert {model.on_store for model in models} == {False, True}
     assert {model.members for model in models} == {1, 2, 3}
     assert {len(model.seats) for model in models} == {2, 3, 4}
-    assert any(model.crashes and model.lost and model.away for model in models)
+    assert any(all(map(model.faults.get, (Fault.CRASH, Fault.UNKNOWN, Fault.SILENT))) for model in models)
     with_data = [model for model in models if model.collects_data]
     assert {model.data_members for model in with_data} == {0, 2, 3}
     assert any(model.on_store for model in with_data)
-    assert any(model.lost and model.away and model.data_members for model in with_data)
+    assert any(model.faults[Fault.UNKNOWN] and model.faults[Fault.SILENT] and model.data_members for model in with_data)
 
 
 def test_mutant_is_caught_with_the_way_to_it() -> None:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from replitree_verify.patches.patch import Patch
-from replitree_verify.tablets.explore import explore
+from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.tablets.model import Model
 from replitree_verify.tablets.models.catalog import MODELS
-from replitree_verify.tablets.mutants import EQUIVALENTS, MUTANTS
+from replitree_verify.tablets.search import search
 from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 
-AT_NIGHT = (
-    *("free_entries", "mask-left-out", "mask-from-the-other-end"),
-    *("loss_state", "loss_snapshot", "loss_reference"),
-    *("loss_state_faults", "loss_zero_rot", "loss_rot", "loss_hidden_away", "loss_faults", "data_state"),
-    *("data_left", "data_declined", "data_flying"),
-    "lost-state-not-in-the-record",
-)
-"""Models and mutants that take 12 seconds to a minute."""
+MUTANTS = {mutant.name: mutant for mutant in read_patches("tablets")}
+
+AT_NIGHT = ("mask-left-out", "mask-from-the-other-end", "lost-state-not-in-the-record")
+"""Mutants that take 12 seconds to a minute."""
 
 
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
     """Leave what takes longer than the fast gate may to where there is time."""
-    if is_nightly or name in AT_NIGHT:
+    if is_nightly:
         return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])
     return name if is_fast else pytest.param(name, marks=pytest.mark.slow)
 
@@ -33,20 +28,16 @@ def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
 )
 def test_model_is_explored_to_its_end(name: str) -> None:
     model: Model = MODELS[name]
-    found = explore(model)
-    assert found.violation is None, "\n".join(found.trace)
+    found = search(model)
+    assert found.violation == "", "\n".join(found.trace)
     assert set(model.probes) <= found.probes
     assert (found.states, found.transitions, found.depth) == PINNED[name]
 
 
-@pytest.mark.parametrize(
-    "name", [marked(each, is_fast=each in QUICK, is_nightly=MODELS[MUTANTS[each].model].nightly) for each in MUTANTS]
-)
+@pytest.mark.parametrize("name", [marked(each, is_fast=each in QUICK, is_nightly=each in AT_NIGHT) for each in MUTANTS])
 def test_mutant_is_caught_by_the_invariant_that_it_breaks(name: str) -> None:
     mutant = MUTANTS[name]
-    with mutant.mutated():
-        found = explore(MODELS[mutant.model])
-    assert found.violation is not None
+    found = search(MODELS[mutant.model], mutant)
     assert found.violation.partition(":")[0] == mutant.invariant, "\n".join(found.trace)
     assert len(found.trace) == STEPS[name]
 
@@ -54,12 +45,15 @@ def test_mutant_is_caught_by_the_invariant_that_it_breaks(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "model"),
-    [pytest.param(each, model, id=f"{each.name}-{model}") for each in EQUIVALENTS for model in each.model.split(", ")],
+    [
+        pytest.param(each, model, id=f"{each.name}-{model}")
+        for each in read_patches("tablets_equivalent")
+        for model in each.model.split(", ")
+    ],
 )
 def test_mutant_that_changes_nothing_violates_nothing(mutant: Patch, model: str) -> None:
-    with mutant.mutated():
-        found = explore(MODELS[model])
-    assert found.violation is None, "\n".join(found.trace)
+    found = search(MODELS[model], mutant)
+    assert found.violation == "", "\n".join(found.trace)
     assert set(MODELS[model].probes) <= found.probes
 
 

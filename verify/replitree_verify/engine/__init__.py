@@ -2,8 +2,8 @@
 
 `explore` searches; `space` has the moves of a state, `checker` the invariants over it, `initial` the first
 state.  `ample` and `symmetry` leave states out, with `futures`, `surroundings`, `footprints`, `resources`, `hidden` and
-`renaming` as their evidence. `small_search` is the search of models that need no reduction: those of shared storage and
-of openings.
+`renaming` as their evidence. `small_search` is the one search of all models that need no reduction: those of shared
+storage, tablets, openings, lone places and leases.
 
 Imports: `outcomes` and all that `outcomes` may import.
 

@@ -13,6 +13,8 @@ from replitree.tablet.group.effects import Fence
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, Step, TabletId, log_entry
 from replitree.tablet.group.member import Raise, Request, Scan, Write
 from replitree.tablet.group.quorum import Quorum, end_of
+from replitree_verify.engine.small_search import Declaration
+from replitree_verify.world.faults import Fault
 
 TABLET = TabletId(1)
 QUORUM = Quorum(GroupId("g"), 1, 1)
@@ -56,32 +58,24 @@ def storing(generation: int) -> Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Declaration):
     """A place to explore.
 
     Attributes
     ----------
-    name, description
-        For people.
     main, other
         (generation, what is asked, in this order) of the process that goes request by request, and of the other one; the other
         one opens the place and asks the first in one step, and each of the rest in one.
     openings
         How often the place was opened since it was copied, beside the opening of the process that has stored the blob.
-    swaps, lost
-        How often the copy takes the place's place; how many answers get lost.
     is_limit
         Whether the copy may do that while one process opens the place and the other one was told something; and whether the
         other one may open the copy.
     """
 
-    name: str
-    description: str
     main: tuple[int, tuple[str, ...]]
     other: tuple[int, tuple[str, ...]] = (0, ())
     openings: int = 0
-    swaps: int = 0
-    lost: int = 0
     is_limit: bool = False
 
 
@@ -99,35 +93,36 @@ MODELS = (
         "the same, and the earlier one goes step by step between requests of the later one",
         (3, ("fence", "read", "store", "look")),
         (2, ("fence", "read", "store")),
+        nightly=True,
     ),
     Model(
         "lone_lost",
         "the same, and an answer gets lost",
         (3, ("fence", "read", "store")),
         (2, ("read", "store")),
-        lost=1,
+        faults={Fault.STORE: 1},
+        nightly=True,
     ),
     Model(
         "lone_swapped",
         "a process opens the place and reads without a fence; a copy that knows the same session takes its place at any moment",
         (2, ("look", "look", "store", "look")),
-        swaps=1,
-        lost=1,
+        faults={Fault.SWAP: 1, Fault.STORE: 1},
     ),
     Model(
         "lone_copied_earlier",
         "the same, and the copy is older than the last opening",
         (2, ("look", "fence", "read", "store")),
         openings=1,
-        swaps=1,
-        lost=1,
+        faults={Fault.SWAP: 1, Fault.STORE: 1},
     ),
     Model(
         "lone_both_swapped",
         "two open the place, fence, read and store, and a copy takes its place",
         (2, ("fence", "read", "store", "look")),
         (3, ("fence", "read", "store")),
-        swaps=1,
+        faults={Fault.SWAP: 1},
+        nightly=True,
     ),
 )
 
@@ -136,7 +131,7 @@ LIMIT = Model(
     "a copy takes the place's place, and another process opens it there, or was just opening it",
     (2, ("fence", "read", "store", "look")),
     (3, ("fence", "read", "store")),
-    swaps=1,
+    faults={Fault.SWAP: 1},
     is_limit=True,
 )
 """More than a lone place promises to survive."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from functools import partial
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -17,28 +16,29 @@ from replitree.tablet.members.opening import AdmittedMember, OpenMembers
 from replitree.tablet.members.state import DirectoryState, encode_state
 from replitree.tablet.members.store import BlobStore
 from replitree.tablet.members.store_state import STATE_KEY
-from replitree_verify.engine.small_search import Searched
-from replitree_verify.lone.choices import Choices, every_way
+from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.lone.model import ASKED, INCARNATION, QUORUM, Model, blob_of
 from replitree_verify.lone.shelf import AtOnce, Objects, Shelf
+from replitree_verify.lone.ways import Choices, Ways
 from replitree_verify.patches.patch import Patch
+from replitree_verify.world.faults import NO_FAULTS, Budget, Fault, budget_of, spent
 
 
 def search(model: Model, mutant: Patch | None = None) -> Searched:
     """Go every way through a model, or until something is wrong; as states count the ways, as transitions the requests."""
-    ways = requests = 0
-    with nullcontext() if mutant is None else mutant.mutated():
-        for run in every_way(partial(_run, model)):
-            ways, requests = ways + 1, requests + run.requests
-            if run.violation:
-                return Searched(ways, requests, run.violation, tuple(run.trace))
-    return Searched(ways, requests)
+    requests, trace = 0, list[str]()
 
+    def run(choices: Choices) -> str:
+        nonlocal requests, trace
+        each = _Run(model, choices)
+        each.go()
+        requests += each.requests
+        if each.violation and not trace:
+            trace = each.trace
+        return each.violation
 
-def _run(model: Model, choices: Choices) -> _Run:
-    run = _Run(model, choices)
-    run.go()
-    return run
+    found = search_all(Ways(model, run), Rules(lambda way: (way.result,) if way.result else ()), mutant)
+    return replace(found, transitions=requests, trace=tuple(trace))
 
 
 class _Process:
@@ -104,7 +104,7 @@ class _Run:
         self.is_swapped, self.is_copy_behind = False, bool(model.openings)
         self.shelf = Shelf(self._before, self._loses)
         self._model, self._choices = model, choices
-        self._swaps = self._lost = 0
+        self._left = NO_FAULTS
         self._processes: tuple[_Process, ...] = ()
         self._others: Iterator[None] = iter(())
         self._has_more = self._has_begun = False
@@ -125,7 +125,7 @@ class _Run:
     def go(self) -> None:
         """Let the main process do all that it wants; then the other one does the rest."""
         self.requests, self.trace = 0, []  # what has led to the beginning is no part of the way
-        self._swaps, self._lost = self._model.swaps, self._model.lost
+        self._left = budget_of(self._model.faults)
         main, other = _Process(self, *self._model.main), _Process(self, *self._model.other)
         self._processes = (main, other)
         self._others, self._has_more = other.steps(), bool(self._model.other[1])
@@ -150,7 +150,7 @@ class _Run:
 
     def _options(self) -> list[Callable[[], None]]:
         # One process opens the place while the other one was told something: a copy at that moment is a limit of a lone place.
-        may_swap = self._swaps and (
+        may_swap = self._left & Fault.SWAP.mask and (
             self._model.is_limit
             or not any(one.is_opening and another.was_told for one, another in permutations(self._processes, 2))
         )
@@ -161,7 +161,7 @@ class _Run:
         return self._has_more and (self._model.is_limit or self._has_begun or not self.is_swapped)
 
     def _swap(self) -> None:
-        self._swaps -= 1
+        self._left = Budget(self._left - Fault.SWAP.cost)
         self.is_swapped = True
         # Only these are owed a refusal: a process that the place has told nothing yet has nothing that could be forgotten.
         self._forgot = {each.generation for each in self._processes if each.was_told}
@@ -175,9 +175,10 @@ class _Run:
         self._has_more = next(self._others, self) is not self
 
     def _loses(self) -> bool:
-        if not self._lost or not self._choices.choose(2):
+        left = spent(self._left, Fault.STORE)
+        if left is None or not self._choices.choose(2):
             return False
-        self._lost -= 1
+        self._left = left
         self.say("its answer gets lost")
         return True
 

@@ -4,7 +4,7 @@ It runs the production code: `tablet.group.openings` and `tablet.group.replacing
 `tablet.group.admission.serve` for each member, `tablet.group.quorum.carry_out` in between.  `replitree_verify.tablets` explores
 what a tablet does with members that forget nothing.
 
-Imports: `tablets`, `engine.small_search` and `world.kernel`.
+Imports: `tablets`, `engine.small_search`, `world.faults` and `world.kernel`.
 
 Changes: with `replitree.tablet.group`; its counts are pinned.
 """

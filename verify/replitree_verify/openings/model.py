@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from replitree.tablet.group.ids import NOTHING, BlobId, Generation, GroupId, Step, TabletId, first_of, log_entry
 from replitree.tablet.group.quorum import Quorum, end_of
+from replitree_verify.engine.small_search import Declaration
 
 TABLET = TabletId(1)
 GROUP = GroupId("g")
@@ -55,48 +56,32 @@ READ, STORED = "read", "stored"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Declaration):
     """A group to explore.
 
     Attributes
     ----------
-    name, description
-        For people.
     seats
         The processes that open it.
-    swaps
-        How often an old copy takes the place of member 0: one from the very beginning.
     copies
-        How often a copy of it is made instead, at any moment; it is put back when an opening has ended that it does not know.
+        Whether the old copy that takes the place of member 0 is made at any moment; it is put back when an opening has ended
+        that it does not know.  Else it is from the very beginning.
     is_foreign
         Whether the directory of another group takes its place instead, one that was opened more often.
     absent
         The member that is away when everything begins, to return at any moment or never; -1: none.
-    away, lost
-        How often a member goes away, to return at any moment or never; how many answers are lost.
     replaces
         Which member an operator makes anew; None: none.
-    restarts
-        How often the operator dies and begins again.
     slow_looks
         Whether other things may happen while a process looks again, between one member and the next; else that takes no time.
     is_limit
         Whether more may go wrong than the group promises to survive (`members`): what it does then is known, and said.
-    nightly
-        Whether it is too large for `make check`.
     """
 
-    name: str
-    description: str
     seats: tuple[Seat, ...]
-    swaps: int = 0
-    copies: int = 0
+    copies: bool = False
     is_foreign: bool = False
     absent: int = -1
-    away: int = 0
-    lost: int = 0
     replaces: int | None = None
-    restarts: int = 0
     slow_looks: bool = False
     is_limit: bool = False
-    nightly: bool = False

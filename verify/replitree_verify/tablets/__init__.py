@@ -4,9 +4,9 @@ It runs the production code: `tablet.core.election.stand`, `tablet.group.quorum.
 `tablet.core.commit`, and `tablet.group.member.answer` for each member.  Messages between them are delivered in every
 order, and late.
 
-Read `model`, `state`, `space` (which steps there are), then `explore`.  Three rooms: `models`, `invariants`, `mutants`.
+Read `model`, `state`, `space` (which steps there are), then `search`.  Two rooms: `models` and `invariants`.
 
-Imports: `engine.fingerprints` and `world.kernel`.
+Imports: `engine.small_search`, `engine.fingerprints`, `world.faults` and `world.kernel`.
 
 Changes: with `replitree.tablet`; its counts are pinned.
 """

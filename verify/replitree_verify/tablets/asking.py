@@ -22,8 +22,8 @@ from replitree_verify.tablets.state import (
     Found,
     Loss,
     Move,
+    TabletState,
     Told,
-    World,
     columns_of,
     with_seat,
 )
@@ -39,26 +39,26 @@ class Asking:
         self._leading = leading
         self._stands = Kernel()
 
-    def begin(self, world: World, seat: int) -> Iterator[Found]:
+    def begin(self, state: TabletState, seat: int) -> Iterator[Found]:
         """Let a candidate begin, or an operator, which names who is away."""
         generation = self._model.seats[seat].generation
         if self._is_operator(seat):
             place = self._stands.begin(looking, f"operator {seat}")
-            named = tuple(NAMED if each else UNASKED for each in world.absent)
-            world = with_seat(world, seat, (ASKING, place, END, named))
+            named = tuple(NAMED if each else UNASKED for each in state.absent)
+            state = with_seat(state, seat, (ASKING, place, END, named))
         else:
             candidate = Candidate(self._model.channels, f"c{seat}", Generation(generation))
             place = self._stands.begin(standing, candidate)
-        yield self._ask_group(world, seat, place, (self._model.name_of(seat), " begins"))
+        yield self._ask_group(state, seat, place, (self._model.name_of(seat), " begins"))
 
-    def hear(self, world: World, seat: int) -> Iterator[Found]:
+    def hear(self, state: TabletState, seat: int) -> Iterator[Found]:
         """Let a candidate hear a member, or an operator agree."""
-        _, place, carry, columns = world.seats[seat]
+        _, place, carry, columns = state.seats[seat]
         name = self._model.name_of(seat)
         if carry == END:
-            yield self._ask_group(world, seat, self._stands.step(place, None), (name, " agrees"))
+            yield self._ask_group(state, seat, self._stands.step(place, None), (name, " agrees"))
             return
-        for told, after, replies, over in self._members.listen(world, (carry, columns), (name,)):
+        for told, after, replies, over in self._members.listen(state, (carry, columns), (name,)):
             if over:
                 carried = self._members.carried(carry, replies)
                 late = self._members.leave_late(after, carry, replies)
@@ -69,45 +69,45 @@ class Asking:
     def _is_operator(self, seat: int) -> bool:
         return self._model.seats[seat].is_operator
 
-    def _named(self, world: World, seat: int) -> tuple[int, ...]:
+    def _named(self, state: TabletState, seat: int) -> tuple[int, ...]:
         """Return columns that say whom an operator has named; nothing for candidates."""
-        return world.seats[seat][3] if self._is_operator(seat) else ()
+        return state.seats[seat][3] if self._is_operator(seat) else ()
 
-    def _ask_group(self, world: World, seat: int, place: int, told: Told) -> Found:
+    def _ask_group(self, state: TabletState, seat: int, place: int, told: Told) -> Found:
         """Go on at a place of `stand`: ask the members for the group, or end."""
-        effect, named = self._stands.effect(place), self._named(world, seat)
+        effect, named = self._stands.effect(place), self._named(state, seat)
         if isinstance(effect, Ended):
-            return self._end(world, seat, effect, told)
+            return self._end(state, seat, effect, told)
         if isinstance(effect, Agreement):
             # The operator may think about it for as long as it likes: no member is asked meanwhile.
             columns = tuple(NAMED if each == NAMED else UNASKED for each in named)
             told = (*told, "; it would lose ", effect.found.unreadable)
-            return with_seat(world, seat, (ASKING, place, END, columns)), Move(told, probes=("loss seen",))
+            return with_seat(state, seat, (ASKING, place, END, columns)), Move(told, probes=("loss seen",))
         groups = self._model.groups
         if named:  # an operator must hear all members that it has not named
             groups = (replace(groups[0], read_min=len(named) - named.count(NAMED)),)
         carry = self._members.begin(groups, carrying, effect)
-        return self._ask_members(world, seat, place, carry, told)
+        return self._ask_members(state, seat, place, carry, told)
 
-    def _ask_members(self, world: World, seat: int, place: int, carry: int, told: Told) -> Found:
+    def _ask_members(self, state: TabletState, seat: int, place: int, carry: int, told: Told) -> Found:
         """Go on at a place of `carry_out`: wait for the members, or hand the outcome to `stand`."""
         effect = self._members.carries.effect(carry)
         if isinstance(effect, Ended):
-            return self._ask_group(world, seat, self._stands.step(place, effect.value), told)
-        position = (ASKING, place, carry, columns_of(effect, self._named(world, seat)))
-        return with_seat(world, seat, position), Move(told)
+            return self._ask_group(state, seat, self._stands.step(place, effect.value), told)
+        position = (ASKING, place, carry, columns_of(effect, self._named(state, seat)))
+        return with_seat(state, seat, position), Move(told)
 
-    def _end(self, world: World, seat: int, ended: Ended, told: Told) -> Found:
+    def _end(self, state: TabletState, seat: int, ended: Ended, told: Told) -> Found:
         result: Won | NotElected = ended.value
         if isinstance(result, NotElected):
             told = (*told, "; it gives up: ", result.reason)
             probe = "refused" if self._is_operator(seat) else "not elected"
-            return with_seat(world, seat, OVER), Move(told, election=result, probes=(probe,))
+            return with_seat(state, seat, OVER), Move(told, election=result, probes=(probe,))
         places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
-        after = world._replace(elected=(*world.elected, (int(result.generation), places)))
+        after = state._replace(elected=(*state.elected, (int(result.generation), places)))
         if ended.agreed is not None:
-            named = self._named(world, seat)
-            asked = tuple(held for held, column in zip(world.held, named, strict=True) if column != NAMED)
+            named = self._named(state, seat)
+            asked = tuple(held for held, column in zip(state.held, named, strict=True) if column != NAMED)
             loss = Loss(ended.agreed, asked)
             told = (*told, "; the loss is accepted, what stays is ", places)
             return with_seat(after, seat, OVER), Move(told, election=result, probes=("loss accepted",), loss=loss)

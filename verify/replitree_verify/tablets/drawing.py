@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 
 from replitree_verify.tablets.model import Kind, Model, Seat
+from replitree_verify.world.faults import Fault
 
 SEATS_MAX = 4
 COMMITS_MAX = 4
@@ -41,9 +42,11 @@ def _with_data(seed: int, draw: Random) -> Model:
         f"drawn-{seed}",
         f"drawn from {seed}, with data",
         (first, *seats[1:]),
-        crashes=draw.randint(0, 1),
-        lost=draw.randint(0, 2),
-        away=draw.randint(0, 1),
+        faults={
+            Fault.CRASH: draw.randint(0, 1),
+            Fault.UNKNOWN: draw.randint(0, 2),
+            Fault.SILENT: draw.randint(0, 1),
+        },
         members=1 if on_store else 3,
         write=1 if on_store else 2,
         data_members=0 if on_store or draw.random() < 0.2 else draw.randint(2, 3),
@@ -63,10 +66,12 @@ def _without_data(seed: int) -> Model:
         f"drawn-{seed}",
         f"drawn from {seed}",
         seats,
-        crashes=draw.randint(0, 2),
-        lost=draw.randint(0, 2),
-        away=draw.randint(0, 2),
-        rots=int(not on_store and not is_pair and draw.random() < 0.15),
+        faults={
+            Fault.CRASH: draw.randint(0, 2),
+            Fault.UNKNOWN: draw.randint(0, 2),
+            Fault.SILENT: draw.randint(0, 2),
+            Fault.ROT: int(not on_store and not is_pair and draw.random() < 0.15),
+        },
         members=1 if on_store else 2 if is_pair else 3,
         write=1 if on_store else 2,
         ahead=ahead,

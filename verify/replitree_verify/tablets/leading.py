@@ -26,9 +26,9 @@ from replitree_verify.tablets.state import (
     Found,
     Move,
     Position,
+    TabletState,
     Told,
     Work,
-    World,
     columns_of,
     with_seat,
 )
@@ -52,18 +52,18 @@ class Leading:
         known = collecting.begun(TABLET, result.generation, accepted) if self._model.collects_data else None
         return (LEADING, self.leaders.number(Leader(commit.open_ledger(TABLET, result), known)), 0, ())
 
-    def moves(self, world: World, seat: int) -> Iterator[Found]:
+    def moves(self, state: TabletState, seat: int) -> Iterator[Found]:
         """Yield what a leader may do, and what it may hear."""
-        _, number, done, works = world.seats[seat]
+        _, number, done, works = state.seats[seat]
         leader, commits = self.leaders[number], self._model.seats[seat].commits
-        if done < len(commits) and self._is_time(world, seat, leader, commits[done]):
-            yield self._begin_commit(world, seat, commits[done])
+        if done < len(commits) and self._is_time(state, seat, leader, commits[done]):
+            yield self._begin_commit(state, seat, commits[done])
         if leader.collecting is not None:
-            yield from self._sync(world, seat, leader.ledger)
+            yield from self._sync(state, seat, leader.ledger)
         for index, work in enumerate(works):
             others = (*works[:index], *works[index + 1 :])
             who = (self._model.name_of(seat), ", ", work.blob)
-            for told, after, columns, over in self._members.listen(world, (work.carry, work.columns), who):
+            for told, after, columns, over in self._members.listen(state, (work.carry, work.columns), who):
                 heard = work._replace(columns=columns)
                 if over:
                     yield self._work_goes_on(after, seat, heard, others, told)
@@ -71,9 +71,9 @@ class Leading:
                     position = (LEADING, number, done, tuple(sorted((*others, heard))))
                     yield with_seat(after, seat, position), Move(told)
 
-    def _is_time(self, world: World, seat: int, leader: Leader, kind: Kind) -> bool:
-        awaited, works = self._model.seats[seat].after, world.seats[seat][3]
-        if awaited and all(generation != awaited for generation, _ in world.elected):
+    def _is_time(self, state: TabletState, seat: int, leader: Leader, kind: Kind) -> bool:
+        awaited, works = self._model.seats[seat].after, state.seats[seat][3]
+        if awaited and all(generation != awaited for generation, _ in state.elected):
             return False
         # A leader collects one thing after the other: the commands of the next one follow from what became of these.
         if kind is Kind.COLLECT and any(work.blob.channel == COLLECTING for work in works):
@@ -82,76 +82,78 @@ class Leading:
 
     # --- what a leader begins -----------------------------------------------------------------------------------------------
 
-    def _begin_commit(self, world: World, seat: int, kind: Kind) -> Found:
+    def _begin_commit(self, state: TabletState, seat: int, kind: Kind) -> Found:
         """Let a leader do the next thing that clients want, or collect."""
-        leader, done = self.leaders[world.seats[seat][1]], world.seats[seat][2]
+        leader, done = self.leaders[state.seats[seat][1]], state.seats[seat][2]
         told = (self._model.name_of(seat), " commits ", kind.value)
         works: list[Work]
         if kind is Kind.COLLECT:
-            return self._begin_collecting(world, seat)
+            return self._begin_collecting(state, seat)
         if kind is Kind.READ:
             blob = BlobId(TABLET, READING, leader.ledger.generation, Step(done), Cookie(0))
             work = self._members.work(blob, probing, self._model.channels, leader.ledger.generation)
             # What was acknowledged before the read began must be in it; what comes meanwhile may be.
-            works = [work._replace(seen=world.acked)]
+            works = [work._replace(seen=state.acked)]
         else:
             ledger, blobs = commit.form(leader.ledger, draft_of(leader, kind, done))
             leader = Leader(ledger, leader.collecting)
             works = [self._members.work(blob, carrying, self._put(blob, data)) for blob, data in blobs]
-        return self._begun(world, seat, leader, works), Move(told, is_asked=True)
+        return self._begun(state, seat, leader, works), Move(told, is_asked=True)
 
     def _put(self, blob: BlobId, data: bytes) -> Put:
         return Put(self._model.channels.group(blob.channel, blob.generation), blob, data)
 
-    def _begun(self, world: World, seat: int, leader: Leader, works: list[Work]) -> World:
-        _, _, done, others = world.seats[seat]
+    def _begun(self, state: TabletState, seat: int, leader: Leader, works: list[Work]) -> TabletState:
+        _, _, done, others = state.seats[seat]
         position = (LEADING, self.leaders.number(leader), done + 1, tuple(sorted((*others, *works))))
-        return with_seat(world, seat, position)
+        return with_seat(state, seat, position)
 
-    def _begin_collecting(self, world: World, seat: int) -> Found:
+    def _begin_collecting(self, state: TabletState, seat: int) -> Found:
         """Let a leader collect what may go; it is over if that was the last that it wanted, and nothing may."""
-        leader, done = self.leaders[world.seats[seat][1]], world.seats[seat][2]
+        leader, done = self.leaders[state.seats[seat][1]], state.seats[seat][2]
         assert leader.collecting is not None
         known, commands = collecting.next_commands(leader.collecting, leader.ledger, (DATA,))
         told = (self._model.name_of(seat), " collects: ", ", ".join(map(_shown, commands)) or "nothing")
         leader = Leader(leader.ledger, known)
         if not commands:
-            world = self._begun(world, seat, leader, [])
-            return self.settled(world, seat, leader, done + 1, world.seats[seat][3]), Move(told, is_asked=True)
+            state = self._begun(state, seat, leader, [])
+            return self.settled(state, seat, leader, done + 1, state.seats[seat][3]), Move(told, is_asked=True)
         blob = BlobId(TABLET, COLLECTING, leader.ledger.generation, Step(done), Cookie(0))
         work = self._members.work(blob, sending, self._model.channels, known.taken_everywhere, commands)
-        return self._begun(world, seat, leader, [work]), Move(told, is_asked=True, probes=("collected",))
+        return self._begun(state, seat, leader, [work]), Move(told, is_asked=True, probes=("collected",))
 
-    def _sync(self, world: World, seat: int, ledger: Ledger) -> Iterator[Found]:
+    def _sync(self, state: TabletState, seat: int, ledger: Ledger) -> Iterator[Found]:
         """Let a leader say that a snapshot counts, which no stored entry names."""
-        _, number, done, works = world.seats[seat]
+        _, number, done, works = state.seats[seat]
         entry = commit.sync_entry(ledger) if ledger.snapshot > ledger.snapshot_durable else None
         if entry is None or any(work.blob.cookie == SYNC and work.blob.channel == LOG for work in works):
             return
         work = self._members.work(entry[0], syncing, self._put(*entry), ledger.snapshot)
         position = (LEADING, number, done, tuple(sorted((*works, work))))
-        yield with_seat(world, seat, position), Move((self._model.name_of(seat), " syncs"))
+        yield with_seat(state, seat, position), Move((self._model.name_of(seat), " syncs"))
 
     # --- what a leader hears ------------------------------------------------------------------------------------------------
 
-    def _work_goes_on(self, world: World, seat: int, work: Work, others: tuple[Work, ...], told: Told) -> Found:
+    def _work_goes_on(self, state: TabletState, seat: int, work: Work, others: tuple[Work, ...], told: Told) -> Found:
         """Take what the members said: ask them again, or end."""
-        _, number, done, _ = world.seats[seat]
-        world = self._members.leave_late(world, work.carry, work.columns)
+        _, number, done, _ = state.seats[seat]
+        state = self._members.leave_late(state, work.carry, work.columns)
         carry = self._members.carried(work.carry, work.columns)
         effect = self._members.carries.effect(carry)
         if not isinstance(effect, Ended):
             again = work._replace(carry=carry, columns=columns_of(effect))
-            return with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
+            return with_seat(state, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
         if work.blob.channel == READING:
-            return self._read_ended(world, seat, work, others, (effect.value, told))
+            return self._read_ended(state, seat, work, others, (effect.value, told))
         if work.blob.channel == COLLECTING:
-            return self._collecting_ended(world, seat, others, (effect.value, told))
+            return self._collecting_ended(state, seat, others, (effect.value, told))
         if work.blob.cookie == SYNC and work.blob.channel == LOG:
-            return self._sync_ended(world, seat, work.blob, others, (effect.value, told))
-        return self._put_ended(world, seat, work.blob, others, (effect.value, told))
+            return self._sync_ended(state, seat, work.blob, others, (effect.value, told))
+        return self._put_ended(state, seat, work.blob, others, (effect.value, told))
 
-    def settled(self, world: World, seat: int, leader: Leader, done: int, others: tuple[Work, ...]) -> World:
+    def settled(
+        self, state: TabletState, seat: int, leader: Leader, done: int, others: tuple[Work, ...]
+    ) -> TabletState:
         """Return the state in which a leader goes on, or is over.
 
         It is over, too, when it failed and nothing on its way can be acknowledged: then no client waits for its puts.
@@ -162,53 +164,55 @@ class Leading:
         if ledger.is_over and is_put and not self._model.on_store:
             is_done = True
             for work in others:
-                world = self._members.leave_late(world, work.carry, work.columns)
-        return with_seat(world, seat, OVER if is_done else (LEADING, self.leaders.number(leader), done, others))
+                state = self._members.leave_late(state, work.carry, work.columns)
+        return with_seat(state, seat, OVER if is_done else (LEADING, self.leaders.number(leader), done, others))
 
-    def _read_ended(self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: Ending) -> Found:
+    def _read_ended(self, state: TabletState, seat: int, work: Work, others: tuple[Work, ...], ended: Ending) -> Found:
         """Show a client what counts, if the probe says that no later leader was active; what was shown must stay.
 
         What lies before the leader's snapshot is in it.
         """
-        _, number, done, _ = world.seats[seat]
+        _, number, done, _ = state.seats[seat]
         leader, (outcome, told) = self.leaders[number], ended
-        world = self.settled(world, seat, leader, done, others)
+        state = self.settled(state, seat, leader, done, others)
         if not isinstance(outcome, StillLeads):
-            return world, Move((*told, "; nothing is shown"), probes=("read refused",))
+            return state, Move((*told, "; nothing is shown"), probes=("read refused",))
         ledger = leader.ledger
-        found = next(places for generation, places in world.elected if generation == ledger.generation)
+        found = next(places for generation, places in state.elected if generation == ledger.generation)
         # What it found when it was elected, what it has committed, and what its snapshot has.
-        own = tuple(place for place in world.acked if place[0] == ledger.generation or place < ledger.snapshot)
+        own = tuple(place for place in state.acked if place[0] == ledger.generation or place < ledger.snapshot)
         shown = tuple(sorted({*found, *own}))
-        world = world._replace(acked=tuple(sorted({*world.acked, *shown})))
-        return world, Move((*told, "; it shows ", shown), probes=("read",), read=(work.seen, shown))
+        state = state._replace(acked=tuple(sorted({*state.acked, *shown})))
+        return state, Move((*told, "; it shows ", shown), probes=("read",), read=(work.seen, shown))
 
-    def _put_ended(self, world: World, seat: int, blob: BlobId, others: tuple[Work, ...], ended: Ending) -> Found:
+    def _put_ended(self, state: TabletState, seat: int, blob: BlobId, others: tuple[Work, ...], ended: Ending) -> Found:
         """Let the ledger take what became of a put, and clients hear."""
-        _, number, done, _ = world.seats[seat]
+        _, number, done, _ = state.seats[seat]
         outcome, told = ended
         leader, steps, probes = self.leaders[number], tuple[Step, ...](), tuple[str, ...]()
         before = leader.ledger
         if isinstance(outcome, Stored):
             ledger, steps = commit.stored(before, blob)
             if self._model.collects and ledger.snapshot != before.snapshot:
-                world, others = self._collect_log(world, ledger, others)
+                state, others = self._collect_log(state, ledger, others)
         else:
             ledger = commit.failed(before, blob.step)
             probes = ("deposed",) if isinstance(outcome, Overtaken) else ("in doubt",)
-        if any(generation > blob.generation for generation, _ in world.elected) and steps:
+        if any(generation > blob.generation for generation, _ in state.elected) and steps:
             probes += ("late acknowledgement",)
         # From the ledger before and after, as a running leader does: only what was committed just now becomes garbage.
         known = leader.collecting and collecting.heard(leader.collecting, before, ledger)
         committed = tuple((int(blob.generation), int(step)) for step in steps)
-        world = world._replace(acked=tuple(sorted({*world.acked, *committed})))
+        state = state._replace(acked=tuple(sorted({*state.acked, *committed})))
         told = (*told, "; ", blob, " ", type(outcome).__name__.lower(), ", committed ", committed)
-        after = self.settled(world, seat, Leader(ledger, known), done, others)
+        after = self.settled(state, seat, Leader(ledger, known), done, others)
         return after, Move(told, committed, probes=probes)
 
-    def _sync_ended(self, world: World, seat: int, blob: BlobId, others: tuple[Work, ...], ended: Ending) -> Found:
+    def _sync_ended(
+        self, state: TabletState, seat: int, blob: BlobId, others: tuple[Work, ...], ended: Ending
+    ) -> Found:
         """Let the ledger take what became of a sync entry."""
-        _, number, done, _ = world.seats[seat]
+        _, number, done, _ = state.seats[seat]
         (value, told), leader = ended, self.leaders[number]
         assert isinstance(value, tuple)
         snapshot, outcome = value
@@ -218,23 +222,25 @@ class Leading:
         ledger = commit.synced(ledger, blob, snapshot) if is_stored else commit.failed(ledger, Step(blob.step + 1))
         probe = "synced" if is_stored else "not synced"
         told = (*told, "; ", blob, " ", type(outcome).__name__.lower())
-        return self.settled(world, seat, Leader(ledger, leader.collecting), done, others), Move(told, probes=(probe,))
+        return self.settled(state, seat, Leader(ledger, leader.collecting), done, others), Move(told, probes=(probe,))
 
-    def _collecting_ended(self, world: World, seat: int, others: tuple[Work, ...], ended: Ending) -> Found:
+    def _collecting_ended(self, state: TabletState, seat: int, others: tuple[Work, ...], ended: Ending) -> Found:
         """Let a leader take what became of its commands; one that was overtaken does nothing more."""
-        _, number, done, _ = world.seats[seat]
+        _, number, done, _ = state.seats[seat]
         (value, told), leader = ended, self.leaders[number]
         if leader.collecting is None:  # the log's on a store, whose outcome no leader asks for
-            return self.settled(world, seat, leader, done, others), Move(told)
+            return self.settled(state, seat, leader, done, others), Move(told)
         assert isinstance(value, tuple)
         commands, result = value
         assert isinstance(result, Sent)
         known = collecting.sent(leader.collecting, commands, result)
         done = done if result.overtaken is None else len(self._model.seats[seat].commits)
         probe = "taken" if len(result.taken) == len(commands) else "not taken"
-        return self.settled(world, seat, Leader(leader.ledger, known), done, others), Move(told, probes=(probe,))
+        return self.settled(state, seat, Leader(leader.ledger, known), done, others), Move(told, probes=(probe,))
 
-    def _collect_log(self, world: World, ledger: Ledger, others: tuple[Work, ...]) -> tuple[World, tuple[Work, ...]]:
+    def _collect_log(
+        self, state: TabletState, ledger: Ledger, others: tuple[Work, ...]
+    ) -> tuple[TabletState, tuple[Work, ...]]:
         """Send the collection of the log that a confirmed snapshot allows to every member; the leader does not wait for it.
 
         On a store it takes several requests, and so the leader's time.
@@ -243,10 +249,10 @@ class Leading:
         assert collection is not None
         if self._model.on_store:
             blob = BlobId(TABLET, COLLECTING, ledger.generation, ledger.snapshot.step, Cookie(0))
-            return world, tuple(sorted((*others, self._members.work(blob, carrying, Collect(GROUP, collection)))))
+            return state, tuple(sorted((*others, self._members.work(blob, carrying, Collect(GROUP, collection)))))
         request = self._members.requests.number(Sweep(collection))
-        late = {*world.late, *((number, request) for number in range(self._model.members))}
-        return world._replace(late=tuple(sorted(late))), others
+        late = {*state.late, *((number, request) for number in range(self._model.members))}
+        return state._replace(late=tuple(sorted(late))), others
 
 
 def _shown(command: Collection) -> str:

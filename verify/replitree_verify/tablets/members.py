@@ -15,7 +15,8 @@ from replitree.tablet.group.member import Done, Holdings, Reply, Request
 from replitree.tablet.group.quorum import Ask, Quorum
 from replitree_verify.tablets.forgetting import is_dead
 from replitree_verify.tablets.model import Model
-from replitree_verify.tablets.state import PENDING, SILENT, Told, Waiting, Work, World, columns_of, replaced
+from replitree_verify.tablets.state import PENDING, SILENT, TabletState, Told, Waiting, Work, columns_of, replaced
+from replitree_verify.world.faults import Fault, spent
 from replitree_verify.world.kernel import END, Interner, Kernel
 
 
@@ -95,51 +96,54 @@ class Members:
 
     # --- messages -----------------------------------------------------------------------------------------------------------
 
-    def listen(self, world: World, waiting: Waiting, who: Told) -> Iterator[tuple[Told, World, tuple[int, ...], bool]]:
+    def listen(
+        self, state: TabletState, waiting: Waiting, who: Told
+    ) -> Iterator[tuple[Told, TabletState, tuple[int, ...], bool]]:
         """Yield what may happen to a question: (for people, the state, its columns, whether it is answered)."""
         carry, columns = waiting
         ask = self.carries.effect(carry)
-        present = [number for number, column in enumerate(columns) if column == PENDING and not world.absent[number]]
+        present = [number for number, column in enumerate(columns) if column == PENDING and not state.absent[number]]
+        left = spent(state.left, Fault.UNKNOWN)
         for number in present:
             request = self.request(carry, number)
-            after, reply = self.deliver(world, number, request)
+            after, reply = self.deliver(state, number, request)
             heard = replaced(columns, number, reply)
             asked = type(ask.requests[number]).__name__
             said = (*who, ": member ", number, " answers ", self.replies[reply], " to ", asked)
             yield said, after, heard, self._is_over(ask, heard)
-            if world.left[1]:
+            if left is not None:
                 lost = replaced(columns, number, SILENT)
-                after = after._replace(left=(world.left[0], world.left[1] - 1, *world.left[2:]))
+                after = after._replace(left=left)
                 yield (*said, ", which is lost"), after, lost, self._is_over(ask, lost)
         if not present and PENDING in columns:
-            yield (*who, " waits no longer"), world, columns, True
+            yield (*who, " waits no longer"), state, columns, True
 
-    def deliver(self, world: World, number: int, request: int) -> tuple[World, int]:
+    def deliver(self, state: TabletState, number: int, request: int) -> tuple[TabletState, int]:
         """Let a member do what it is asked; return the number of its reply."""
-        key = (world.held[number], request)
+        key = (state.held[number], request)
         known = self._answers.get(key)
         if known is None:
             held, reply = self._answer(self.holdings[key[0]], self.requests[request])
             known = self._answers[key] = self.holdings.number(held), self.replies.number(reply)
         if known[0] == key[0]:
-            return world, known[1]
+            return state, known[1]
         # The member has changed: late messages to it that can't change it any more are forgotten, so that states meet again.
-        late = tuple(each for each in world.late if each[0] != number or not self._is_dead(known[0], each[1]))
-        return world._replace(held=replaced(world.held, number, known[0]), late=late), known[1]
+        late = tuple(each for each in state.late if each[0] != number or not self._is_dead(known[0], each[1]))
+        return state._replace(held=replaced(state.held, number, known[0]), late=late), known[1]
 
     def _is_over(self, ask: Ask, columns: tuple[int, ...]) -> bool:
         if PENDING not in columns:
             return True
         return sum(column >= 0 and isinstance(self.replies[column], Done) for column in columns) >= ask.wanted
 
-    def leave_late(self, world: World, carry: int, columns: tuple[int, ...]) -> World:
+    def leave_late(self, state: TabletState, carry: int, columns: tuple[int, ...]) -> TabletState:
         """Leave the messages that were not answered to arrive at any time."""
         more = [
             (number, request)
             for number, column in enumerate(columns)
-            if column == PENDING and not self._is_dead(world.held[number], request := self.request(carry, number))
+            if column == PENDING and not self._is_dead(state.held[number], request := self.request(carry, number))
         ]
-        return world._replace(late=tuple(sorted({*world.late, *more}))) if more else world
+        return state._replace(late=tuple(sorted({*state.late, *more}))) if more else state
 
     def _is_dead(self, held: int, request: int) -> bool:
         key = (held, request)

@@ -9,6 +9,8 @@ from replitree.tablet.core.channels import Channels, in_one_group
 from replitree.tablet.core.commit import STEPS_MAX
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, TabletId
 from replitree.tablet.group.quorum import Quorum
+from replitree_verify.engine.small_search import Declaration
+from replitree_verify.world.faults import Fault
 
 TABLET = TabletId(1)
 GROUP = GroupId("g")
@@ -61,21 +63,16 @@ OPERATOR = Seat(0, is_operator=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Declaration):
     """A tablet to explore.
 
     Attributes
     ----------
-    name, description
-        For people.
     seats
         The candidates.  Each may begin at any moment, without waiting for the one before.
-    crashes, lost, away
-        How many processes die, answers are lost, and members go away; these return at any moment, or never.
-    rots
-        How many copies of entries and of what they refer to become unreadable.
     rots_zeros, hides
-        Whether those of zero entries do, too; whether a member may not be able to tell any more what a damaged copy was.
+        Whether copies of zero entries may become unreadable, too; whether a member may not be able to tell any more what a
+        damaged copy was.
     spoiled
         (member, blob) of copies that are unreadable from the beginning.
     hidden
@@ -92,10 +89,6 @@ class Model:
         How many seats after the first have led, too, one after the other, and have done all their commits, before it begins.
     collects
         Whether leaders collect the log when a snapshot is confirmed; what was sent before an operator may begin is on its way.
-    probes
-        What must be seen: a model that never gets there proves nothing.
-    nightly
-        Whether it is too large for `make check`.
     on_store
         Whether the group's one member is an object store, whose requests are at once each, not together.
     steps_max
@@ -105,13 +98,7 @@ class Model:
         accepted, an operator, and then a successor (`invariants.losses`).
     """
 
-    name: str
-    description: str
     seats: tuple[Seat, ...]
-    crashes: int = 0
-    lost: int = 0
-    away: int = 0
-    rots: int = 0
     rots_zeros: bool = False
     hides: bool = False
     spoiled: tuple[tuple[int, BlobId], ...] = ()
@@ -124,8 +111,6 @@ class Model:
     prelude: int = 0
     relay: int = 0
     collects: bool = False
-    probes: tuple[str, ...] = ()
-    nightly: bool = False
     on_store: bool = False
     steps_max: int = STEPS_MAX
     aftermath: bool = False
@@ -146,7 +131,7 @@ class Model:
     @property
     def has_damage(self) -> bool:
         """Whether copies are, or become, unreadable."""
-        return bool(self.rots or self.spoiled or self.hidden)
+        return bool(self.faults.get(Fault.ROT) or self.spoiled or self.hidden)
 
     @property
     def collects_data(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from replitree_verify.tablets.members import Members
-from replitree_verify.tablets.state import ASKING, LEADING, Position, World, questions
+from replitree_verify.tablets.state import ASKING, LEADING, Position, TabletState, questions
 
 
 class Numbering:
@@ -17,36 +17,36 @@ class Numbering:
         self._first = members.model.members
         self._in_order = list(range(members.model.members_of_all))
 
-    def canonical(self, world: World) -> World:
+    def canonical(self, state: TabletState) -> TabletState:
         """Return the state that stands for all that differ from it in the members' numbers only.
 
         A procedure that asks a second time knows who answered what the first time: that is reordered with the rest.
         """
-        columns: list[Sequence[Any]] = [world.held, world.absent]
-        for position in world.seats:
+        columns: list[Sequence[Any]] = [state.held, state.absent]
+        for position in state.seats:
             for carry, asked in questions(position):
                 columns.append(asked)
                 if carry not in self._members.fresh:
                     columns += self._members.past_of(carry)
-        if world.late:  # most states have none, and this is asked of every state
-            late = [list[int]() for _ in world.held]
-            for number, request in world.late:
+        if state.late:  # most states have none, and this is asked of every state
+            late = [list[int]() for _ in state.held]
+            for number, request in state.late:
                 late[number].append(request)
             columns.append(late)
         # Members of one group with equal signatures are interchangeable, so any sorted order stands for all.
         signatures = list(zip(*columns, strict=True))
         order = sorted(self._in_order[: self._first], key=signatures.__getitem__)
         order += sorted(self._in_order[self._first :], key=signatures.__getitem__)
-        return world if order == self._in_order else self._reordered(world, tuple(order))
+        return state if order == self._in_order else self._reordered(state, tuple(order))
 
-    def _reordered(self, world: World, order: tuple[int, ...]) -> World:
+    def _reordered(self, state: TabletState, order: tuple[int, ...]) -> TabletState:
         """Return the state with its members in another order."""
 
         def moved(column: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(column[number] for number in order)
 
         carried, seats = self._members.moved, list[Position]()
-        for position in world.seats:
+        for position in state.seats:
             if position[0] == ASKING:
                 seats.append((ASKING, position[1], carried(position[2], order), moved(position[3])))
             elif position[0] == LEADING:
@@ -56,5 +56,5 @@ class Numbering:
                 seats.append((*position[:3], tuple(sorted(works))))
             else:
                 seats.append(position)
-        late = tuple(sorted((order.index(member), request) for member, request in world.late))
-        return world._replace(held=moved(world.held), absent=moved(world.absent), seats=tuple(seats), late=late)
+        late = tuple(sorted((order.index(member), request) for member, request in state.late))
+        return state._replace(held=moved(state.held), absent=moved(state.absent), seats=tuple(seats), late=late)

@@ -14,9 +14,9 @@ from multiprocessing import get_context
 from random import Random
 
 from replitree_verify.engine.fingerprints import summand_of
+from replitree_verify.patches.patch import find_patch
 from replitree_verify.tablets.drawing import draw_model
 from replitree_verify.tablets.invariants.catalog import Checker
-from replitree_verify.tablets.mutants import MUTANTS
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import Move
 
@@ -88,7 +88,7 @@ def _add_all(result: Simulated, found: Iterable[Simulated]) -> None:
 def _simulate_block(mutant: str | None, seeds: list[int]) -> Simulated:
     if mutant is None:
         return _histories(seeds)
-    with MUTANTS[mutant].mutated():
+    with find_patch("tablets", mutant).mutated():
         return _histories(seeds)
 
 
@@ -127,14 +127,14 @@ class _Block:
             result.probes |= Counter(dict.fromkeys(move.probes, 1))
             if wrong is not None:
                 result.violations.append((seed, wrong))
-                result.trace = tuple(each.text for each in way)
+                result.trace = tuple(map(str, way))
         result.moves, result.digest = len(way), summand_of(seed, len(way))
         return result
 
     def _moves(self, seed: int) -> Iterator[tuple[Move, str | None]]:
         """Yield move by move what is wrong after it; the first thing that is wrong ends it."""
-        draw, world, wrong = Random(seed), self._space.first(), None  # noqa: S311 - drawn to be drawn again
-        while wrong is None and (moves := list(self._space.successors(world))):
-            before, (world, move) = world, draw.choice(moves)
-            wrong = self._checker.broken_between(before, world) or self._checker.broken(world, move)
+        draw, state, wrong = Random(seed), self._space.first(), None  # noqa: S311 - drawn to be drawn again
+        while wrong is None and (moves := list(self._space.successors(state))):
+            before, (state, move) = state, draw.choice(moves)
+            wrong = self._checker.broken_step(before, move, state)
             yield move, wrong

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
+from typing_extensions import override
+
 from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.losses import Assessment
 from replitree.tablet.group.ids import BlobId, Channel
 from replitree.tablet.group.quorum import Ask
+from replitree_verify.world.faults import Budget
 
 PENDING, SILENT, UNASKED, NAMED = -1, -2, -3, -4
 """What a column says in the place of a reply.
@@ -34,7 +37,7 @@ Waiting: TypeAlias = tuple[int, tuple[int, ...]]
 """A place in `carry_out` and the columns of what it asked."""
 
 
-class World(NamedTuple):
+class TabletState(NamedTuple):
     """A state.
 
     Attributes
@@ -52,7 +55,7 @@ class World(NamedTuple):
     elected
         (generation, the places that it accepted), in the order in which zero entries were stored.
     left
-        Crashes, lost answers, absences and damaged entries that are left.
+        Faults that are left.
     """
 
     held: tuple[int, ...]
@@ -61,7 +64,12 @@ class World(NamedTuple):
     late: tuple[tuple[int, int], ...]
     acked: tuple[tuple[int, int], ...]
     elected: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    left: tuple[int, int, int, int]
+    left: Budget
+
+    @property
+    def key(self) -> int:
+        """The fingerprint by which a search remembers it: 64 bits, the same in every run."""
+        return hash(self)
 
 
 class Work(NamedTuple):
@@ -104,14 +112,14 @@ class Move(NamedTuple):
     read: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] | None = None
     loss: Loss | None = None
 
-    @property
-    def text(self) -> str:
+    @override
+    def __str__(self) -> str:
         """Return what happened, for people."""
         # Only here: most moves are never told, and their texts would cost more than their states.
         return "".join(str(part) for part in self.told)
 
 
-Found: TypeAlias = tuple[World, Move]
+Found: TypeAlias = tuple[TabletState, Move]
 
 
 def questions(position: Position) -> list[Waiting]:
@@ -132,6 +140,6 @@ def replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]
     return (*values[:index], value, *values[index + 1 :])
 
 
-def with_seat(world: World, seat: int, position: Position) -> World:
+def with_seat(state: TabletState, seat: int, position: Position) -> TabletState:
     """Return a state with a seat at another position."""
-    return world._replace(seats=(*world.seats[:seat], position, *world.seats[seat + 1 :]))
+    return state._replace(seats=(*state.seats[:seat], position, *state.seats[seat + 1 :]))

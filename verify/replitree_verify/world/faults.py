@@ -75,6 +75,15 @@ def budget_of(faults: Mapping[Fault, int]) -> Budget:
     return Budget(sum(fault.cost * count for fault, count in faults.items()))
 
 
+def remaining(budget: Budget, fault: Fault) -> int:
+    """Return how many faults of a kind are left.
+
+    >>> remaining(budget_of({Fault.CRASH: 2, Fault.UNKNOWN: 1}), Fault.CRASH)
+    2
+    """
+    return (budget & fault.mask) // fault.cost
+
+
 def spent(budget: Budget, fault: Fault) -> Budget | None:
     """Take one fault of a kind from a budget; None when there is none left.
 

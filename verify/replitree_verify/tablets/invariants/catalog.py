@@ -18,7 +18,7 @@ from replitree_verify.tablets.invariants.kept import Truth, broken_state, truth_
 from replitree_verify.tablets.invariants.losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree_verify.tablets.model import TABLET
 from replitree_verify.tablets.space import Space
-from replitree_verify.tablets.state import LEADING, Move, Position, World
+from replitree_verify.tablets.state import LEADING, Move, Position, TabletState
 
 Places = tuple[tuple[int, int], ...]
 
@@ -31,27 +31,31 @@ class Checker:
         self._stored: dict[Any, str | None] = {}
         self._changes: dict[tuple[int, int], str | None] = {}
 
-    def broken(self, world: World, move: Move) -> str | None:
-        """Return what is wrong with a state that a move led to, or None."""
+    def broken_step(self, before: TabletState, move: Move, state: TabletState, is_new: bool = True) -> str | None:
+        """Return what is wrong with a move, or with the state that it led to, or None."""
+        changed = self._broken_between(before, state)
+        # A known state was checked, but an election, a commit and a read are checked with what led to them.
+        if changed is not None or (not is_new and move.election is None and not move.committed and move.read is None):
+            return changed
         window = self._space.model.steps_max
-        if any(_on_its_way(self._space, position) > window for position in world.seats):
+        if any(_on_its_way(self._space, position) > window for position in state.seats):
             return f"I20: more than {window} entries are on their way"
         if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
             return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
         if move.election is None and not move.committed:
-            return self._broken_log(world)
-        held = self._held(world)
+            return self._broken_log(state)
+        held = self._held(state)
         if isinstance(move.election, Won):
             return (
-                self._broken_loss(world, held, move)
-                or self._broken_election(world, held, move.election)
-                or self._broken_log(world)
+                self._broken_loss(state, held, move)
+                or self._broken_election(state, held, move.election)
+                or self._broken_log(state)
             )
         if isinstance(move.election, NotElected):
             return self._broken_refusal(held, move.election)
-        return self._broken_commit(world, held, move.committed)
+        return self._broken_commit(state, held, move.committed)
 
-    def broken_between(self, before: World, after: World) -> str | None:
+    def _broken_between(self, before: TabletState, after: TabletState) -> str | None:
         """Return what is wrong with how a move changed what members hold, or None."""
         if before.held is after.held:  # most moves change no member
             return None
@@ -62,10 +66,10 @@ class Checker:
                 return self._changes[pair]
         return None
 
-    def _broken_election(self, world: World, held: tuple[Holdings, ...], result: Won) -> str | None:
+    def _broken_election(self, state: TabletState, held: tuple[Holdings, ...], result: Won) -> str | None:
         generation, write = int(result.generation), self._space.model.write
-        own = next(places for each, places in reversed(world.elected) if each == generation)
-        if sum(each == generation for each, _ in world.elected) > 1:
+        own = next(places for each, places in reversed(state.elected) if each == generation)
+        if sum(each == generation for each, _ in state.elected) > 1:
             return f"I1: generation {generation} has two leaders"
         if copies(held, log_entry(TABLET, result.generation, Step(0))) < write:
             return f"I6: generation {generation} leads before its zero entry is stored"
@@ -74,11 +78,11 @@ class Checker:
             return broken
         if flaw_of_mask(result.zero):
             return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
-        lost = lost_by(world, result)
+        lost = lost_by(state, result)
         if lost and not set(lost) <= given_up(held, 0, generation, write):
             number = "L2" if self._space.model.has_operators else "I3"
             return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
-        return self._broken_past(world, held, result, own) or _broken_closure(held, result, write)
+        return self._broken_past(state, held, result, own) or _broken_closure(held, result, write)
 
     def _broken_data(self, held: tuple[Holdings, ...], result: Won) -> str | None:
         """Look at the groups of all channels, and at the blobs that entries speak of."""
@@ -86,23 +90,23 @@ class Checker:
         unfenced = broken_fences(model, held, result.generation) if model.data_members else None
         return unfenced or (broken_needs(model, accepted, held, model.write) if model.collects_data else None)
 
-    def _broken_loss(self, world: World, held: tuple[Holdings, ...], move: Move) -> str | None:
+    def _broken_loss(self, state: TabletState, held: tuple[Holdings, ...], move: Move) -> str | None:
         if move.loss is None:
             return None
         assert isinstance(move.election, Won)
         asked = tuple(self._space.holdings[number] for number in move.loss.asked)
-        lost = lost_by(world, move.election)
+        lost = lost_by(state, move.election)
         kept = [(int(place[0]), int(place[1])) for place, _ in move.loss.agreed.accepted]
-        # As the world was when the operator was asked: its own election is what is judged.
-        before = world._replace(elected=tuple(each for each in world.elected if each[0] != move.election.generation))
+        # As the state was when the operator was asked: its own election is what is judged.
+        before = state._replace(elected=tuple(each for each in state.elected if each[0] != move.election.generation))
         return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write) or broken_state(
             self._truth(before, held), kept
         )
 
-    def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Won, own: Places) -> str | None:
+    def _broken_past(self, state: TabletState, held: tuple[Holdings, ...], result: Won, own: Places) -> str | None:
         """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
         generation, base, write = int(result.generation), base_of(result), self._space.model.write
-        for other, places in world.elected:
+        for other, places in state.elected:
             older, newer = sorted(((other, places), (generation, own)))
             # What a snapshot covers need not be found any more, in either of them.
             since = max(base, min(newer[1], default=(0, 0)) if base != (0, 0) else (0, 0))
@@ -123,9 +127,9 @@ class Checker:
             return f"I15: generation {result.generation} misses {reason.places}"
         return None
 
-    def _broken_commit(self, world: World, held: tuple[Holdings, ...], committed: Places) -> str | None:
+    def _broken_commit(self, state: TabletState, held: tuple[Holdings, ...], committed: Places) -> str | None:
         for generation, step in committed:
-            for other, places in world.elected:
+            for other, places in state.elected:
                 covered = min(places, default=(0, 0))
                 is_declined = other > generation and (generation, step) not in places and (generation, step) >= covered
                 if is_declined and (generation, step) not in given_up(held, generation, other, self._space.model.write):
@@ -133,7 +137,7 @@ class Checker:
             broken = self._broken_step(held, generation, step)
             if broken is not None:
                 return broken
-        return self._broken_log(world)
+        return self._broken_log(state)
 
     def _broken_step(self, held: tuple[Holdings, ...], generation: int, step: int) -> str | None:
         entries = entries_of(held)
@@ -150,30 +154,31 @@ class Checker:
                 return f"I5: {place} was acknowledged before step {each}, which it depends on"
         return None
 
-    def _held(self, world: World) -> tuple[Holdings, ...]:
-        return tuple(self._space.holdings[number] for number in world.held)
+    def _held(self, state: TabletState) -> tuple[Holdings, ...]:
+        return tuple(self._space.holdings[number] for number in state.held)
 
-    def _broken_log(self, world: World) -> str | None:
+    def _broken_log(self, state: TabletState) -> str | None:
         """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
         model = self._space.model
-        # By the least that the verdict depends on: most states have the holdings of an earlier one.
-        known = (world.held, world.acked, world.elected) if model.has_operators and model.aftermath else world.held
+        # By the least that the verdict depends on: most states have the holdings of an earlier one, on whichever members.
+        members = (*sorted(state.held[: model.members]), *sorted(state.held[model.members :]))
+        known = (members, state.acked, state.elected) if model.has_operators and model.aftermath else members
         if known not in self._stored:
-            held = self._held(world)
-            self._stored[known] = broken_log(held, model.write) or self._broken_after(world, held)
+            held = tuple(self._space.holdings[number] for number in members)
+            self._stored[known] = broken_log(held, model.write) or self._broken_after(state, held)
         return self._stored[known]
 
-    def _broken_after(self, world: World, held: tuple[Holdings, ...]) -> str | None:
+    def _broken_after(self, state: TabletState, held: tuple[Holdings, ...]) -> str | None:
         model = self._space.model
         if not model.aftermath:
             return None
         return (
-            broken_acceptance(self._truth(world, held), held) if model.has_operators else broken_aftermath(model, held)
+            broken_acceptance(self._truth(state, held), held) if model.has_operators else broken_aftermath(model, held)
         )
 
-    def _truth(self, world: World, held: tuple[Holdings, ...]) -> Truth:
-        model, last = self._space.model, max(generation for generation, _ in world.elected)
-        return truth_of(model, world.acked, world.elected, given_up(held, 0, last, model.write))
+    def _truth(self, state: TabletState, held: tuple[Holdings, ...]) -> Truth:
+        model, last = self._space.model, max(generation for generation, _ in state.elected)
+        return truth_of(model, state.acked, state.elected, given_up(held, 0, last, model.write))
 
 
 def _on_its_way(space: Space, position: Position) -> int:
@@ -222,10 +227,10 @@ def base_of(result: Won) -> tuple[int, int]:
     return (place.generation, place.step)
 
 
-def lost_by(world: World, result: Won) -> Places:
+def lost_by(state: TabletState, result: Won) -> Places:
     """Return what was acknowledged before a leader's generation, and is neither in what it accepted nor before its snapshot."""
     own, base = {place for place, _ in result.recovered.accepted}, base_of(result)
-    return tuple(place for place in world.acked if place[0] < result.generation and place >= base and place not in own)
+    return tuple(place for place in state.acked if place[0] < result.generation and place >= base and place not in own)
 
 
 def _broken_closure(held: tuple[Holdings, ...], result: Won, write: int) -> str | None:

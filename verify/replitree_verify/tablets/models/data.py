@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree_verify.tablets.model import Kind, Model, Seat
+from replitree_verify.world.faults import Fault
 
 P, R, S, X = Kind.PLAIN, Kind.REFERENCE, Kind.SNAPSHOT, Kind.STATE
 V, C = Kind.LEAVE, Kind.COLLECT
@@ -27,7 +28,7 @@ DATA_MODELS = (
         "two_groups_away",
         "the data in a group of two, and a member of either group is away for a while",
         (Seat(1, (R,)), Seat(2)),
-        away=1,
+        faults={Fault.SILENT: 1},
         data_members=2,
         probes=("accepted", "away", "declined", "in doubt", "not elected"),
     ),
@@ -53,6 +54,7 @@ DATA_MODELS = (
         prelude=1,
         aftermath=True,
         probes=("accepted", "declined", "collected", "taken"),
+        nightly=True,
     ),
     Model(
         "data_left",
@@ -61,24 +63,27 @@ DATA_MODELS = (
         prelude=1,
         aftermath=True,
         probes=("accepted", "collected", "taken"),
+        nightly=True,
     ),
     Model(
         "data_flying",
         "a leader collects while an entry with a reference is on its way",
         (Seat(1, (X, R, C)),),
         prelude=1,
-        crashes=1,
+        faults={Fault.CRASH: 1},
         aftermath=True,
         probes=("collected", "taken"),
+        nightly=True,
     ),
     Model(
         "data_state",
         "a snapshot takes the place of another one, as in a running tablet, and what that had is collected",
         (Seat(1, (X, C, X, C)),),
         prelude=2,
-        crashes=1,
+        faults={Fault.CRASH: 1},
         aftermath=True,
         probes=("collected", "taken", "synced"),
+        nightly=True,
     ),
     Model(
         "data_state_taken_over",
@@ -101,7 +106,7 @@ DATA_MODELS = (
         "the data is collected on an object store while another leader takes over and collects; an answer is lost",
         (Seat(1, (X, C, X, C)), Seat(2, (C,))),
         prelude=3,
-        lost=1,
+        faults={Fault.UNKNOWN: 1},
         members=1,
         write=1,
         on_store=True,
@@ -122,7 +127,7 @@ DATA_MODELS = (
         "as data_state_taken_over, and an answer is lost: to the leader, or to the deposed one, while both collect",
         (Seat(1, (X, X, C)), Seat(2, (C,))),
         prelude=2,
-        lost=1,
+        faults={Fault.UNKNOWN: 1},
         aftermath=True,
         probes=("accepted", "collected", "late arrival", "not taken", "taken"),
         nightly=True,
@@ -132,7 +137,7 @@ DATA_MODELS = (
         "the data has a group of its own, and is collected there",
         (Seat(1, (X, C, X, C)),),
         prelude=2,
-        crashes=1,
+        faults={Fault.CRASH: 1},
         data_members=2,
         aftermath=True,
         probes=("collected", "taken"),

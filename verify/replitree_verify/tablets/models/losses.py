@@ -11,6 +11,7 @@ from functools import partial
 
 from replitree.tablet.group.ids import Generation, Step, log_entry
 from replitree_verify.tablets.model import OPERATOR, TABLET, Kind, Model, Seat
+from replitree_verify.world.faults import Fault
 
 P = Kind.PLAIN
 
@@ -67,7 +68,7 @@ LOSS_MODELS = (
         "the member with the last copy is away for a while: the operator names it by mistake, or misses its answer",
         (LEADER, OPERATOR, Seat(LATER)),
         spoiled=WEAK,
-        away=1,
+        faults={Fault.SILENT: 1},
         probes=("loss accepted", "accepted", "not elected", "refused", "away"),
     ),
     _lost(
@@ -75,7 +76,7 @@ LOSS_MODELS = (
         "the same while the leader commits, and reaches whom the operator has named",
         (SERVING, OPERATOR),
         spoiled=WEAK,
-        away=1,
+        faults={Fault.SILENT: 1},
         probes=("loss accepted", "refused", "deposed", "late acknowledgement", "away"),
     ),
     _lost(
@@ -88,7 +89,7 @@ LOSS_MODELS = (
         "loss_again",
         "two operators, one after the other, and more is damaged meanwhile: the second may accept another loss",
         (LEADER, OPERATOR, OPERATOR, Seat(LATER)),
-        rots=2,
+        faults={Fault.ROT: 2},
         in_turn=True,
         probes=("loss accepted", "accepted", "refused", "rot"),
     ),
@@ -96,16 +97,17 @@ LOSS_MODELS = (
         "loss_rot",
         "more is damaged while the operator looks, or thinks, and a candidate recovers",
         (LEADER, OPERATOR, Seat(LATER)),
-        rots=1,
+        faults={Fault.ROT: 1},
         probes=("loss accepted", "accepted", "not elected", "refused", "rot"),
+        nightly=True,
     ),
     _lost(
         "loss_faults",
         "the operator, or the candidate, dies at any step, and an answer is lost",
         (LEADER, OPERATOR, Seat(LATER)),
-        crashes=1,
-        lost=1,
+        faults={Fault.CRASH: 1, Fault.UNKNOWN: 1},
         probes=("loss accepted", "accepted", "not elected", "refused", "late arrival"),
+        nightly=True,
     ),
     _lost(
         "loss_serving_candidate",
@@ -119,10 +121,7 @@ LOSS_MODELS = (
         "a leader that serves and an operator, with one copy left: a member that may be away, damage, a crash, a lost answer",
         (SERVING, OPERATOR),
         spoiled=WEAK,
-        rots=1,
-        away=1,
-        crashes=1,
-        lost=1,
+        faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "refused", "deposed", "late acknowledgement", "away", "rot"),
         nightly=True,
     ),
@@ -131,8 +130,7 @@ LOSS_MODELS = (
         "an operator and a candidate that commits, with one copy left, a member that may be away, and more damage",
         (LEADER, OPERATOR, Seat(LATER, (P,))),
         spoiled=WEAK,
-        rots=1,
-        away=1,
+        faults={Fault.SILENT: 1, Fault.ROT: 1},
         probes=(
             "loss accepted",
             "accepted",
@@ -150,8 +148,7 @@ LOSS_MODELS = (
         "two operators at once, with one copy left, a member that may be away, and more damage",
         (LEADER, OPERATOR, OPERATOR),
         spoiled=WEAK,
-        rots=1,
-        away=1,
+        faults={Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "refused", "away", "rot"),
         nightly=True,
     ),
@@ -160,7 +157,7 @@ LOSS_MODELS = (
         "an entry is damaged on an object store, and an operator accepts that while a candidate recovers; an answer is lost",
         (LEADER, OPERATOR, Seat(LATER, (P,))),
         spoiled=WEAK,
-        lost=1,
+        faults={Fault.UNKNOWN: 1},
         on_store=True,
         members=1,
         write=1,

@@ -12,6 +12,7 @@ from replitree.tablet.group.ids import BlobId, Generation, Step, log_entry
 from replitree_verify.tablets.drafts import body_id
 from replitree_verify.tablets.model import OPERATOR, TABLET, Kind, Model, Seat
 from replitree_verify.tablets.models.losses import LATER
+from replitree_verify.world.faults import Fault
 
 P, R, W = Kind.PLAIN, Kind.REFERENCE, Kind.STATE
 
@@ -66,9 +67,10 @@ _ZEROS = (
         (Seat(1, (P,)), Seat(2, (P,)), OPERATOR, Seat(LATER)),
         prelude=1,
         relay=1,
-        rots=2,
+        faults={Fault.ROT: 2},
         rots_zeros=True,
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "rot"),
+        nightly=True,
     ),
 )
 
@@ -79,12 +81,14 @@ _SNAPSHOTS = (
         (SNAPSHOT, OPERATOR, Seat(LATER, (P,))),
         spoiled=both(entry(1, 2)),
         probes=("loss seen", "loss accepted", "not elected", "refused", "late arrival"),
+        nightly=True,
     ),
     _state(
         "loss_state",
         "the blob that a snapshot refers to is lost, and the log is collected up to the snapshot",
         (SNAPSHOT, OPERATOR, Seat(LATER)),
         probes=("loss seen", "loss accepted", "accepted", "refused", "late arrival"),
+        nightly=True,
     ),
     _state(
         "loss_state_serving",
@@ -99,7 +103,7 @@ _SNAPSHOTS = (
         "loss_state_rot",
         "the blob that a snapshot refers to is lost, and more is damaged: maybe no member knows that the snapshot counted",
         (SNAPSHOT, OPERATOR),
-        rots=1,
+        faults={Fault.ROT: 1},
         probes=("loss seen", "loss accepted", "refused", "rot", "late arrival"),
     ),
     _state(
@@ -107,16 +111,16 @@ _SNAPSHOTS = (
         "the same, nothing is collected; the operator, or a candidate, dies, and an answer is lost",
         (SNAPSHOT, OPERATOR, Seat(LATER)),
         collects=False,
-        crashes=1,
-        lost=1,
+        faults={Fault.CRASH: 1, Fault.UNKNOWN: 1},
         probes=("loss accepted", "accepted", "refused"),
+        nightly=True,
     ),
     _state(
         "store_loss_state",
         "the blob that a snapshot refers to is lost on an object store",
         (SNAPSHOT, OPERATOR, Seat(LATER)),
         spoiled=((0, body_id(1, 2)),),
-        lost=1,
+        faults={Fault.UNKNOWN: 1},
         on_store=True,
         members=1,
         write=1,
@@ -130,6 +134,7 @@ _REFERENCES = (
         "a blob that an entry refers to is lost, and of the one before there is one copy",
         (REFERRING, OPERATOR, Seat(LATER, (P,))),
         probes=("loss seen", "loss accepted", "accepted", "refused"),
+        nightly=True,
     ),
     _reference(
         "loss_reference_serving",
@@ -143,8 +148,7 @@ _REFERENCES = (
         "one copy of that blob is left, on a member that may be away; and one copy of anything is damaged",
         (REFERRING, OPERATOR, Seat(LATER)),
         spoiled=((0, body_id(1, 2)),),
-        away=1,
-        rots=1,
+        faults={Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "accepted", "refused", "away", "rot"),
         nightly=True,
     ),
@@ -171,7 +175,7 @@ _HIDDEN = (
         "the same; of what is damaged meanwhile a member may not be able to tell what it was",
         (PLAIN, OPERATOR, Seat(LATER)),
         hidden=((0, entry(1, 2), entry(1, 2)),),
-        rots=2,
+        faults={Fault.ROT: 2},
         hides=True,
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "rot", "hidden"),
         nightly=True,
@@ -182,8 +186,9 @@ _HIDDEN = (
         (PLAIN, OPERATOR, Seat(LATER)),
         hidden=((0, entry(1, 2), entry(1, 2)),),
         spoiled=((1, entry(1, 2)),),
-        away=1,
+        faults={Fault.SILENT: 1},
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "away"),
+        nightly=True,
     ),
 )
 
@@ -194,7 +199,7 @@ _NOBODY_ASKS = (
         (Seat(1, (P, P)), Seat(2), Seat(3)),
         prelude=2,
         hidden=((0, entry(1, 2), entry(1, 2)),),
-        away=1,
+        faults={Fault.SILENT: 1},
         in_turn=True,
         probes=("accepted", "not elected", "away"),
     ),

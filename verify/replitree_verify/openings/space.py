@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from replitree.tablet.group.admission import Admission
 from replitree.tablet.group.member import Done, Failed
 from replitree.tablet.group.openings import AskAdmitted, AskEach, LookAgain, Opening
 from replitree.tablet.group.quorum import Ask
 from replitree.tablet.group.replacing import NameIt, Replacement
+from replitree_verify.engine import small_search
 from replitree_verify.openings.invariants import broken_acknowledgement, broken_reading
 from replitree_verify.openings.lives import (
     Acknowledged,
@@ -31,22 +34,21 @@ from replitree_verify.openings.lives import (
     making_anew,
     opening_it,
 )
-from replitree_verify.openings.members import VOTES, Members, Step, spent
+from replitree_verify.openings.members import VOTES, Members, Step
 from replitree_verify.openings.model import EXCHANGED, INCARNATIONS, NEW, QUORUM, READ, Model
-from replitree_verify.openings.world import (
+from replitree_verify.openings.state import (
     HEARD,
     IDLE,
-    LOST,
     NOT_OPEN,
-    RESTARTS,
     SENT,
     TOLD,
     UNASKED,
     Column,
+    GroupState,
     Looking,
     Position,
-    World,
 )
+from replitree_verify.world.faults import Fault, budget_of
 from replitree_verify.world.kernel import END, Interner, Kernel
 
 LOST_ANSWER = Failed("its answer was lost")
@@ -59,11 +61,11 @@ ENDURED = QUORUM.members - QUORUM.write
 """How many members may not do what they are asked."""
 
 
-class Scene:
+class Space(small_search.Space[GroupState]):
     """The states of one model."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model: Model = model
         self.members = Members(model)
         self.openings: Interner[Opening] = Interner()
         self._lives = Kernel()
@@ -72,10 +74,10 @@ class Scene:
 
     # --- the beginning --------------------------------------------------------------------------------------------------
 
-    def first(self) -> World:
-        """Return the state in which everything begins."""
+    @override
+    def first(self) -> GroupState:
         model, places = self.model, self.members.first()
-        world = World(
+        state = GroupState(
             places,
             (),
             model.absent,
@@ -87,51 +89,47 @@ class Scene:
             (None,) * len(model.seats),
             1,
             self.members.copy(places),
-            (model.swaps, model.copies, model.away, model.lost, model.restarts),
+            budget_of(model.faults),
         )
         for number, seat in enumerate(model.seats):
             if seat.ahead:
-                world = self._ahead(world, number, seat.ahead)
-        return world
+                state = self._ahead(state, number, seat.ahead)
+        return state
 
-    def _ahead(self, world: World, number: int, until: str) -> World:
+    def _ahead(self, state: GroupState, number: int, until: str) -> GroupState:
         """Let a process open the group, and go on, without a fault."""
-        _, world = self._begin(world, number)
-        while world.found[number] is None or (until != READ and not world.seats[number].is_over):
-            world = next(after for _, after in (*self._hear(world, number), *self._give_up(world, number)))
-        return world
-
-    def is_at_rest(self, world: World) -> bool:
-        """Whether nothing is left to do."""
-        return all(each.is_over for each in world.seats) and not world.late
+        _, state = self._begin(state, number)
+        while state.found[number] is None or (until != READ and not state.seats[number].is_over):
+            state = next(after for _, after in (*self._hear(state, number), *self._give_up(state, number)))
+        return state
 
     # --- moves ----------------------------------------------------------------------------------------------------------
 
-    def steps(self, world: World) -> Iterator[Step]:
-        """Give what may happen next."""
-        for number, position in enumerate(world.seats):
+    @override
+    def steps(self, state: GroupState, /) -> Iterator[Step]:
+        for number, position in enumerate(state.seats):
             if position.place == IDLE:
-                yield self._begin(world, number)
+                yield self._begin(state, number)
             elif not position.is_over:
-                yield from self._hear(world, number)
-                yield from self._give_up(world, number)
-                yield from self._look(world, number)
-                yield from self._die(world, number)
-        yield from self.members.arrive(world)
-        yield from self.members.faults(world, self._awaited(world))
+                yield from self._hear(state, number)
+                yield from self._give_up(state, number)
+                yield from self._look(state, number)
+                yield from self._die(state, number)
+        yield from self.members.arrive(state)
+        yield from self.members.faults(state, self._awaited(state))
 
     def _name(self, number: int) -> str:
         return "the operator" if number == self._operator else f"c{self.model.seats[number].generation}"
 
-    def _begin(self, world: World, number: int) -> Step:
-        position = Position(is_new=world.is_named)
+    def _begin(self, state: GroupState, number: int) -> Step:
+        position = Position(is_new=state.is_named)
         if number == self._operator:
             assert self.model.replaces is not None
             wanted = Replacement(QUORUM, self.model.replaces, INCARNATIONS, NEW, BATCH_BYTES)
             place = self._lives.begin(making_anew, wanted)
         else:
             place = self._lives.begin(opening_it, self.model.seats[number], self._incarnations(position))
-        return self._going_on(world, number, position, place, f"{self._name(number)} begins")
+        return self._going_on(state, number, position, place, f"{self._name(number)} begins")
 
     def _incarnations(self, position: Position) -> tuple[str, ...]:
         replaced = self.model.replaces if position.is_new else None
@@ -141,10 +139,10 @@ class Scene:
         """Return which member a column of a process's question is about."""
         return len(INCARNATIONS) if position.is_new and column == self.model.replaces else column
 
-    def _awaited(self, world: World) -> frozenset[int]:
+    def _awaited(self, state: GroupState) -> frozenset[int]:
         """Return the members that a process waits for."""
         found = set[int]()
-        for position in world.seats:
+        for position in state.seats:
             looked = () if position.looking is None else position.looking.columns
             for columns in (position.columns, looked):
                 found.update(self._member(position, each) for each, _ in self._on_their_way(columns))
@@ -152,27 +150,30 @@ class Scene:
 
     # --- answers are heard ------------------------------------------------------------------------------------------------
 
-    def _hear(self, world: World, number: int) -> Iterator[Step]:
+    def _hear(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let the members answer what a process asked."""
-        position = world.seats[number]
+        position = state.seats[number]
         for each, column in self._on_their_way(position.columns):
-            for text, after, reply in self._delivered(world, number, each, column):
+            for text, after, reply in self._delivered(state, number, each, column):
                 heard = self._heard(position, each, column, reply)
                 yield self._answered(
                     after, number, position._replace(columns=_with(position.columns, each, heard)), text
                 )
 
-    def _delivered(self, world: World, number: int, each: int, column: Column) -> Iterator[tuple[str, World, int]]:
+    def _delivered(
+        self, state: GroupState, number: int, each: int, column: Column
+    ) -> Iterator[tuple[str, GroupState, int]]:
         """Yield what may become of a message: in words, the state after it, and the number of what is heard."""
-        member, message = self._member(world.seats[number], each), column[1]
-        if member == world.away:
+        member, message = self._member(state.seats[number], each), column[1]
+        if member == state.away:
             return
-        after, reply = self.members.deliver(world, member, message)
+        after, reply = self.members.deliver(state, member, message)
         text = f"{self._name(number)}: member {member} {self.members.words(message, reply)}"
         yield text, after, reply
-        if self.members.may_lose(world, member, message):
+        lost = after.spend(Fault.UNKNOWN)
+        if lost is not None and self.members.may_lose(state, member, message):
             self.probes.add("answer lost")
-            yield f"{text}, which is lost", spent(after, LOST), self.members.replies.number(LOST_ANSWER)
+            yield f"{text}, which is lost", lost, self.members.replies.number(LOST_ANSWER)
 
     def _heard(self, position: Position, each: int, column: Column, reply: int) -> Column:
         """Return what becomes of a column when this was heard."""
@@ -197,14 +198,14 @@ class Scene:
                 return (SENT, self.members.messages.number((terms, self.members.messages[message][1])), place)
             place = self._lives.step(place, Failed(terms))
 
-    def _answered(self, world: World, number: int, position: Position, text: str) -> Step:
+    def _answered(self, state: GroupState, number: int, position: Position, text: str) -> Step:
         """Go on with an answer: in the process's life if that was the last one."""
         effect = self._lives.effect(position.place)
         if not self._is_over(effect, position):
-            return text, _seated(world, number, position)
-        world = self._left_late(world, position, position.columns)
+            return text, _seated(state, number, position)
+        state = self._left_late(state, position, position.columns)
         place = self._lives.step(position.place, self._outcome(position.columns))
-        return self._going_on(world, number, position, place, text)
+        return self._going_on(state, number, position, place, text)
 
     def _is_over(self, effect: AskEach | Ask, position: Position) -> bool:
         if not any(each[0] in (SENT, TOLD) for each in position.columns):
@@ -223,14 +224,14 @@ class Scene:
         """Return what members are asked just now."""
         return [(each, column) for each, column in enumerate(columns) if column[0] == SENT]
 
-    def _left_late(self, world: World, position: Position, columns: tuple[Column, ...]) -> World:
+    def _left_late(self, state: GroupState, position: Position, columns: tuple[Column, ...]) -> GroupState:
         """Leave what is on its way to arrive at any time."""
         on_its_way = [(self._member(position, each), column[1]) for each, column in self._on_their_way(columns)]
-        return self.members.left_late(world, tuple(on_its_way)) if on_its_way else world
+        return self.members.left_late(state, tuple(on_its_way)) if on_its_way else state
 
     # --- a process goes on ------------------------------------------------------------------------------------------------
 
-    def _going_on(self, world: World, number: int, position: Position, place: int, text: str) -> Step:
+    def _going_on(self, state: GroupState, number: int, position: Position, place: int, text: str) -> Step:
         """Go on at a place of a process's life until members are asked, or it is over."""
         position = position._replace(columns=(), looking=None)
         while place != END:
@@ -243,17 +244,17 @@ class Scene:
                     (*others, question) = questions
                     assert question is not None
                     message = self.members.messages.number((None, question))
-                    world, reply = self.members.deliver(world, len(others), message)
+                    state, reply = self.members.deliver(state, len(others), message)
                     outcome = (*others, self.members.replies[reply])
                 elif not self._is_over(effect, position):
-                    return text, _seated(world, number, position)
+                    return text, _seated(state, number, position)
                 else:
                     outcome = self._outcome(position.columns)
             else:
-                world, position, outcome, more = self._told(world, number, position, effect)
+                state, position, outcome, more = self._told(state, number, position, effect)
                 text += more
             place = self._lives.step(place, outcome)
-        return text, _seated(world, number, Position(END))
+        return text, _seated(state, number, Position(END))
 
     def _questions(self, position: Position, effect: AskEach | Ask) -> tuple[Column, ...]:
         if isinstance(effect, AskEach):
@@ -269,7 +270,9 @@ class Scene:
             for number, each in enumerate(effect.requests)
         )
 
-    def _told(self, world: World, number: int, position: Position, effect: Any) -> tuple[World, Position, Any, str]:
+    def _told(
+        self, state: GroupState, number: int, position: Position, effect: Any
+    ) -> tuple[GroupState, Position, Any, str]:
         """Take what a process says: the state, where it stands, the outcome, and more words."""
         match effect:
             case Opened(opening):
@@ -278,33 +281,33 @@ class Scene:
                     self._member(position, EXCHANGED) == EXCHANGED
                     and opening.terms(EXCHANGED) == opening.admissions[EXCHANGED]
                 ):
-                    world = world._replace(ended=max(world.ended, opening.session))
-                return world, self._opened(position, opening), None, f"; it has opened the group: {opening}"
+                    state = state._replace(ended=max(state.ended, opening.session))
+                return state, self._opened(position, opening), None, f"; it has opened the group: {opening}"
             case Recovered(blobs):
                 found = tuple(each for each, seat in enumerate(self.model.seats) if seat.blob in blobs)
-                all_found = (*world.found[:number], found, *world.found[number + 1 :])
-                wrong = broken_reading(self.model, world, number, found)
-                fenced = tuple(sorted({*world.fenced, number}))
-                world = world._replace(found=all_found, wrong=wrong, fenced=fenced)
+                all_found = (*state.found[:number], found, *state.found[number + 1 :])
+                wrong = broken_reading(self.model, state, number, found)
+                fenced = tuple(sorted({*state.fenced, number}))
+                state = state._replace(found=all_found, wrong=wrong, fenced=fenced)
                 self.probes.add("read")
-                return world, position, None, f"; it has read {[self._name(each) for each in found]}"
+                return state, position, None, f"; it has read {[self._name(each) for each in found]}"
             case Acknowledged():
-                wrong = world.wrong or broken_acknowledgement(self.model, world, number)
+                wrong = state.wrong or broken_acknowledgement(self.model, state, number)
                 self.probes.add("acknowledged")
-                acked = tuple(sorted({*world.acked, number}))
-                return world._replace(acked=acked, wrong=wrong), position, None, "; its blob is acknowledged"
+                acked = tuple(sorted({*state.acked, number}))
+                return state._replace(acked=acked, wrong=wrong), position, None, "; its blob is acknowledged"
             case AskOpening():
                 opening = self.openings[position.opening]
                 replaced = self.model.replaces
-                if world.is_named and replaced is not None and opening.obstacles[replaced] is not None:
+                if state.is_named and replaced is not None and opening.obstacles[replaced] is not None:
                     position = position._replace(is_new=True)
-                return world, position, (opening, self._incarnations(position)), ""
+                return state, position, (opening, self._incarnations(position)), ""
             case NameIt():
                 self.probes.add("made anew")
-                return world._replace(is_named=True), position, None, "; the group's file names the new member"
+                return state._replace(is_named=True), position, None, "; the group's file names the new member"
             case GivesUp(reason):
                 self.probes.add("gives up")
-                return world, position, None, f"; it gives up: {reason}"
+                return state, position, None, f"; it gives up: {reason}"
         raise AssertionError(f"no process says {effect}")
 
     def _opened(self, position: Position, opening: Opening) -> Position:
@@ -317,62 +320,62 @@ class Scene:
 
     # --- a process looks again --------------------------------------------------------------------------------------------
 
-    def _look(self, world: World, number: int) -> Iterator[Step]:
+    def _look(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let who was told that the group was opened again look how all members stand, one column at a time."""
-        position = world.seats[number]
+        position = state.seats[number]
         looking = position.looking
         if looking is None:
             for each, column in enumerate(position.columns):
                 if column[0] == TOLD:
                     opening = self.openings[position.opening]
                     place = self._lives.begin(looking_again, opening, self._incarnations(position))
-                    yield self._looking_on(world, number, each, place, f"{self._name(number)} looks again")
+                    yield self._looking_on(state, number, each, place, f"{self._name(number)} looks again")
             return
         for each, column in self._on_their_way(looking.columns):
-            for text, after, reply in self._delivered(world, number, each, column):
+            for text, after, reply in self._delivered(state, number, each, column):
                 columns = _with(looking.columns, each, (HEARD, reply))
                 yield self._looked(after, number, looking._replace(columns=columns), text)
 
-    def _looked(self, world: World, number: int, looking: Looking, text: str) -> Step:
+    def _looked(self, state: GroupState, number: int, looking: Looking, text: str) -> Step:
         if any(each[0] == SENT for each in looking.columns):
-            return text, _seated(world, number, world.seats[number]._replace(looking=looking))
+            return text, _seated(state, number, state.seats[number]._replace(looking=looking))
         outcome = tuple(self.members.replies[each[1]] for each in looking.columns)
         place = self._lives.step(looking.place, outcome)
-        return self._looking_on(world, number, looking.column, place, text)
+        return self._looking_on(state, number, looking.column, place, text)
 
-    def _looking_on(self, world: World, number: int, column: int, place: int, text: str) -> Step:
+    def _looking_on(self, state: GroupState, number: int, column: int, place: int, text: str) -> Step:
         """Go on at a place of `look_again`."""
-        position, effect = world.seats[number], self._lives.effect(place)
+        position, effect = state.seats[number], self._lives.effect(place)
         # Unless the model has slow looks, a look takes no time: it asks all members at one moment, and no other order is tried.
         while isinstance(effect, AskEach) and not self.model.slow_looks:
             members = [self._member(position, each) for each in range(len(effect.questions))]
             place = self._lives.step(
-                place, tuple(SILENT if each == world.away else self.members.standing(world, each) for each in members)
+                place, tuple(SILENT if each == state.away else self.members.standing(state, each) for each in members)
             )
             effect = self._lives.effect(place)
         if isinstance(effect, AskEach):
             looking = Looking(column, place, self._questions(position, effect))
-            return text, _seated(world, number, position._replace(looking=looking))
+            return text, _seated(state, number, position._replace(looking=looking))
         assert isinstance(effect, Opened)
         position = self._opened(position, effect.opening)
         _, message, asking = position.columns[column]
         after = self._lives.step(asking, effect.opening.forgot is None)
         heard = self._asked(position, column, after, message)
         position = position._replace(looking=None, columns=_with(position.columns, column, heard))
-        return self._answered(world, number, position, f"{text}; it finds {effect.opening}")
+        return self._answered(state, number, position, f"{text}; it finds {effect.opening}")
 
     # --- a process waits no longer, or dies -------------------------------------------------------------------------------
 
-    def _give_up(self, world: World, number: int) -> Iterator[Step]:
+    def _give_up(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let a process wait no longer for the member that is away, when all others have answered."""
-        position, text = world.seats[number], f"{self._name(number)} waits no longer"
+        position, text = state.seats[number], f"{self._name(number)} waits no longer"
         looking = position.looking
         columns = position.columns if looking is None else looking.columns
         if (looking is None and any(each[0] == TOLD for each in columns)) or not self._are_away(
-            world, position, columns
+            state, position, columns
         ):
             return
-        after = self._left_late(world, position, columns)
+        after = self._left_late(state, position, columns)
         silent = (HEARD, self.members.replies.number(SILENT))
         for each, _ in self._on_their_way(columns):
             columns = _with(columns, each, silent)
@@ -381,15 +384,16 @@ class Scene:
         else:
             yield self._looked(after, number, looking._replace(columns=columns), text)
 
-    def _are_away(self, world: World, position: Position, columns: tuple[Column, ...]) -> bool:
+    def _are_away(self, state: GroupState, position: Position, columns: tuple[Column, ...]) -> bool:
         awaited = [self._member(position, each) for each, _ in self._on_their_way(columns)]
-        return bool(awaited) and all(member == world.away for member in awaited)
+        return bool(awaited) and all(member == state.away for member in awaited)
 
-    def _die(self, world: World, number: int) -> Iterator[Step]:
+    def _die(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let the operator die, to begin again."""
-        if number == self._operator and world.left[RESTARTS]:
-            position = world.seats[number]
-            after = self._left_late(spent(world, RESTARTS), position, position.columns)
+        dead = state.spend(Fault.CRASH) if number == self._operator else None
+        if dead is not None:
+            position = state.seats[number]
+            after = self._left_late(dead, position, position.columns)
             self.probes.add("begun again")
             yield "the operator dies", _seated(after, number, Position())
 
@@ -408,5 +412,5 @@ def _with(columns: tuple[Column, ...], each: int, column: Column) -> tuple[Colum
     return (*columns[:each], column, *columns[each + 1 :])
 
 
-def _seated(world: World, number: int, position: Position) -> World:
-    return world._replace(seats=(*world.seats[:number], position, *world.seats[number + 1 :]))
+def _seated(state: GroupState, number: int, position: Position) -> GroupState:
+    return state._replace(seats=(*state.seats[:number], position, *state.seats[number + 1 :]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from replitree_verify.world.faults import Budget, Fault, spent
 from replitree_verify.world.kernel import END
 
 IDLE = -1
@@ -55,7 +56,7 @@ class Position(NamedTuple):
         return self.place == END
 
 
-class World(NamedTuple):
+class GroupState(NamedTuple):
     """A state.
 
     Attributes
@@ -80,7 +81,7 @@ class World(NamedTuple):
     copy
         The copy of member 0; -1: none was made yet.
     left
-        Exchanges, copies, absences, lost answers and restarts that are left.
+        Faults that are left.
     wrong
         What is wrong with how it came to this state; empty when nothing is.
     """
@@ -96,14 +97,15 @@ class World(NamedTuple):
     found: tuple[tuple[int, ...] | None, ...]
     ended: int
     copy: int
-    left: tuple[int, int, int, int, int]
+    left: Budget
     wrong: str = ""
 
     @property
-    def key(self) -> World:
+    def key(self) -> GroupState:
         """What tells it apart."""
         return self
 
-
-SWAPS, COPIES, AWAY, LOST, RESTARTS = range(5)
-"""The places of `World.left`."""
+    def spend(self, fault: Fault) -> GroupState | None:
+        """Take one fault from those that are left; None when there is none."""
+        left = spent(self.left, fault)
+        return None if left is None else self._replace(left=left)
