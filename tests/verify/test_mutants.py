@@ -101,7 +101,8 @@ LONG = (
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in STEPS])
 def test_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
-    explored = explore(MODELS[mutant.model], mutant.stages)
+    with mutant.performing():
+        explored = explore(MODELS[mutant.model], mutant.stages)
     assert explored.violation is not None
     assert explored.violation.partition(":")[0] == mutant.invariant
     assert len(explored.trace) == STEPS[name]

@@ -6,6 +6,7 @@ Results are plain values with the keys that the command prints: `states`, `trans
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
@@ -180,8 +181,10 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None, 
     if reduction is not None and reduction not in REDUCTIONS:
         raise BadInput(f"there is no reduction {reduction!r}; there are {', '.join(REDUCTIONS)}")
     reduce, ample = (True, None) if reduction is None else REDUCTIONS[reduction]
-    stages = find_mutant(mutant).stages if mutant else None
-    explored = explore_model(model, stages, reduce=reduce, ample=ample, symmetric=symmetric)
+    broken = find_mutant(mutant) if mutant else None
+    with broken.performing() if broken else nullcontext():
+        stages = broken.stages if broken else None
+        explored = explore_model(model, stages, reduce=reduce, ample=ample, symmetric=symmetric)
     missing = () if mutant or explored.violation else explored.missing_probes
     return Result(
         name,
@@ -271,4 +274,6 @@ def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
     if mutant in ON_STORES:
         with ON_STORES[mutant].mutated():
             return simulate_seed(seed, None, hours)
-    return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)
+    broken = find_mutant(mutant) if mutant else None
+    with broken.performing() if broken else nullcontext():
+        return simulate_seed(seed, broken.stages if broken else None, hours)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from inspect import isgeneratorfunction
 from typing import Any
 
@@ -30,6 +31,9 @@ _PROGRAM = (
 )
 """The modules that define stages."""
 
+_OUTCOMES = "replitree_verify.outcomes."
+"""How the names of the modules begin that perform effects."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -45,6 +49,8 @@ class Mutant:
         The invariant that notices: what the violation begins with.
     stages
         The broken stages, by the name of the stage that each replaces.
+    patch
+        The whole change.
     """
 
     name: str
@@ -52,6 +58,16 @@ class Mutant:
     model: str
     invariant: str
     stages: Mapping[str, Stage]
+    patch: Patch
+
+    def performing(self) -> AbstractContextManager[None]:
+        """Perform effects as the mutant's hunks of `outcomes` say while the context lasts.
+
+        Such a hunk changes what a thread waits for.  Without it the checker would wake the broken stage for ever for what
+        the stage does not do any more, and never reach a state in which nothing goes on (`CONVERGES`).
+        """
+        hunks = tuple(hunk for hunk in self.patch.hunks if hunk.module.startswith(_OUTCOMES))
+        return replace(self.patch, hunks=hunks).mutated() if hunks else nullcontext()
 
 
 def read_mutants(room: str) -> tuple[Mutant, ...]:
@@ -63,7 +79,7 @@ def read_mutants(room: str) -> tuple[Mutant, ...]:
         The name of its folder in `replitree_verify.patches`.
     """
     return tuple(
-        Mutant(each.name, each.description, each.model, each.invariant, stages_with(each))
+        Mutant(each.name, each.description, each.model, each.invariant, stages_with(each), each)
         for each in read_patches(room)
     )
 
@@ -79,7 +95,7 @@ def stages_with(*patches: Patch) -> dict[str, Stage]:
     patches
         The changes, each of other lines.
     """
-    hunks = tuple(hunk for patch in patches for hunk in patch.hunks)
+    hunks = tuple(hunk for patch in patches for hunk in patch.hunks if not hunk.module.startswith(_OUTCOMES))
     together = Patch(", ".join(patch.name for patch in patches), "", "", "", hunks)
     return {name: _running(stage, together) for name, stage in _STAGES.items()}
 

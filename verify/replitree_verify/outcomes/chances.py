@@ -18,13 +18,13 @@ from replitree.protocol.core.effects import Children, FetchMany, FetchPart, Get,
 from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
+from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, is_broken
 from replitree_verify.world.disk import Disk, merged_content, mutated_content
 
 if TYPE_CHECKING:
-    from replitree.protocol.program.stages import AwaitWork
     from replitree_verify.outcomes.local import Here
 
 
@@ -33,12 +33,12 @@ def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
     return any(disks[source].content(fetch.part) == fetch.content_hash for source in fetch.sources if source in disks)
 
 
-def can_execute(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool:
+def can_execute(item: Queued, view: View, here: Here) -> bool:
     """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
     if must_wait(view, item):
         return False
     if isinstance(item.entry, LostEntry):
-        return not here.loses or _can_renew(item, view, here, awaited)
+        return not here.loses or _can_renew(item, view, here)
     if isinstance(item.entry, GetEntry):
         folder = here.disk.folder(item.entry.insert)
         staged = dict(folder.parts) if folder is not None and not folder.torn else {}
@@ -106,7 +106,7 @@ def _content_made(item: Queued, result: Part, sources: tuple[Part, ...], here: H
     return mutated_content(result.partition, contents[0], item.entry.command)
 
 
-def _can_renew(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool:
+def _can_renew(item: Queued, view: View, here: Here) -> bool:
     """Whether a part that reaches over a lost one and is broken can be had as it is now; True when there is none."""
     assert isinstance(item.entry, LostEntry)
     lost = parse_part(item.entry.part)
@@ -114,7 +114,7 @@ def _can_renew(item: Queued, view: View, here: Here, awaited: AwaitWork) -> bool
     own = here.tree.get(layout.part(here.replica, (cover or lost).name))
     if cover is None or cover == lost or own is None or not is_broken(own.value):
         return True
-    return any(_can_fetch(form, here) for form in (cover, *awaited.later_forms(view, item, cover)))
+    return any(_can_fetch(form, here) for form in (cover, *later_forms(view, item, cover)))
 
 
 def _can_fetch(part: Part, here: Here) -> bool:

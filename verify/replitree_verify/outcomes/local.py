@@ -199,7 +199,7 @@ def _reveal(effect: fx.Reveal, here: Here) -> Done:
     return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
 
 
-def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
+def _await_pull(_effect: AwaitPull, here: Here) -> Done | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
@@ -207,7 +207,7 @@ def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
     if memory.reload or memory.place is None:
         return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
     table, index = here.replica.table, memory.place.pointer.index
-    log = here.tree.get(layout.log(table)) if effect.removed else None
+    log = here.tree.get(layout.log(table))
     # A pointer before the beginning of the log wakes the puller too: it then finds out that its replica is lost.
     if here.tree.exists(layout.log_entry(table, index)) or (log is not None and begins_after(table, log, index)):
         return _remember(here, memory, PullTurn(memory.epoch, memory.place))
@@ -224,7 +224,7 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
         (item for item in lane if item.index in memory.waiting), key=lambda item: memory.waiting.index(item.index)
     )
     ready = _batch([item for item in lane if item.index not in memory.waiting]) or _batch(
-        [item for item in waiting if can_execute(item, _view(item, here), here, effect)]
+        [item for item in waiting if can_execute(item, _view(item, here), here)]
     )
     if not ready:
         return None

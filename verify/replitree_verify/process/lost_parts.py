@@ -27,7 +27,7 @@ from replitree.protocol.program import mender
 from replitree.protocol.program.mender_effects import AwaitLoss, Loss
 from replitree.protocol.state.registration import broken_value, is_broken
 from replitree.protocol.state.registration import content_of as registered_content
-from replitree.protocol.upkeep.lost import Declared
+from replitree.protocol.upkeep.lost import Declared, declare_lost
 from replitree_verify.process.mender import Changed
 from replitree_verify.world.disk import Disk, content_of, rows_in
 from replitree_verify.world.memory import Memory, State
@@ -141,7 +141,7 @@ def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory:
     part = parse_part(awaited.part)
     if _is_declared(tree, replica, part):
         return False
-    procedure = awaited.declares(replica, loss.epoch, part, loss.empty, loss.schema_version)
+    procedure = declare_lost(replica, loss.epoch, part, loss.empty, loss.schema_version)
     outcome: Any = None
     try:
         while True:

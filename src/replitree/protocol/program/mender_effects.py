@@ -5,15 +5,13 @@ The names of effects and stages follow one round: what is lacking, where it may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from replitree.protocol.core.effects import Epoch, FetchPart, Procedure
+from replitree.protocol.core.effects import Epoch, FetchPart
 from replitree.protocol.program.stages import MemoryEffect
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.upkeep.lost import LostOutcome, declare_lost
 
 PartContent: TypeAlias = tuple[str, str]
 """The name of a part, and the hash of the content that it is registered with."""
@@ -204,13 +202,10 @@ class AwaitLoss(MemoryEffect):
     is_again
         This process has tried to declare the part lost before.  A checker waits until it would succeed: it explores the first
         try at any moment, and no more tries in vain.
-    declares
-        Declares a part lost; a mutant does it otherwise.
     """
 
     part: str
     is_again: bool
-    declares: Callable[..., Procedure[LostOutcome]] = declare_lost
 
 
 @dataclass(frozen=True, slots=True)

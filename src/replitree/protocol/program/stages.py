@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex, RequestId, StagingId
-from replitree.protocol.core.parts import Part
-from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.insert.insert import Request
 from replitree.protocol.insert.quorum import QuorumEnded
 from replitree.protocol.shares.moving import MoveOutcome
@@ -183,15 +181,7 @@ class ReportTrouble(MemoryEffect):
 
 @dataclass(frozen=True, slots=True)
 class AwaitPull(MemoryEffect):
-    """Wait, while active, for the next log entry, or for a request to reload.  Outcome: `PullTurn`.
-
-    Attributes
-    ----------
-    removed
-        Also if the entry was there and is gone; a mutant does not look.
-    """
-
-    removed: bool = True
+    """Wait, while active, for a request to reload, or until the next log entry is there, or was there.  Outcome: `PullTurn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +211,9 @@ class AwaitWork(MemoryEffect):
     ----------
     makes
         The lane of merges and mutations; otherwise that of everything else.
-    later_forms
-        Returns what the executor takes for a part that is to be made anew; a mutant takes something else.
     """
 
     makes: bool
-    later_forms: Callable[[View, Queued, Part], tuple[Part, ...]] = later_forms
 
 
 @dataclass(frozen=True, slots=True)
