@@ -53,6 +53,7 @@ from replitree.replica.kit.presence import announce
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.kit.vitals import vitals
 from replitree.replica.perform.availability import State
+from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import Peer
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
@@ -374,16 +375,10 @@ class Server:
             return None
         table, definition = found
         self._folders.add(definition.folder_name)
-        replica = TableReplica(
-            definition,
-            Replica(table, self._config.name),
-            self._config,
-            self.identity,
-            lambda: self._coordination,
-            self._peer,
-            self.metrics,
-            self.log,
+        context = ServerContext(
+            self._config, self.identity, lambda: self._coordination, self._peer, self.metrics, self.log
         )
+        replica = TableReplica(definition, Replica(table, self._config.name), context)
         replica.on_end = self._wake.set
         if self._trace is not None:
             replica.on_answer = partial(self._trace.told, table.path)

@@ -64,7 +64,7 @@ class MergeHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, ResultBody)
         wish = ResultWish(body.upload, body.sources, body.schema_version, body.files, body.manifest, body.tags)
-        index = await asyncio.to_thread(table.prepared.publish, wish)
+        index = await asyncio.to_thread(table.prepared.publish, wish, table.availability.epoch())
         await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
         return json_response(merge_outcome(table.progress, index))
 

@@ -66,7 +66,7 @@ class InsertWriter:
         match first:
             case StagedUpload(folder, manifests):
                 if self._storage.sharing is not None:
-                    self._storage.sharing.uploads.take(manifests)
+                    self._storage.sharing.take(manifests)
                 self._uploaded[staging] = first  # before the parts move: if that fails, `give_back` finds what to undo
                 store.staged.adopt(folder, staging)
                 return tuple(sorted(manifests, key=lambda manifest: manifest.partition))

@@ -39,7 +39,6 @@ from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Re
 from replitree.replica.insert.appends import Appends, Perform
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
-from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.insert.reused_token import has_other_rows
 from replitree.replica.kit.evidence import Evidence
@@ -49,7 +48,6 @@ from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
-from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
 from replitree.wire.block_ids import block_of, content_block, token_block
 
@@ -68,10 +66,8 @@ class Inserts:
 
     Parameters
     ----------
-    store
-        The parts on this disk.
-    writer, store_performer
-        Write the rows, and keep at hand what they write.
+    store_performer
+        Writes the rows, and keeps at hand what it writes.
     quorums
         The inserts that wait for a quorum.
     appends
@@ -81,17 +77,13 @@ class Inserts:
     def __init__(
         self,
         context: TableContext,
-        store: PartStore,
         availability: Availability,
-        writer: InsertWriter,
         store_performer: StorePerformer,
         quorums: Quorums,
         appends: Appends,
     ) -> None:
         self._context = context
-        self._store = store
         self._availability = availability
-        self._writer = writer
         self._store_performer = store_performer
         self._quorums = quorums
         self._appends = appends
@@ -331,7 +323,7 @@ class Inserts:
                     held.enter_context(self._store_performer.holding(staging, payloads))
                     return accepted
                 case Release():
-                    self._writer.forget(staging)
+                    self._store_performer.forget(staging)
                     held.close()
                 case ReportTrouble():
                     self._availability.trouble(Evidence.UNKNOWN, "the answer to an insert's commit was lost")
@@ -376,10 +368,8 @@ class Inserts:
         unsent = [pending for pending in left if fates.of(pending.id) is Fate.UNSENT]
         if not any(fates.of(pending.id) is Fate.SENT for pending in group):  # what is staged is garbage for certain
             with suppress(StoreError, OSError):  # a disk that fails keeps it until the next activation sweeps it
-                for name in self._store.stagings():
-                    if name.rpartition(".")[0] == staging:
-                        self._store_performer.perform(fx.RemoveStaging(fx.StagingId(name)))
-        self._writer.forget(staging)
+                self._store_performer.discard(staging)
+        self._store_performer.forget(staging)
         if isinstance(error, BadInput) and len(group) > 1:
             for pending in unsent:  # the commit of one of them may fit where that of all does not
                 self._commit((pending,))

@@ -20,6 +20,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.registration import View
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.context import LocalParts, TableContext
@@ -84,6 +85,11 @@ class Maker:
         if not waits and item.entry.replica != self._name and self._storage.maker_for_all() is None:
             waits = self._bytes_held(item.change.removed) > self._config.fetch_above_bytes
         return not waits or self._progress.waited_s(item.index) > self._config.fetch_wait_s
+
+    def view(self, batch: tuple[Queued, ...]) -> View:
+        """Return what a batch is executed by: whether the result of its first entry is made here, and for which replicas."""
+        makes, sharer = self.makes(batch[0]), self._storage.maker_for_all()
+        return self._progress.view(batch, makes=makes, sharer=sharer, patience_s=self._config.fetch_wait_s)
 
     def _bytes_held(self, parts: Iterable[Part]) -> int:
         """Return the size of those parts that are held and whole here."""

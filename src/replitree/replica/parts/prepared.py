@@ -32,12 +32,11 @@ from pathlib import Path
 
 from replitree import private
 from replitree.errors import BadInput, SnapshotExpired, Unavailable
-from replitree.protocol.core.effects import LogIndex, Merge
+from replitree.protocol.core.effects import Epoch, LogIndex, Merge
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.merges import Merges, OptimizeWish
-from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.uploads.uploads import MADE_SUFFIX, Uploads
 from replitree.storage.files.durable import rename
@@ -106,8 +105,6 @@ class PreparedMerges:
         Chooses and proposes merges.
     storage
         The table's object store, where results may be.
-    availability
-        Whether this replica takes results.
     clock
         Seconds that never go back.
     """
@@ -119,7 +116,6 @@ class PreparedMerges:
         uploads: Uploads,
         merges: Merges,
         storage: FollowedStorage,
-        availability: Availability,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
@@ -127,7 +123,6 @@ class PreparedMerges:
         self._uploads = uploads
         self._merges = merges
         self._storage = storage
-        self._availability = availability
         self._clock = clock
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
@@ -154,8 +149,8 @@ class PreparedMerges:
 
     # --- results ---
 
-    def publish(self, wish: ResultWish) -> LogIndex:
-        """Take a result over and propose its merge; return the index.  The same again proposes nothing twice.
+    def publish(self, wish: ResultWish, epoch: Epoch) -> LogIndex:
+        """Take a result over and propose its merge under an epoch; return the index.  The same again proposes nothing twice.
 
         Raises
         ------
@@ -163,12 +158,11 @@ class PreparedMerges:
             The files are not a possible result of such a merge.
         SnapshotExpired
             A source has left the table.
-        ReadOnly, Unavailable
-            The merge was not proposed, or it is not known whether it was: send it again.
+        Unavailable
+            It is not known whether it was: send it again.
         """
         sources = _sources(wish)
         key = (wish.sources, wish.schema_version)
-        epoch = self._availability.epoch()
         with self._publishing:
             known = self._proposed(key)
             if known is not None:
@@ -232,7 +226,7 @@ class PreparedMerges:
         if sharing is None:
             yield
             return
-        sharing.uploads.take(manifests)
+        sharing.take(manifests)
         try:
             yield
         except BaseException:

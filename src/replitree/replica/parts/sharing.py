@@ -127,7 +127,6 @@ class Sharing:
             self.objects,
             availability,
             lambda: self.sharer,
-            self._begun,
         )
         self.letting_go = threading.Lock()
         """Held while a share is let go of, and while missing objects of shares are created again."""
@@ -230,10 +229,13 @@ class Sharing:
             case LookAtObjects(shares):
                 return self.uploads.look(shares)
 
-    def _begun(self, shares: Sequence[ShareId]) -> None:
-        """Take shares over that an upload has begun: a part is about to be staged with each."""
-        with self._lock:
-            self._new.update(shares)
+    def take(self, manifests: Sequence[PartManifest]) -> None:
+        """Take over the shares that an upload has begun: a part is about to be staged with each."""
+        shares = sorted({ShareId(manifest.share_id) for manifest in manifests if manifest.share_id is not None})
+        if shares:
+            with self._lock:  # before the upload forgets them: a share that neither names would be given up
+                self._new.update(shares)
+            self.uploads.hand_over(shares)
 
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         named = tuple(

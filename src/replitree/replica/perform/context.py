@@ -1,20 +1,47 @@
-"""What the collaborators of one table replica share: what they are part of, and its disk."""
+"""What the tables of one server share, and what the collaborators of one table replica share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from replitree.coordination.port import Coordination
 from replitree.protocol.core.layout import Replica
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.exchange import Peer
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.pull_signal import PullSignal
 from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
 from replitree.wire.identity import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """One server: what its process is, how it reaches coordination and other replicas, and where to report.
+
+    Attributes
+    ----------
+    config
+        The server's settings.
+    identity
+        What the server's process writes about itself.
+    coordination
+        Returns the present session.
+    peer
+        Finds another replica: which one, and whether to look afresh.
+    """
+
+    config: ServerConfig
+    identity: Identity
+    coordination: Callable[[], Coordination]
+    peer: Callable[[Replica, bool], Peer | None]
+    metrics: Metrics
+    log: Log
 
 
 @dataclass(frozen=True, slots=True)

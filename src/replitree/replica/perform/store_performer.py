@@ -35,6 +35,9 @@ class Staging(Protocol):
     def give_back(self, staging: fx.StagingId) -> bool:
         """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
 
+    def forget(self, staging: fx.StagingId) -> None:
+        """Forget the uploads of a group that has ended."""
+
 
 class ResultMaker(Protocol):
     """What makes the results of merges and mutations (`replitree.replica.parts.making`)."""
@@ -95,6 +98,22 @@ class StorePerformer:
                 for request in payloads:
                     self._payloads.pop(request, None)
                 self._let_go.notify_all()
+
+    def discard(self, staging: fx.StagingId) -> None:
+        """Remove what a group has staged, for certain in vain.
+
+        Raises
+        ------
+        StoreError, OSError
+            The disk fails: the next activation sweeps what is left.
+        """
+        for name in self._store.stagings():
+            if name.rpartition(".")[0] == staging:
+                self._remove_staging(fx.StagingId(name))
+
+    def forget(self, staging: fx.StagingId) -> None:
+        """Forget the uploads of a group that has ended: what is staged of them is not put back any more."""
+        self._inserts.forget(staging)
 
     def await_published(self, part: str, wait_s: float) -> None:
         """Wait up to some seconds for a part that an insert may be about to publish, as long as one runs here."""

@@ -28,19 +28,31 @@ from replitree.replica.parts.own_shares import OwnShares
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.perform.exchange import Exchange
 from replitree.storage.disk.copies import SEARCHED_FOLDERS
 
 
 class PartSources:
-    """Where the rows of one table replica's parts may still be that no replica sends, in the order in which they are asked."""
+    """Where the rows of one table replica's parts may be, in the order in which they are asked.
 
-    def __init__(self, context: TableContext, parts: LocalParts, storage: FollowedStorage) -> None:
+    Attributes
+    ----------
+    exchange
+        The other replicas.
+    salvage
+        Copies on this disk.
+    own_shares, bare_files
+        The table's object store, `storage`; and data files without a manifest.
+    """
+
+    def __init__(self, context: TableContext, parts: LocalParts, exchange: Exchange, storage: FollowedStorage) -> None:
+        self.exchange, self.storage = exchange, storage
         self.salvage = Salvage(context, parts, storage)
         self.own_shares = OwnShares(parts.store, storage, self.salvage, context.log)
         self.bare_files = BareFiles(context, parts.store, storage)
 
     def why_undecided(self, part: str) -> str | None:
-        """Say why one of them may still have a registered part; None: they were asked, and do not have it."""
+        """Say why disk or store may still have a registered part; None: they were asked, and do not have it."""
         why = self.salvage.why_undecided(part) or self.own_shares.why_undecided(part)
         return why or self.bare_files.why_undecided(part)
 
@@ -51,7 +63,7 @@ class LostParts:
     Parameters
     ----------
     sources
-        Where the rows of parts may be that no replica sends.
+        Where the rows of parts may be.
     clock
         Monotonic seconds.
     """

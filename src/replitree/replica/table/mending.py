@@ -39,11 +39,9 @@ from replitree.protocol.program.mender_effects import (
 from replitree.protocol.program.stages import MemoryEffect, ReportTrouble, Then
 from replitree.protocol.upkeep.lost import registered_contents
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.exchange import Exchange
 from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.mover import Mover
 from replitree.storage.parts.manifest import PartManifest
@@ -57,12 +55,8 @@ class Mending:
 
     Parameters
     ----------
-    exchange
-        Fetches from other replicas, and knows what they have said of parts.
-    storage
-        The table's object store.
     sources, lost_parts
-        Where the rows of parts may be that no replica sends, and which of them have been missing for long enough.
+        Where the rows of parts may be, and which parts have been missing for long enough.
     mover
         Looks where parts are that were made whole.
     """
@@ -72,8 +66,6 @@ class Mending:
         context: TableContext,
         parts: LocalParts,
         availability: Availability,
-        exchange: Exchange,
-        storage: FollowedStorage,
         sources: PartSources,
         lost_parts: LostParts,
         mover: Mover,
@@ -81,9 +73,7 @@ class Mending:
         self._context = context
         self._store, self._progress, self._lacking = parts.store, parts.progress, parts.lacking
         self._availability = availability
-        self._exchange = exchange
-        self._storage = storage
-        self._sources, self._salvage = sources, sources.salvage
+        self._sources, self._salvage, self._storage = sources, sources.salvage, sources.storage
         self._lost_parts = lost_parts
         self._mover = mover
         self._notes = BrokenNotes()
@@ -207,13 +197,13 @@ class Mending:
     def _have_checked(self, asked: HaveChecked) -> None:
         for part, content in asked.parts:
             for other in asked.others if self._salvage.manifest_of(part) is None else ():
-                manifest = self._exchange.manifest_of(other, part)
+                manifest = self._sources.exchange.manifest_of(other, part)
                 if manifest is not None and manifest.content == content:
                     self._salvage.know(part, manifest)
                     break
         for fetch in asked.sources:
             for source in fetch.sources:
-                self._exchange.have_checked(source, fetch.part)
+                self._sources.exchange.have_checked(source, fetch.part)
 
     def _to_be_told(self, missing: tuple[str, ...]) -> TellTurn | None:
         given_up, epoch = self._lost_parts.given_up(), self._availability.active_epoch()

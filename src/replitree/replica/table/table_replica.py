@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from replitree.coordination.port import Coordination
 from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -24,10 +23,7 @@ from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.inserts import Inserts
 from replitree.replica.insert.quorums import Quorums
-from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
-from replitree.replica.kit.logs import Log
-from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.checker import Checker
 from replitree.replica.parts.commands import Commands
@@ -38,9 +34,9 @@ from replitree.replica.parts.moving import Moves
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.availability import Availability, State
-from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.context import LocalParts, ServerContext, TableContext
 from replitree.replica.perform.driver import Driver
-from replitree.replica.perform.exchange import Exchange, Peer
+from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
 from replitree.replica.perform.pull_signal import PullSignal
@@ -61,7 +57,6 @@ from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
 from replitree.storage.schema.definition import TableDefinition
-from replitree.wire.identity import Identity
 
 T = TypeVar("T")
 
@@ -77,42 +72,29 @@ class TableReplica:
     ----------
     definition, replica
         The table, and its place in coordination.
-    config, identity
-        The server's.
-    coordination
-        Returns the present session.
-    peer
-        Finds another replica: which one, and whether to look afresh.
+    server
+        The server that hosts it.
     """
 
-    def __init__(
-        self,
-        definition: TableDefinition,
-        replica: Replica,
-        config: ServerConfig,
-        identity: Identity,
-        coordination: Callable[[], Coordination],
-        peer: Callable[[Replica, bool], Peer | None],
-        metrics: Metrics,
-        log: Log,
-    ) -> None:
+    def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
+        config, metrics, coordination = server.config, server.metrics, server.coordination
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
-        self.log = log.bind(table=definition.name)
+        self.log = server.log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
         self.definitions.keep_in(root)
         self.uploads = Uploads(root / "uploads")
         self.progress = Progress(replica)
         exchange = self.exchange = Exchange(
-            self.store, lambda name, fresh: peer(Replica(replica.table, name), fresh), config.fetch_threads
+            self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
         )
         context = self.context = TableContext(
-            config, identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
+            config, server.identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
         )
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         availability = self.availability = Availability(context, self.store)
@@ -121,30 +103,29 @@ class TableReplica:
         self.recovery = Recovery(context, availability)
         self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
         self.merges = Merges(context, parts)
-        self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage, availability)
+        self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
-        sources = self.sources = PartSources(context, parts, storage)
+        sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
         writer = InsertWriter(context, self.store, storage, availability)
         self.store_performer = StorePerformer(parts, exchange, writer, self.maker)
         storage.use(None)
-        self.inserts = Inserts(context, self.store, availability, writer, self.store_performer, self.quorums, appends)
+        self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
         look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard)
         self.puller = Puller(context, parts, availability, appends, look_ahead)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
-            Executor(context, availability, self.store_performer, self.maker, storage, appends, lane, number)
-            for number, lane in enumerate(lanes)
+            Executor(context, availability, self.store_performer, self.maker, appends, lane) for lane in lanes
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner = Cleaner(context, availability, self.leader)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges)
         self.end_of_log = EndOfLog(self.performer, self.progress)
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
-        self.mending = Mending(context, parts, availability, exchange, storage, sources, self.lost_parts, self.mover)
+        self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
         self._maintenance = Maintenance(context, parts, availability, keepers)

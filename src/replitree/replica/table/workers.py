@@ -35,7 +35,6 @@ from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Place, Pulled, Queue
 from replitree.protocol.state.registration import Postponed, View
 from replitree.replica.insert.appends import Appends
 from replitree.replica.kit.evidence import Evidence, Hindrance
-from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
@@ -255,7 +254,7 @@ class Executor:
     ----------
     store_performer
         Keeps what is made in staging while it is executed.
-    maker, storage
+    maker
         Whether this replica makes a result by itself, and whether for all replicas.
     appends
         Takes note of the entries that are appended here.
@@ -267,23 +266,21 @@ class Executor:
         availability: Availability,
         store_performer: StorePerformer,
         maker: Maker,
-        storage: FollowedStorage,
         appends: Appends,
         lane: Lane,
-        number: int,
     ) -> None:
         self._context = context
         self._availability = availability
         self._store_performer = store_performer
         self._maker = maker
-        self._storage = storage
         self._appends = appends
         self._lane = lane
         self._count = EXECUTE_ENTRIES_MAX if lane is Lane.SMALL else 1
         self._epoch, self._batch, self._notes = Epoch(0), tuple[Queued, ...](), False
         self._held = ExitStack()
         self._driver = Driver(context.performer, self._remember, self._perform)
-        self._thread = threading.Thread(target=self._run, name=f"execute-{lane.value}-{number}", daemon=True)
+        name = f"execute-{lane.value}-{context.replica.table.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -338,9 +335,7 @@ class Executor:
 
     def _begin(self, item: Queued) -> View:
         """Hold the results of a batch that begins with `item`, so that they are not removed; return what it is executed by."""
-        context, makes, sharer = self._context, self._maker.makes(item), self._storage.maker_for_all()
-        patience_s = context.config.fetch_wait_s
-        view = context.progress.view(self._batch, makes=makes, sharer=sharer, patience_s=patience_s)
+        view = self._maker.view(self._batch)
         results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
         self._held.enter_context(self._store_performer.holding_results(results))
         self._notes = bool(view.opened)

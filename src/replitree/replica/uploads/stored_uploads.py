@@ -104,8 +104,6 @@ class StoredUploads:
         When this replica gives names.
     sharer
         Returns who this replica is; raises `Unavailable` before its first activation.
-    staged
-        Told the shares of parts that are about to be staged.
     """
 
     def __init__(
@@ -116,14 +114,12 @@ class StoredUploads:
         objects: ShareObjects,
         availability: Availability,
         sharer: Callable[[], Sharer],
-        staged: Callable[[Sequence[ShareId]], object],
     ) -> None:
         self._context = context
         self._uploads = uploads
         self._objects = objects
         self._availability = availability
         self._sharer = sharer
-        self._staged = staged
         self._folder = root / "attempts"
         self._beginning, self._lock = threading.Lock(), threading.Lock()
         self._noted = set[ShareId]()
@@ -323,12 +319,8 @@ class StoredUploads:
 
     # --- afterwards -----------------------------------------------------------------------------------------------------------
 
-    def take(self, manifests: Sequence[PartManifest]) -> None:
-        """Hand the shares of parts over that are about to be staged."""
-        shares = sorted({ShareId(manifest.share_id) for manifest in manifests if manifest.share_id is not None})
-        if not shares:
-            return
-        self._staged(shares)
+    def hand_over(self, shares: Sequence[ShareId]) -> None:
+        """Forget the shares of parts that are about to be staged."""
         with self._beginning:  # a task that comes late must not bring them back
             self.given_up(shares)
 
