@@ -27,6 +27,7 @@ What can happen::
     wipe                                 every process dies, and coordination loses everything
     restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
     lose r1                              the mark says that a replica is lost
+    break r1 p                           a part of r1 rots, and r1 notes in its registration that it is broken
     survive r1                           an operator declares a replica's state the table's
     end-session r1                       coordination gives the session of r1's process up
     late                                 requests in flight are applied, as far as coordination takes them
@@ -53,7 +54,7 @@ from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Turn
-from replitree_verify.process import longlife, restore_duties, upkeep
+from replitree_verify.process import longlife, lost_parts, restore_duties, upkeep
 from replitree_verify.process.read_requests import Told
 from replitree_verify.process.restore_duties import wiped
 from replitree_verify.rules.invariants import Look
@@ -123,6 +124,7 @@ class Conversation:
             "wipe": self._wipe,
             "restore": lambda name, until=None: run(self._operator(), restore_duties.restore_disk, name, until=until),
             "lose": self._lose,
+            "break": self._break,
             "survive": lambda name: run(self._operator(), longlife.declare_survivor, name),
             "end-session": self._end_session,
             "late": self._late,
@@ -208,6 +210,11 @@ class Conversation:
     def _lose(self, name: str) -> None:
         path = layout.is_lost(Replica(TABLE, name))
         self._tree, _ = self._tree.commit((fx.Set(path, LOST, fx.ANY_VERSION),), session=1)
+
+    def _break(self, seat: str, part: str) -> None:
+        replica = self._replica_of[seat]
+        self._disks[replica] = self._disks[replica].without_parts(part)
+        self._run(seat, lost_parts.notes_unsearched, part)
 
     def _operator(self) -> str:
         if OPERATOR not in self._memories:

@@ -20,7 +20,7 @@ Until step 6 the replica is both lost and active: no replica copies from it (I6)
 begins again with step 1.  Parts that are on disk with the right content are not fetched again, so a repetition is cheap.
 
 A part that is set aside is never deleted: it may hold rows that only this replica had.  A part that is broken at the source and
-whole here stays: it may be the only copy.
+whole here stays: it may be the only copy; what a part was made of that is broken at both is set aside.
 
 (Spec 9.3 and 9.4; of ClickHouse's defects there: a queue that was not emptied #24777, parts that were dropped meanwhile and
 came back #6522, parts kept because a bigger part reaches over them #42134.)
@@ -365,10 +365,11 @@ def _rotated(holders: tuple[tuple[str, frozenset[str]], ...], part: Part, turn: 
 
 
 def _release(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str, ...] | NotYet | Fenced]:
-    """Take back what the source has neither registered nor still to bring; set aside what no part of it covers.
+    """Take back what the source has neither registered nor still to bring; set aside what no whole part covers here.
 
     A part that the source has still to bring, or to pull, may be here already, and here only.  What the log from the pointer on
-    brings follows from it alone, so it is the same everywhere.
+    brings follows from it alone, so it is the same everywhere.  A part that only a broken one covers, at the source and here,
+    may have the last of its rows.
     """
     replica = recovery.replica
     queue = tuple(
@@ -377,9 +378,9 @@ def _release(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str
     _, changes = restore(state.registered, queue)
     kept = {*state.registered, *(part for change in changes for part in change.added)}
     own = yield from _own_parts(replica)
-    theirs = PartSet.of(tuple(sorted(state.registered)))
+    whole = PartSet.of(tuple(sorted(part for part in state.registered if part in own and not is_broken(own[part]))))
     left = tuple(part for part in own if part not in kept and part.block_min < recovery.pointer)
-    aside = tuple(part.name for part in left if theirs.covering(part) is None)
+    aside = tuple(part.name for part in left if whole.covering(part) is None)
     if aside:
         detached = yield fx.Detach(aside)
         if isinstance(detached, fx.StoreFailed):
