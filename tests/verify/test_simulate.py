@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.simulation.options import draw_options
 from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_of_seed
 
-SEEDS = (*range(16, 46), 64)
+SEEDS = (*range(16, 46), 64, 104)
 MUTANT_SEEDS = range(200)
 MANY_SEEDS = (*range(200, 319), 379)
 NIGHTLY_SEEDS = range(3_000)
@@ -22,13 +26,13 @@ RARE = (
     "queue moved", "session ended", "staging removed", "stale read", "token sent twice", "torn read",
     "unknown: applied, answer lost", "unknown: no answer", "counted", "eventual read", "failed for good", "linearizable read",
     "quorum moved meanwhile", "quorum settled", "quorum failed", "read as of a position", "retry waited", "sequential read",
-    "mutation with a condition",
+    "mutation with a condition", "declaration refused", "declared lost", "made empty", "noted broken", "rows lost everywhere",
 )  # fmt: skip
 """What the seeds of the fast gate must have seen."""
 
 RARER = (
     "command known already", "execution fenced", "gap looked at again", "other content thrown away", "parts kept aside",
-    "pull fenced", "result found",
+    "noted whole", "pull fenced", "result forgotten", "result found",
 )  # fmt: skip
 """What only some hundred seeds are sure to see."""
 
@@ -55,6 +59,12 @@ def test_many_seeds_find_nothing_and_see_the_rarer_branches() -> None:
     simulated = simulate(MANY_SEEDS)
     assert simulated.violations == []
     assert [probe for probe in (*RARE, *RARER) if not simulated.probes[probe]] == []
+
+
+def test_a_fifth_of_the_seeds_loses_rows_and_draws_the_rest_all_the_same() -> None:
+    drawn = [draw_options(Random(3), Random("more"), Random(f"{seed}/lost parts")) for seed in range(400)]
+    assert 50 < sum(options.losses > 0 for options in drawn) < 110
+    assert len({replace(options, losses=0) for options in drawn}) == 1
 
 
 def test_a_seed_is_a_run() -> None:

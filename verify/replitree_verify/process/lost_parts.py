@@ -128,6 +128,13 @@ def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
     return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
 
 
+def missed_parts(memory: Memory) -> frozenset[str]:
+    """Return the parts that a process may have to declare lost: those that it lacks, and those of inserts that wait."""
+    waiting = (item for item in memory.queue if item.index in memory.waiting and isinstance(item.entry, GetEntry))
+    added = (part for item in waiting for part in item.change.added if memory.held.covering(part) is None)
+    return frozenset((*(name for name, _ in memory.lacking), *(part.name for part in added)))
+
+
 def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk: Disk) -> Loss | None:
     """Return what a missing part is declared lost with; None when it is not missing, or declaring it again is in vain."""
     part = parse_part(awaited.part)

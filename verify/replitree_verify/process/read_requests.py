@@ -221,8 +221,10 @@ def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str |
 
 
 def _requests(log: Log, part: Part) -> tuple[int, ...]:
-    """Return the requests whose rows a part has to hold."""
-    return tuple(int(row.partition("~")[0]) for row in log.lineage[part].rows)
+    """Return the requests whose rows a part has to hold: what is declared lost is gone from every position of the log."""
+    lost = log.lost_requests(part.partition)
+    requests = (int(row.partition("~")[0]) for row in log.lineage[part].rows)
+    return tuple(request for request in requests if request not in lost)
 
 
 def unanswered(model: Model, answers: Mapping[int, Told | None], memories: Mapping[str, Memory]) -> str | None:

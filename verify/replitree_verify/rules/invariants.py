@@ -224,7 +224,7 @@ def detached_rows_are_kept(look: Look) -> str | None:
         for part in item.change.removed:
             rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
             gone = sorted(str(row) for row in rows if row not in there and not _was_its_writer_lost(row, look))
-            if gone:
+            if gone and not is_fragile(part, look):
                 return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
     return None
 

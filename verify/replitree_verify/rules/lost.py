@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.entries import decode_block
+from replitree.protocol.core.entries import FailEntry, decode_block
 from replitree.protocol.core.parts import Part, inserted_part, parse_part
 from replitree.protocol.state.registration import is_broken
 from replitree_verify.process.lost_parts import STAGED
@@ -17,16 +17,9 @@ if TYPE_CHECKING:
     from replitree_verify.rules.invariants import Look
 
 
-def lost_requests(log: Log, partition: str) -> frozenset[int]:
-    """Return the requests whose rows were in parts of a partition that were declared lost."""
-    parts = (part for part in map(parse_part, log.lost) if part.partition == partition)
-    rows = (row for part in parts for row in log.lineage[part].rows)
-    return frozenset(int(row.partition("~")[0]) for row in rows)
-
-
 def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool:
     """Whether a content is that of some rows without those that were lost."""
-    lost = lost_requests(log, content.partition(":")[0])
+    lost = log.lost_requests(content.partition(":")[0])
     left = tuple(row for row in rows if int(row.partition("~")[0]) not in lost)
     return bool(lost) and rows_in(content) == left
 
@@ -37,11 +30,17 @@ def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
 
 
 def tokens_go_with_lost_parts(look: Look) -> str | None:
-    """LOST: the token of an insert is free from the moment that its only part is lost, not before, and no other token is."""
+    """LOST: the token of an insert is free from the moment that its only part is lost, not before, and no other token is.
+
+    But for those that a failed quorum frees, and those that the drop of every partition lets another insert take over.
+    """
     log, lost = look.log, look.log.lost
     if not lost:
         return None
+    failed = {entry.index for _, entry in log.raw if isinstance(entry, FailEntry)}
     for index, entry in log.inserts:
+        if index in failed or all(log.dropped_between(part.partition, index, log.end) for part in entry.parts):
+            continue
         names = [inserted_part(part.partition, LogIndex(index)).name for part in entry.parts]
         gone = [name for name in names if name in lost]
         for token in entry.blocks:
@@ -60,7 +59,7 @@ def nothing_is_made_of_lost_rows(look: Look) -> str | None:
     """LOST: no part that is whole and reaches over a lost one has rows of it."""
     log = look.log
     for lost in map(parse_part, log.lost):
-        requests = lost_requests(log, lost.partition)
+        requests = log.lost_requests(lost.partition)
         for name in look.model.replicas:
             for part, content in log.registered(look.model.replica(name)).items():
                 each = parse_part(part)
@@ -79,7 +78,7 @@ def lost_parts_are_empty(look: Look) -> str | None:
         if look.log.pointer(replica) <= last or look.log.queue(replica):
             continue  # it does not know yet of the last loss
         for part, content in look.log.registered(replica).items():
-            lost = lost_requests(look.log, parse_part(part).partition)
+            lost = look.log.lost_requests(parse_part(part).partition)
             still = [request for request in requests_in(content) if request in lost]
             if still:
                 return f"LOST: {part} of {name} still has the rows of request {still[0]}"

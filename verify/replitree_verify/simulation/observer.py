@@ -1,8 +1,8 @@
 """What must hold while a simulation runs, and at its end.
 
 The observer sees every change of coordination, every answer, everything that is removed from a disk and everything that a read
-shows, and checks what that could break (I2, I3, I8, I9, QUORUM, "failed", file before node, node before sight).  At the end
-every invariant of `invariants` is checked in full.
+shows, and checks what that could break (I2, I3, I8, I9, QUORUM, LOST, "failed", file before node, node before sight).  At the
+end every invariant of `invariants` is checked in full.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from replitree.protocol.core.entries import (
     Entry,
     FailEntry,
     GetEntry,
+    LostEntry,
     MutateEntry,
     SettleEntry,
     decode_entry,
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.registration import is_broken
 from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process.lost_parts import kept_rows
 from replitree_verify.process.read_requests import Shown, ShowRows, Told
 from replitree_verify.rules.invariants import (
     READS,
@@ -45,6 +48,7 @@ from replitree_verify.rules.invariants import (
     revealed_parts_are_registered,
     somebody_is_good,
 )
+from replitree_verify.rules.lost import is_lost_with
 from replitree_verify.rules.quorum import (
     acknowledged_inserts_are_settled,
     failed_at,
@@ -90,6 +94,8 @@ class Observer:
         self.quorums: dict[int, int] = {}
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
+        self._rotten: dict[Part, str] = {}
+        self._fragile: set[str] = set()
         self.on_answer: Callable[[int, Told], None] = lambda _request, _answer: None
         self.on_shown: Callable[[ShowRows, Shown], None] | None = None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
@@ -109,13 +115,42 @@ class Observer:
 
     def is_needed(self, replica: str) -> bool:
         """Whether rows of the table may be on a replica's disk only."""
-        look = self.look({}, ())
-        others = {name: Disk() if name == replica else disk for name, disk in look.disks.items()}
-        return inserted_rows_are_there(replace(look, disks=others)) is not None
+        others = {name: Disk() if name == replica else disk for name, disk in self.disks.items()}
+        return not self.has_all_rows(others) or self._rotten_rows_are_kept(others) is not None
+
+    def has_all_rows(self, disks: Mapping[str, Disk]) -> bool:
+        """Whether these disks have all rows of the table that are not lost."""
+        return inserted_rows_are_there(replace(self.look({}, ()), disks=dict(disks))) is None
 
     def seen(self, probe: str) -> None:
         """Count a rare branch."""
         self.probes[probe] += 1
+
+    def rotted(self, part: Part, holder: str) -> None:
+        """Expect the rows of an insert's part on one disk only; on none without a holder."""
+        self.seen("rows left on one disk" if holder else "rows lost everywhere")
+        self._rotten[part] = holder
+        self._forgive()
+
+    def _forgive(self) -> None:
+        """Expect of a lost replica, which takes over another one's state, only that it keeps the rows that were left on it."""
+        log = self._log_now()
+        for part, holder in self._rotten.items():
+            if not holder or not log.is_good(Replica(TABLE, holder)):
+                self._fragile.add(part.name)
+
+    def _rotten_rows_are_kept(self, disks: Mapping[str, Disk]) -> str | None:
+        """KEPT: rows that were left on one disk are on some disk, in whatever form, as long as the table has them."""
+        log = self._log_now()
+        contents = [content for disk in disks.values() for content in (*disk.aside, *(each for _, each in disk.parts))]
+        for part, holder in self._rotten.items():
+            covering, requests = log.parts.covering(part), _requests(log, part)
+            if not holder or covering is None or not requests <= _requests(log, covering):
+                continue  # dropped, or no rows were left
+            of_partition = (content for content in contents if content.startswith(f"{part.partition}:"))
+            if not any(requests <= {*requests_in(content)} for content in of_partition):
+                return f"KEPT: no replica has kept the rows of {part.name}, which were left on {holder}"
+        return None
 
     def turn(self, now: int, who: str, turn: Turn) -> None:
         """Pass a turn on to the writer of the trace."""
@@ -130,14 +165,14 @@ class Observer:
 
     def changed(self, tree: Tree, who: str, breach: str | None) -> None:
         """Check a change of coordination."""
-        self.tree = tree
+        before, self.tree = self.tree, tree
         if self.on_change is not None:
             self.on_change(tree)
         if breach is not None:
             raise Violated(breach)
         length = tree.next_sequence(layout.log(TABLE)) or 0
         for index in range(len(self._blocks), length):
-            self._appended(tree, index)
+            self._appended(before, tree, index)
         self._check_registered(tree, who)
         self._check_log(tree)
 
@@ -147,18 +182,23 @@ class Observer:
         marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
         if (start, marks) != self._start_and_marks:
             self._start_and_marks = (start, marks)
+            self._forgive()
             look = self.look({}, ())
             for invariant in (pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table):
                 wrong = invariant(look)
                 if wrong is not None:
                     raise Violated(wrong)
 
-    def _appended(self, tree: Tree, index: int) -> None:
+    def _appended(self, before: Tree, tree: Tree, index: int) -> None:
         path = layout.log_entry(TABLE, index)
         node = tree.get(path)
         assert node is not None
         entry = decode_entry(node.value, path)
         self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
+        if isinstance(entry, LostEntry):
+            wrong = kept_rows(entry.part, Replica(TABLE, entry.replica), before, self.disks)
+            if wrong is not None:
+                raise Violated(wrong)
         if not isinstance(entry, GetEntry):
             self._commanded(index, entry)
             self._ended(entry)
@@ -184,7 +224,7 @@ class Observer:
         if isinstance(entry, SettleEntry | FailEntry):
             self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
             self._refuse(quorums_end_once, failed_inserts_free_their_ids)
-            if not self.probes["part broken"]:  # what has rotted on a disk is fetched again, some time
+            if not self.probes["part broken"] and not self._rotten:  # what has rotted is fetched again, some time
                 self._refuse(settled_rows_are_on_enough_disks)
 
     def _refuse(self, *invariants: Invariant) -> None:
@@ -210,7 +250,10 @@ class Observer:
         if failed_between(first, index, log):
             return True
         (entry,) = (entry for at, entry in log.inserts if at == first)
-        return all(log.dropped_between(part.partition, first, index) for part in entry.parts)
+        return all(
+            log.dropped_between(part.partition, first, index) or is_lost_with(first, index, part.partition, log)
+            for part in entry.parts
+        )
 
     def _check_registered(self, tree: Tree, who: str) -> None:
         replica = Replica(TABLE, who)
@@ -227,7 +270,9 @@ class Observer:
                 continue
             node = tree.get(layout.part(replica, name))
             assert node is not None
-            if not is_broken(node.value):  # a recovery registers as broken what is broken at its source, too
+            # A recovery registers as broken what is broken at its source, too; what is lost may rot before it is registered.
+            part = parse_part(name)
+            if not is_broken(node.value) and not any(part.intersects(each) for each in self._rotten):
                 raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
 
     # --- clients, disks, memory -----------------------------------------------------------------------------------------
@@ -301,7 +346,7 @@ class Observer:
     def removed(self) -> None:
         """Check that what was removed from a disk was not the last of its kind."""
         look = self.look({}, ())
-        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look)
+        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or self._rotten_rows_are_kept(self.disks)
         if wrong is not None:
             raise Violated(wrong)
 
@@ -322,8 +367,11 @@ class Observer:
         inserts = tuple(self._inserts.values())
         seats = tuple((name, name) for name in replicas or self.replicas)
         commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
-        cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover
-        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=cleaned)
+        duties = [Duty(self.replicas[0], "clean")]  # the log may be, and replicas may recover
+        duties += (
+            Duty(self.replicas[0], name, (part,)) for part in sorted(self._fragile) for name in ("break", "lose")
+        )
+        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=tuple(duties))
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
         return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
 
@@ -340,3 +388,7 @@ class Observer:
             wrong = invariant(look)
             if wrong is not None:
                 raise Violated(wrong)
+
+
+def _requests(log: Log, part: Part) -> frozenset[int]:
+    return frozenset(int(row.partition("~")[0]) for row in log.lineage[part].rows)

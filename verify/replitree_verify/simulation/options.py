@@ -12,6 +12,9 @@ from random import Random
 MS = 1_000
 SECOND = 1_000_000
 
+LOSING_SEEDS = 0.2
+"""Share of the seeds in which rows are lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -49,6 +52,8 @@ class Options:
         given up by others.
     reads
         How many reads there are, of all levels.
+    losses
+        How many inserts lose the rows of a part on every disk.
     """
 
     replicas: int
@@ -85,9 +90,10 @@ class Options:
     patience: int
     give_ups: int
     reads: int
+    losses: int
 
 
-def draw_options(random: Random, more: Random) -> Options:
+def draw_options(random: Random, more: Random, losses: Random) -> Options:
     """Draw the options of a seed.
 
     Parameters
@@ -96,6 +102,8 @@ def draw_options(random: Random, more: Random) -> Options:
         Where they come from.
     more
         The same for quorums and reads: a seed without them is the run that it was before there were any.
+    losses
+        The same for lost parts.
     """
 
     def swarm(yes: float, no: float = 0) -> float:
@@ -138,6 +146,7 @@ def draw_options(random: Random, more: Random) -> Options:
         patience=more.choice((50 * MS, 500 * MS, 3 * SECOND)),
         give_ups=more.choice((0, 0, 1, 3)),
         reads=more.randint(4, 30) if more.random() < 0.7 else 0,
+        losses=losses.randint(1, 2) if losses.random() < LOSING_SEEDS else 0,
     )
 
 

@@ -17,13 +17,14 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
-from replitree.protocol.program.stages import AwaitDecided, Then
+from replitree.protocol.program.stages import AwaitDecided, GiveBack, Then
 from replitree_verify.outcomes.branches import Request
 from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.probes.catalog import Seen, probes_of
 from replitree_verify.process import longlife, quorums
+from replitree_verify.process.lost_parts import missed_parts
 from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
@@ -48,7 +49,7 @@ FETCH_TIMEOUT = 2 * SECOND
 _READS = (fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Sync)
 _ON_DISK = (
     fx.Stage, fx.Publish, fx.FetchMany, fx.Merge, fx.Mutate, fx.Link, fx.Detach, fx.ListStaging,
-    fx.RemoveStaging, fx.ListParts, fx.FindPart, fx.RemovePart,
+    fx.RemoveStaging, fx.ListParts, fx.FindPart, fx.RemovePart, fx.MakeEmpty,
 )  # fmt: skip
 
 
@@ -160,6 +161,14 @@ class Process:
         self._spawn("kill", commands.kill, self.replica, mutation)
 
     @property
+    def rests_in_vain(self) -> bool:
+        """Whether an executor that has executed nothing pauses; otherwise it tries again when it sees a chance (`chances`).
+
+        A loss waits while anything is made of the part, and looks at nothing else: without a pause no time would pass.
+        """
+        return self.cluster.options.losses > 0
+
+    @property
     def is_active(self) -> bool:
         """Whether it takes inserts."""
         return self.alive and self.memory.state is State.ACTIVE and self.paused_until <= self.cluster.now
@@ -188,13 +197,22 @@ class Process:
 
     def break_part(self, part: str) -> None:
         """Find a part broken: it is not shown any more, and must be fetched again."""
-        disk = self.cluster.disks[self.name]
-        content = disk.content(part)
-        assert content is not None
         self.observer.seen("part broken")
         self.cluster.note(self.name, f"{part} is broken")
-        self.cluster.disks[self.name] = disk.without_parts(part)
-        self._remember(self.memory.lacks(((part, content),)))
+        self.lose_files(self.cluster.disks[self.name].without_parts(part))
+
+    def lose_files(self, left: Disk) -> None:
+        """Find parts broken: all whose files are not among those that are left."""
+        broken = tuple(each for each in self.cluster.disks[self.name].parts if each not in left.parts)
+        self.cluster.disks[self.name] = left
+        held = {part.name for part in self.memory.held}
+        self._remember(self.memory.lacks(tuple(each for each in broken if each[0] in held)))
+
+    def declare_lost(self) -> None:
+        """Declare lost what this replica can't get, once for each part: as the upkeep of a running one does (`LostParts`)."""
+        asked = {thread.arguments[1] for thread in self._threads if thread.stage is mender.declare}
+        for name in sorted(missed_parts(self.memory) - asked):
+            self._spawn("duty", mender.declare, self.replica, name)
 
     # --- session --------------------------------------------------------------------------------------------------------
 
@@ -288,6 +306,10 @@ class Process:
             return (outcome,)
         if isinstance(effect, ShowRows):
             return self._show(thread, effect)
+        if isinstance(effect, GiveBack) and not effect.done and self.rests_in_vain:
+            self._locally(thread, effect)
+            self.cluster.after(self._pause(), partial(self._resume, thread, None))
+            return None
         done = self._locally(thread, effect)
         if done is None and isinstance(effect, AwaitDecided) and not effect.is_given_up:
             patience = self.cluster.spread(self.cluster.options.patience)
@@ -338,7 +360,10 @@ class Process:
 
     def _here(self) -> Here:
         disks = self.cluster.disks
-        return Here(self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions)
+        loses = self.cluster.options.losses > 0
+        return Here(
+            self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions, loses=loses
+        )
 
     def _owner(self, effect: fx.ProbeOwner) -> fx.Owner:
         seat, incarnation = seat_of(effect.value)

@@ -20,7 +20,7 @@ from xxhash import xxh3_64_hexdigest
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId, LogIndex
-from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry
+from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
@@ -31,6 +31,7 @@ from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated
 from replitree_verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree_verify.simulation.process import Process
+from replitree_verify.simulation.spoiled import rotted
 from replitree_verify.simulation.store.moving_options import draw_moving
 from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.simulation.store.shared_table import SharedTable
@@ -126,7 +127,8 @@ class Simulation:
     def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> None:
         self.seed = seed
         self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
-        self.options = draw_options(self._random, Random(f"{seed}/more"))  # noqa: S311
+        self._losses = Random(f"{seed}/lost parts")  # noqa: S311
+        self.options = draw_options(self._random, Random(f"{seed}/more"), self._losses)  # noqa: S311
         if hours:
             self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
@@ -309,6 +311,10 @@ class Simulation:
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
+        for _ in range(options.losses):
+            self.cluster.after(self._losses.randrange(options.duration), self._lose)
+        if options.losses:
+            self._declare_lost()
 
     def _any(self) -> str:
         return self._random.choice(self._names)
@@ -464,6 +470,38 @@ class Simulation:
             if others and part in [each.name for each in process.memory.visible]:
                 process.break_part(part)
                 return
+
+    def _lose(self) -> None:
+        """Let the rows of a part of some insert rot on all disks, or on all but one, whatever was made of them."""
+        log = self.observer.look({}, ()).log
+        opened, takes_copies = log.open_at(log.end), self._losses.random() < 0.5
+        inserts = ((LogIndex(index), entry) for index, entry in log.inserts if index not in opened)
+        parts = (part for index, entry in inserts for part in inserted_parts(entry, index))
+        there = [part for part in parts if log.parts.covering(part) is not None]
+        if not there:
+            return
+        part, spared = self._losses.choice(there), self._losses.choice((*self._names, *("" for _ in self._names)))
+        requests = frozenset(int(row) for row in log.lineage[part].rows)
+        after = {
+            name: rotted(disk, part.partition, requests, takes_copies=takes_copies) for name, disk in self.disks.items()
+        }
+        spares = {**after, spared: self.disks[spared]} if spared else after
+        has_rows = bool(spared) and spares[spared].parts != after[spared].parts
+        is_left = has_rows and self.observer.has_all_rows(spares)
+        self.observer.rotted(part, spared if is_left else "")
+        for name, disk in (spares if is_left else after).items():
+            process = self._processes.get(name)
+            if process is not None and process.alive:
+                process.lose_files(disk)
+            else:
+                self.disks[name] = disk
+
+    def _declare_lost(self) -> None:
+        """Let replicas declare lost what they can't get, now and again; how long it was missing makes no difference here."""
+        for process in self._processes.values():
+            if process.is_active:
+                process.declare_lost()
+        self.cluster.after(SECOND, self._declare_lost)
 
     def _has_whole(self, name: str, part: str, content: str) -> bool:
         """Whether a replica has registered a part and has it: what is not registered yet, it need not keep."""

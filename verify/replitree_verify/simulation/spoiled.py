@@ -1,13 +1,14 @@
-"""Effects on the disk that do not go as they should: cut off half-way, or done by another version of a library."""
+"""What goes wrong on a disk: an effect is cut off, or done by another version of a library; files rot."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core.effects import Made, Merge, Mutate, Publish, Stage
 from replitree_verify.outcomes.local import Done
-from replitree_verify.world.disk import Disk, Folder
+from replitree_verify.world.disk import Disk, Folder, requests_in
 from replitree_verify.world.memory import Memory
 
 
@@ -18,6 +19,20 @@ def with_other_bytes(effect: Any, done: Done, which: str) -> tuple[Any, Disk, Me
     assert folder is not None
     parts = tuple((partition, content) for partition, _ in folder.parts)
     return Made(content), done.disk.with_folder(replace(folder, parts=parts)), done.memory
+
+
+def rotted(disk: Disk, partition: str, requests: Container[int], *, takes_copies: bool) -> Disk:
+    """Return a disk on which nothing has the rows of some requests in a partition, but maybe copies that are kept aside."""
+
+    def is_rotten(content: str) -> bool:
+        return content.startswith(f"{partition}:") and any(request in requests for request in requests_in(content))
+
+    disk = disk.without_parts(*(name for name, content in disk.parts if is_rotten(content)))
+    for folder in disk.folders:
+        left = tuple(each for each in folder.parts if not is_rotten(each[1]))
+        if left != folder.parts:
+            disk = disk.with_folder(replace(folder, parts=left))
+    return replace(disk, aside=tuple(each for each in disk.aside if not (takes_copies and is_rotten(each))))
 
 
 def half_done(effect: Any, disk: Disk, partitions: tuple[str, ...]) -> Disk:

@@ -139,6 +139,11 @@ class Log:
                 found.setdefault(entry.part, index)
         return found
 
+    def lost_requests(self, partition: str) -> frozenset[int]:
+        """Return the requests whose rows were in parts of a partition that were declared lost."""
+        parts = (part for part in map(parse_part, self.lost) if part.partition == partition)
+        return frozenset(int(row.partition("~")[0]) for part in parts for row in self.lineage[part].rows)
+
     @property
     def parts(self) -> PartSet:
         """The parts of the whole log."""

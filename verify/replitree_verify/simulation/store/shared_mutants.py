@@ -18,7 +18,12 @@ _OF_MODELS = (
     "dropped-with-marks",
 )
 
-_OWN = ("detached-deleted-with-its-replica", "looked-at-one-by-one", "given-before-owned")
+_OWN = (
+    "detached-deleted-with-its-replica",
+    "looked-at-one-by-one",
+    "given-before-owned",
+    "sources-of-broken-dropped",
+)
 
 SHARED_MUTANTS = {name: find_patch("shared_tables", name) for name in _OF_MODELS} | {
     name: find_patch("simulation", name) for name in _OWN

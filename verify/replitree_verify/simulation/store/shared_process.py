@@ -114,6 +114,11 @@ class SharedProcess(Process):
         super().start()
         self._spawn("keeper", upkeep.let_go_next, self.replica)
 
+    @property
+    @override
+    def rests_in_vain(self) -> bool:
+        return True  # a thread that waits for a result is told by a watch, which is not simulated
+
     # --- threads ------------------------------------------------------------------------------------------------------------
 
     @override
@@ -180,10 +185,6 @@ class SharedProcess(Process):
             self._told(thread, effect, outcome)
             return (outcome,)
         match effect:
-            case GiveBack(done=()):  # a thread that waits for a result is told by a watch, which is not simulated
-                self._locally(thread, effect)
-                self.cluster.after(self._pause(), partial(self._resume, thread, None))
-                return None
             case PutShares(staging):
                 self._put(thread, effect, staging, self._named.pop(staging, ()))
                 return None
