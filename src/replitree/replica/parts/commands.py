@@ -283,12 +283,12 @@ class Commands:
         """
         context = self._context
         item = context.progress.queued(index)
-        if item is None and context.progress.history.command(index) is None:
+        known = item or context.progress.history.command(index)
+        if known is None:
             raise BadInput(
                 f"there is no mutation at {index} that this replica knows; `replitree table mutations` lists them"
             )
-        known = item or context.progress.history.command(index)
-        if known is None or not isinstance(known.entry, MutateEntry):
+        if not isinstance(known.entry, MutateEntry):
             raise BadInput(f"the entry at {index} is not a mutation")
         if item is None:
             return 0
@@ -311,13 +311,9 @@ class Commands:
         context = self._context
         found = {each.name: each for each in self._store.attachable()}
         if name not in found:
-            known = (
-                f"it has {', '.join(found)}"
-                if found
-                else "it has none; `replitree table detached --replica` looks elsewhere"
-            )
+            others = ", ".join(found) or "none; `replitree table detached --replica` looks elsewhere"
             raise BadInput(
-                f"no part {name!r} that can be attached lies aside on replica {context.replica.name}: {known}"
+                f"no part {name!r} that can be attached lies aside on replica {context.replica.name}: it has {others}"
             )
         detached = found[name]
         written = context.definitions.at(detached.manifest.schema_version).stored
