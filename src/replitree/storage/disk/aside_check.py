@@ -22,24 +22,21 @@ def damage_aside(store: PartStore) -> Iterator[tuple[str, str]]:
         why, part = detached_name(name)
         if why == DETACHED and part:
             problem = _problem(store.root / "detached" / name, None)
-            if problem and name in store.detached():  # it was not attached or removed meanwhile
+            # Listed again: a part that was attached or removed meanwhile is no damage.
+            if problem and name in store.detached():
                 yield f"detached/{name}", problem
     for name in store.frozen():
-        yield from _damage_frozen(store, name)
-
-
-def _damage_frozen(store: PartStore, name: str) -> Iterator[tuple[str, str]]:
-    try:
-        snapshot = store.frozen_snapshot(name)
-    # A snapshot that was removed while it was read is no damage: the list is asked again before anything is reported.
-    except (CorruptPart, StoreError, UnsupportedFormat) as error:
-        if name in store.frozen():
-            yield f"frozen/{name}", str(error)
-        return
-    for part in snapshot.parts:
-        problem = _problem(store.frozen_path(name) / part.name, part.content_hash)
-        if problem and name in store.frozen():
-            yield f"frozen/{name}/{part.name}", problem
+        try:
+            snapshot = store.frozen_snapshot(name)
+        # A snapshot that was removed while it was read is no damage: the list is asked again before anything is reported.
+        except (CorruptPart, StoreError, UnsupportedFormat) as error:
+            if name in store.frozen():
+                yield f"frozen/{name}", str(error)
+            continue
+        for frozen in snapshot.parts:
+            problem = _problem(store.frozen_path(name) / frozen.name, frozen.content_hash)
+            if problem and name in store.frozen():
+                yield f"frozen/{name}/{frozen.name}", problem
 
 
 def _problem(folder: Path, content: str | None) -> str:

@@ -68,7 +68,8 @@ def write_anew(
         try:
             written, pieces = _write(ordered, partition, stored, folder)
         except BadInput:
-            continue  # they have other columns, or can't be read
+            # The files have other columns than this version, or can't be read.
+            continue
         found = next((each for each in _candidates(written, pieces, definition) if each.content == content), None)
         if found is not None:
             # `finish` has written the manifest of today's format; the content proves another one of the candidates.

@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,8 +67,10 @@ class FoundCopies:
         """Return the different manifests with this content, in the order in which they were found."""
         found: list[PartManifest] = []
         for _, manifest in self.manifests.get(content_hash, ()):
-            if manifest not in found and _fits(manifest, part, content_hash):
-                found.append(manifest)
+            if manifest not in found:
+                with suppress(CorruptPart):
+                    check_expected(manifest, part, content_hash)
+                    found.append(manifest)
         return tuple(found)
 
     def file(self, entry: FileEntry) -> Path | None:
@@ -189,14 +192,6 @@ def put_back(store: PartStore, part: str, manifest: PartManifest, files: Mapping
             link_sums(files[entry.name], folder / entry.name)
         write_file(folder / MANIFEST_FILE, local.encode(), sync=False)
     return store.fetched.finish(part, local.content)
-
-
-def _fits(manifest: PartManifest, part: str, content_hash: str) -> bool:
-    try:
-        check_expected(manifest, part, content_hash)
-    except CorruptPart:
-        return False
-    return True
 
 
 def _problem(folder: Path, manifest: PartManifest) -> str:

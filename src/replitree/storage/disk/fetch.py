@@ -87,7 +87,7 @@ class FetchedParts:
                 sync_part(folder, manifest)
                 self._name_fetched(folder, part)
         # Also for a part that is there: an earlier try may have stopped between the rename and its sync.
-        if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
+        if sync_names:
             self._folders.sync_names()
         self._folders.remember(part, manifest)
         return manifest
@@ -119,7 +119,7 @@ class FetchedParts:
     def receive_shared(self, part: str, raw: bytes, content_hash: str | None) -> ReceivedPart:
         """Check and write a part whose data files are objects: its manifest alone; `publish` does the rest.
 
-        The share must be in this replica's store; who says that it is looks first (`can_take_over`).
+        The share must be in this replica's store; the caller has looked (`can_take_over`).
 
         Raises
         ------

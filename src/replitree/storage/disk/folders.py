@@ -283,7 +283,8 @@ class PartFolders:
                 return False
             if found != before or any(file_bytes(folder / file.name) != file.bytes for file in found.files):
                 return False
-            self._manifests.pop(part, None)  # also if that fails half-way
+            # Also when the removal fails half-way.
+            self._manifests.pop(part, None)
             write_manifest(folder, after)
             self._manifests[part] = after
         self.shared.note_copies(part, after)
@@ -295,12 +296,13 @@ class PartFolders:
         """Rename a folder to a part's name; `sync_names` makes that durable."""
         rename(folder, self.part_path(part))
         with self._lock:
-            self._names_given += 1  # after the rename: a thread that reads it from now on syncs this name, too
+            # After the rename: a thread that reads the count from now on syncs this name, too.
+            self._names_given += 1
 
     def sync_names(self) -> None:
         """Make the names of the published parts durable; when they are already, nothing is left to do."""
-        # One thread syncs for all that wait: a thread that comes meanwhile finds its name durable afterwards.
-        with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
+        # One thread syncs for all that wait: one that comes during a sync waits for its end, and may find its name durable.
+        with self._naming, store_errors("sync the folder of parts"):
             given = self._names_given
             # `given` was read before the sync: names that come while it runs are left to the next one.
             if self._names_durable < given:
@@ -327,17 +329,13 @@ class PartFolders:
         """Take a part out; where its rows are is looked at while they can't move, and what takes long is done before."""
         source, is_kept = self.part_path(part), why != BROKEN
         with self.shared.pinning((source.name,)):
-            if is_kept:
-                self._bring_out(source)
+            if is_kept and self.shared.has_share(source):
+                # Before the lock of sweeps, and without a complaint: `_copied_out` says what is wrong with the part.
+                with suppress(CorruptPart):
+                    self.shared.bring_files(source, read_manifest(source))
             with self._sweeping, store_errors(f"take out {part}"):
                 copied = self._copied_out(source, why) if is_kept and self.shared.has_share(source) else None
                 return self._moved_out(source, why) or copied
-
-    def _bring_out(self, source: Path) -> None:
-        """Bring the rows of a part that is in a share; what is wrong with it is said when it is copied out."""
-        with suppress(CorruptPart):
-            if self.shared.has_share(source):
-                self.shared.bring_files(source, read_manifest(source))
 
     def _copied_out(self, source: Path, why: str) -> Path | None:
         """Keep the rows of a share's part aside: its share is let go of, and may go.  None: its objects are gone already.
@@ -345,12 +343,13 @@ class PartFolders:
         A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
         """
         with suppress(CorruptPart):
-            # Read again under the lock of sweeps: the rows may have moved since `_bring_out` looked.
+            # Read again under the lock of sweeps: the rows may have moved since `_take_out` looked.
             manifest = read_manifest(source)
             self.shared.bring_files(source, manifest)
             target = free_name(self._detached, f"{why}_{source.name}")
             link_as_local(source, manifest, target)
-            sync_folder(self._detached)  # before the share can go
+            # The copy is durable before the share can go.
+            sync_folder(self._detached)
             return target
         return None
 

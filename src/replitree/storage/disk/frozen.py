@@ -12,7 +12,7 @@ definition's two nodes as they are.
 
 Order of a freeze: link every part → sync its folder → write ``frozen.json`` (synced) → sync → rename → sync ``frozen``.
 
-Absent on purpose: the choice of the parts (who freezes asks the fold), and restoring, which is attaching or inserting.
+Absent on purpose: the choice of the parts (the fold knows them), and restoring, which is attaching or inserting.
 """
 
 from __future__ import annotations

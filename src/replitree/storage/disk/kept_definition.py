@@ -46,7 +46,8 @@ def keep_definition(root: Path, definition: TableDefinition) -> None:
         if path.exists() and path.read_bytes() == content:
             return
         draft = root / f".{FILE}"
-        draft.unlink(missing_ok=True)  # of a crash
+        # A crash may have left one.
+        draft.unlink(missing_ok=True)
         write_file(draft, content)
         rename(draft, path)
         sync_folder(root)

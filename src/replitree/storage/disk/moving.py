@@ -14,8 +14,6 @@ Absent on purpose: when what is owned (`replitree.protocol.shares.moving`).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from replitree.errors import CorruptPart, StoreError
 from replitree.storage.disk.folders import PartFolders
 from replitree.storage.files.durable import file_bytes, store_errors
@@ -107,10 +105,13 @@ class MovedParts:
             raise CorruptPart(f"{part} does not have the share {share} any more")
         with store_errors(f"bring the rows of {part}"):
             for _ in range(BRING_TRIES):
-                # The size was right, the bytes were not: a damaged copy
-                # is removed by `_is_whole`, and brought once more.
                 self._shared.bring_files(folder, manifest)
-                if _is_whole(folder, manifest):
+                try:
+                    verify_files(folder, manifest)
+                except DamagedFile as error:
+                    # The size was right, the bytes were not: a copy that is not removed would count as brought.
+                    error.path.unlink(missing_ok=True)
+                else:
                     sync_part(folder, manifest.as_local())
                     return
         raise StoreError(f"a file of {part} was brought and is not what its checksum says; is the disk failing?")
@@ -139,7 +140,8 @@ class MovedParts:
         manifest, folder = self._folders.manifest(part), self._folders.part_path(part)
         if manifest.is_sealed:
             return True
-        from replitree.storage.parts.sealing import sealed_manifest  # which loads Arrow
+        # Imported here, for it loads Arrow, which a replica that moves nothing does without.
+        from replitree.storage.parts.sealing import sealed_manifest
 
         with self._shared.pinning((part,)):
             if manifest.share_id is not None:
@@ -147,16 +149,6 @@ class MovedParts:
             with store_errors(f"read the keys of {part}"):
                 sealed = sealed_manifest(folder, manifest)
             return self._folders.replace_manifest(part, manifest, sealed)
-
-
-def _is_whole(folder: Path, manifest: PartManifest) -> bool:
-    """Verify a part's files; one that is damaged is removed."""
-    try:
-        verify_files(folder, manifest)
-    except DamagedFile as error:
-        error.path.unlink(missing_ok=True)
-        return False
-    return True
 
 
 __all__ = ["MovedParts"]

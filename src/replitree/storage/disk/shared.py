@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +99,8 @@ class SharedFolders:
             if shares:
                 found.append(Leaving(name, part if PART_NAME.fullmatch(part) else "", shares))
             else:
-                remove_folder(self._leaving / name)  # of a deletion that was cut short
+                # What a deletion that was cut short has left.
+                remove_folder(self._leaving / name)
         return tuple(found)
 
     def left_at(self, name: str) -> float:
@@ -233,8 +234,13 @@ class SharedFolders:
         with self._guard:
             # A copy of the dictionary: sizes are read from the disk without the lock.
             used = dict(sorted(self._used.items(), key=lambda item: item[1]))
-        # None means that the part has left, or has its rows here for good: neither is a copy.
-        sizes = {part: size for part in used if (size := self._copied(root / part)) is not None}
+        sizes = dict[str, int]()
+        for part in used:
+            # A part that has left, or has its rows here for good, has no copies.
+            with suppress(CorruptPart):
+                manifest = read_manifest(root / part)
+                if manifest.share_id is not None:
+                    sizes[part] = sum(file_bytes(root / part / file.name) or 0 for file in manifest.files)
         with self._guard:
             for part in used.keys() - sizes.keys():
                 self._used.pop(part, None)
@@ -254,7 +260,8 @@ class SharedFolders:
         lock = self.lock_of(folder)
         # Never waits: a fetch of copies takes as long as the store does.
         if not lock.acquire(blocking=False):
-            return False  # something is being brought
+            # Another thread is just bringing copies.
+            return False
         try:
             manifest = read_manifest(folder)
             # After the lock: a reader pins first and brings then, so none begins between this look and the deletion.
@@ -269,16 +276,6 @@ class SharedFolders:
         with self._guard:
             self._used.pop(folder.name, None)
         return True
-
-    def _copied(self, folder: Path) -> int | None:
-        """Bytes of the copies in a part's folder; None when it is no part of a share, or not there."""
-        try:
-            manifest = read_manifest(folder)
-        except CorruptPart:
-            return None
-        if manifest.share_id is None:
-            return None
-        return sum(file_bytes(folder / file.name) or 0 for file in manifest.files)
 
     def known_objects(self) -> ShareObjects:
         """Return `objects`.  Raises `StoreError` if there is none."""

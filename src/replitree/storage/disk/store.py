@@ -25,8 +25,8 @@ published in `staging`; what comes from other replicas in `fetch`; what moves in
 Order of a removal (`remove_parts`): rename into ``removing`` → sync ``removing`` and ``parts`` → delete.  A half-deleted part
 is never under a part's name, not even when the power fails.
 
-Absent on purpose: what a part means (the log knows), when one may be deleted (readers hold leases; who removes has asked),
-locks between processes (a replica's name has one live process; the epoch sees to that).
+Absent on purpose: what a part means (the log knows), when one may be deleted (readers have leases, and the caller
+of `remove_parts` has looked at them), locks between processes (a replica's name has one live process; the epoch sees to that).
 """
 
 from __future__ import annotations
@@ -155,20 +155,20 @@ class PartStore(PartFolders):
         self.bring([part for part in parts if self.has_part(part)])
         with self._sweeping, store_errors(f"keep {', '.join(parts[:5])} aside"):
             for part, target in zip(parts, targets, strict=True):
-                self._keep(self.part_path(part), target)
+                source = self.part_path(part)
+                manifest, kept = whole_manifest(source), whole_manifest(target)
+                if manifest is None and kept is None:
+                    raise CorruptPart(
+                        f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again"
+                    )
+                # Kept already, perhaps by an earlier try that removed the part afterwards.
+                if manifest is None or manifest.as_local() == kept:
+                    continue
+                if kept is not None:  # another part was put here under this name
+                    self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
+                self._link(source, manifest, target)
             sync_folder(self._detached)
         return tuple(parts)
-
-    def _keep(self, source: Path, target: Path) -> None:
-        manifest, kept = whole_manifest(source), whole_manifest(target)
-        if manifest is None and kept is None:
-            raise CorruptPart(f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again")
-        # Kept already, perhaps by an earlier try that removed the part afterwards.
-        if manifest is None or manifest.as_local() == kept:
-            return
-        if kept is not None:  # another part was put here under this name
-            self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
-        self._link(source, manifest, target)
 
     def _link(self, source: Path, _seen: PartManifest, target: Path) -> None:
         """Make a folder with the same files that owns them; the files of a share are copies here, brought for it.

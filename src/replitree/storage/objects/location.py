@@ -153,7 +153,8 @@ def _bucket(bucket: str, prefix: str, options: Mapping[str, str]) -> StoreLocati
         try:
             server = urlsplit(endpoint)
             is_server = server.scheme in ("http", "https") and bool(server.hostname) and server.port != 0
-        except ValueError:  # a bracket without its other one, or a port that is none
+        # A bracket without its other one, or a port that is none.
+        except ValueError:
             raise wrong from None
         if not is_server or server.path.strip("/") or server.username:
             raise wrong

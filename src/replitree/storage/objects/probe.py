@@ -108,7 +108,7 @@ def probe_replacing(store: ObjectStore) -> None:
 
 
 def store_id(store: ObjectStore) -> str:
-    """Return the id that this store has for ever; the first who asks gives it.
+    """Return the id that this store keeps for ever; the first process that asks gives it one.
 
     Two processes that read the same id reach the same store, whatever URL each of them uses.
     """

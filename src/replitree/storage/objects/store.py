@@ -202,7 +202,14 @@ class ObjectStore:
             # The outermost folder first: `fit` takes the mode from the parent.
             for part in (*reversed(Path(key).parents[:-1]), Path(key)):
                 private.fit(self._folder / part)
-            _sync(self._folder, key)
+            path = self._folder / key
+            with _in_doubt(f"{path} was stored and can't be synced"):
+                # The content first, then each name above it, up to the store's own folder.
+                sync_files([path])
+                for parent in path.parents:
+                    sync_folder(parent)
+                    if parent == self._folder:
+                        break
 
     def get(self, key: str) -> bytes | None:
         """Read a whole object; None when there is none."""
@@ -277,7 +284,8 @@ class ObjectStore:
         def read() -> bytes:
             try:
                 return bytes(obstore.get_range(self._raw, key, start=first, length=size))
-            except BaseError:  # stores say in many ways that there are fewer bytes
+            # Stores say in many ways that there are fewer bytes.
+            except BaseError:
                 found = obstore.head(self._raw, key)
                 if found["size"] < first + size:
                     return b""
@@ -308,7 +316,7 @@ class ObjectStore:
         for key in keys:
             _check_key(key)
         # One by one, since one that is missing ends the library's list of files.
-        if self._folder is not None:  # there, the first that is missing would end it
+        if self._folder is not None:
             for key in keys:
                 self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
             with _in_doubt(f"what was deleted in {self.name} may come back"):
@@ -383,7 +391,8 @@ class ObjectStore:
             obstore.put(
                 self._pieces, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE
             )
-        except (BaseError, FileNotFoundError) as error:  # it may also be that the upload ended, completed
+        # It may also be that the upload was completed, and its answer lost.
+        except (BaseError, FileNotFoundError) as error:
             if self._meta(key) is None:
                 raise
             # An object of the same size may still be another writer's.
@@ -398,7 +407,8 @@ class ObjectStore:
         """Make the folders of an object in a folder, with the modes of its tree; the library would take those of the umask."""
         if self._folder is not None and "/" in key:
             with suppress(OSError):  # the library says what is wrong
-                for parent in reversed(Path(key).parents[:-1]):  # never the store's own folder: its disk may be away
+                # Never the store's own folder: its disk may be away, and the mount point would be written to.
+                for parent in reversed(Path(key).parents[:-1]):
                     private.make_folder(self._folder / parent, exist_ok=True)
             self._check_folder()
 
@@ -474,21 +484,10 @@ class ObjectStore:
             clients = self._renew()
             if clients is None:
                 return False
-            raw, self._pieces = clients  # before the other one: who finds that one new finds both new
+            # `_raw` comes last: a request that finds it exchanged finds both clients exchanged.
+            raw, self._pieces = clients
             self._raw = raw
             return True
-
-
-def _sync(folder: Path, key: str) -> None:
-    """Make a file and the names that lead to it durable."""
-    path = folder / key
-    with _in_doubt(f"{path} was stored and can't be synced"):
-        # The content first, then each name above it, up to the store's own folder.
-        sync_files([path])
-        for parent in path.parents:
-            sync_folder(parent)
-            if parent == folder:
-                return
 
 
 @contextmanager

@@ -16,7 +16,7 @@ Absent on purpose: sorting and converting.  Rows that need it go through `replit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +92,26 @@ def adopt_files(
                 FileEntry(data_file(i), entry.rows, entry.bytes, entry.checksum) for i, (_, entry) in enumerate(entries)
             )
         )
-        _move([path for path, _ in entries], folder, manifest, pass_.sums, sync=sync)
+        make_folder(folder)
+        target = folder / manifest.partition
+        private.make_folder(target)
+        for (path, _), entry in zip(entries, manifest.files, strict=True):
+            place = target / entry.name
+            if on_one_disk(path, target):
+                rename(path, place)
+                # A moved file keeps the mode that Spark or the user gave it.
+                private.fit(place)
+            else:
+                # The copy is synced before the source goes: a crash in between leaves both, and the copy lies in staging.
+                copy_file(path, place)
+                path.unlink()
+            if is_summed(entry.bytes):
+                write_sums(place, pass_.sums[path])
+        # The manifest comes last: until it is written the folder is no part, and the sweep of staging deletes it.
+        seal_part(target, manifest, sync=sync)
+        if sync:
+            sync_folder(folder)
+            sync_folder(folder.parent)
     return manifest
 
 
@@ -120,31 +139,6 @@ def described(folder: Path, manifest: PartManifest, definition: TableDefinition,
         rows = [pass_.rows(folder / file.name, batch_rows) for file in manifest.files]
     files = tuple(msgspec.structs.replace(file, rows=count) for file, count in zip(manifest.files, rows, strict=True))
     return pass_.manifest(files) if sum(rows) else msgspec.structs.replace(manifest, files=files, rows=0)
-
-
-def _move(
-    paths: Sequence[Path], folder: Path, manifest: PartManifest, sums: Mapping[Path, Sums], *, sync: bool
-) -> None:
-    make_folder(folder)
-    target = folder / manifest.partition
-    private.make_folder(target)
-    for path, entry in zip(paths, manifest.files, strict=True):
-        place = target / entry.name
-        if on_one_disk(path, place.parent):
-            rename(path, place)
-            # A moved file keeps the mode that Spark or the user gave it.
-            private.fit(place)
-        else:
-            # The copy is synced before the source goes: a crash in between leaves both, and the copy lies in staging.
-            copy_file(path, place)
-            path.unlink()
-        if is_summed(entry.bytes):
-            write_sums(target / entry.name, sums[path])
-    # The manifest comes last: until it is written the folder is no part, and the sweep of staging deletes it.
-    seal_part(target, manifest, sync=sync)
-    if sync:
-        sync_folder(folder)
-        sync_folder(folder.parent)
 
 
 @dataclass(slots=True)
@@ -179,7 +173,23 @@ class _Pass:
 
     def rows(self, path: Path, batch_rows: int) -> int:
         """Add the rows of a file; return how many there are."""
-        rows = sum(self._batch(batch, path) for batch in _sorted_batches(path, self._definition, batch_rows))
+        rows = 0
+        for batch in _sorted_batches(path, self._definition, batch_rows):
+            table = pa.Table.from_batches([batch])
+            for part in split_by_partition(table, self._definition):
+                if self._group is None:
+                    self._group = _Group(part.partition, part.values)
+                # The first row decides, unless the caller names a partition.
+                expected = self._group.partition if self._expected is None else self._expected
+                if part.partition != expected:
+                    raise BadInput(
+                        f"{path} has rows of partition {part.partition}; all rows of these files must be of {expected}"
+                    )
+            self._with_nan |= columns_with_nan(table)
+            self._hasher.update(batch)
+            for name, collector in self._statistics.items():
+                collector.update(table.column(name))
+            rows += batch.num_rows
         _check_statistics(path, self._with_nan)
         return rows
 
@@ -196,23 +206,6 @@ class _Pass:
             columns={name: found.stats(schema.field(name).type) for name, found in self._statistics.items()},
             content_hash=self._hasher.hexdigest(),
         )
-
-    def _batch(self, batch: pa.RecordBatch, path: Path) -> int:
-        table = pa.Table.from_batches([batch])
-        for part in split_by_partition(table, self._definition):
-            if self._group is None:
-                self._group = _Group(part.partition, part.values)
-            # The first row decides, unless the caller names a partition.
-            expected = self._group.partition if self._expected is None else self._expected
-            if part.partition != expected:
-                raise BadInput(
-                    f"{path} has rows of partition {part.partition}; all rows of these files must be of {expected}"
-                )
-        self._with_nan |= columns_with_nan(table)
-        self._hasher.update(batch)
-        for name, collector in self._statistics.items():
-            collector.update(table.column(name))
-        return int(batch.num_rows)
 
 
 def _sorted_batches(path: Path, definition: TableDefinition, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -253,7 +246,8 @@ def file_batches(path: Path, definition: TableDefinition, batch_rows: int = BATC
                     yield _exactly(batch.select(schema.names), schema, path)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's; Arrow raises OSError without a number for bytes that it can't decode
+            # The disk's error: Arrow raises OSError without a number for bytes that it can't decode.
+            raise
         raise BadInput(f"{path} can't be read as Parquet: {str(error).strip()}") from error
 
 

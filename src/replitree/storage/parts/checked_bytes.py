@@ -141,8 +141,11 @@ class CheckedBytes:
         """
         source: ByteSource | None = None
         try:
+            with self._lock:
+                if self._source is None:
+                    self._source = self._file.source()
+                source = self._source
             # The lock is released before the read: threads read ranges of one file at the same time.
-            source = self._opened()
             return self._read(source, first, count)
         except (DamagedFile, FileNotFoundError) as problem:
             source = self._replaced(source, problem)
@@ -154,12 +157,6 @@ class CheckedBytes:
             if self._source is not None:
                 self._source.close()
             self._source = None
-
-    def _opened(self) -> ByteSource:
-        with self._lock:
-            if self._source is None:
-                self._source = self._file.source()
-            return self._source
 
     def _replaced(self, bad: ByteSource | None, problem: Problem) -> ByteSource:
         """Return the good copy; the first thread that finds the file damaged brings it."""
@@ -180,7 +177,11 @@ class CheckedBytes:
         size = self._file.entry.bytes
         # A small file has no sums: each read verifies all of it, at most `SUMMED_BYTES_MIN` bytes.
         if not is_summed(size):
-            return self._verified(source, 0, size, self._is_whole).slice(first, count)
+            wanted = self._file.entry.checksum
+            whole = self._verified(
+                source, 0, size, lambda found: None if xxhash.xxh3_128_hexdigest(found) == wanted else 0
+            )
+            return whole.slice(first, count)
         sums = source.sums()
         if not count:
             return pa.py_buffer(b"")
@@ -190,15 +191,13 @@ class CheckedBytes:
         blocks = self._verified(source, begin, end, lambda found: first_changed(found, start, sums))
         return blocks.slice(first - begin, count)
 
-    def _is_whole(self, found: pa.Buffer) -> int | None:
-        return None if xxhash.xxh3_128_hexdigest(found) == self._file.entry.checksum else 0
-
     @staticmethod
     def _verified(source: ByteSource, begin: int, end: int, compare: Callable[[pa.Buffer], int | None]) -> pa.Buffer:
         """Read bytes and compare them: `compare` returns the number of the first block that has changed."""
         found = source.read(begin, end - begin)
         changed = compare(found)
-        if changed is not None and source.is_remote:  # the transfer may have gone wrong
+        # The transfer may have gone wrong: read once more before the object is called damaged.
+        if changed is not None and source.is_remote:
             found = source.read(begin, end - begin)
             changed = compare(found)
         if changed is None:

@@ -96,33 +96,29 @@ def conform(data: Any, definition: TableDefinition, budget: Budget | None = None
     BadInput
         The data is of no such kind, or exceeds the budget.
     """
+    budget = budget or Budget()
     try:
-        return _conform(data, definition, budget or Budget(), zone)
+        table, rounds = _table_of(data, definition)
+        # Rows of our own client have the schema to the letter.  Equality of nested types says too little: see `_is_exactly`.
+        if table.schema.equals(definition.arrow_schema, check_metadata=True) and _is_flat(definition.columns):
+            check_sound(table)
+        else:
+            # Names are compared before any value is looked at: a wrong column is the common mistake, and the cheap answer.
+            _check_names(table.column_names, definition)
+            # Layouts that are not plain are not validated by Arrow: its checks
+            # trust the references in them.  `plain_table` checks these.
+            check_sound(table, only_plain=True)
+            table = plain_table(table, budget)
+            places = [_ConversionContext(column.name, budget, rounds, zone) for column in definition.columns]
+            columns = [_column(table, column, place) for column, place in zip(definition.columns, places, strict=True)]
+            table = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
+        _check_nulls(table, definition)
     except MemoryError as error:
         raise BadInput(f"there is not enough memory for the rows: insert fewer at once ({error})") from error
-    except (pa.ArrowException, ValueError, OverflowError) as error:  # types and names that Arrow's reader lets pass
+    # Types and names that Arrow's reader lets pass.
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise SchemaMismatch(f"the rows are damaged: {error}") from error
-
-
-def _conform(data: Any, definition: TableDefinition, budget: Budget, zone: str) -> pa.Table:
-    table, rounds = _table_of(data, definition)
-    # Rows of our own client have the schema to the letter.  Equality of nested types says too little: see `_is_exactly`.
-    if table.schema.equals(definition.arrow_schema, check_metadata=True) and _is_flat(definition.columns):
-        check_sound(table)
-        _check_nulls(table, definition)
-        return table
-    # Names are compared before any value is looked at: a wrong column is the common mistake, and the cheap answer.
-    _check_names(table.column_names, definition)
-    # Layouts that are not plain are not validated by Arrow: its checks
-    # trust the references in them.  `plain_table` checks these.
-    check_sound(table, only_plain=True)
-    table = plain_table(table, budget)
-    columns = [
-        _column(table, column, _ConversionContext(column.name, budget, rounds, zone)) for column in definition.columns
-    ]
-    conformed = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
-    _check_nulls(conformed, definition)
-    return conformed
+    return table
 
 
 @lru_cache(maxsize=256)
@@ -166,7 +162,8 @@ def _table_of(data: Any, definition: TableDefinition) -> tuple[pa.Table, bool]:
 
 def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table:
     names: dict[str, None] = {}
-    for number, row in enumerate(rows):  # Python objects can't be taken any other way than one by one
+    # One by one, for Python objects can't be taken in any other way.
+    for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise BadInput(f"row {number} is a {type(row).__name__}: give a list of dicts, one per row")
         names.update(dict.fromkeys(row))
@@ -188,7 +185,8 @@ def _array_of(values: Any, definition: TableDefinition, name: str) -> pa.Array |
         return values
     target = definition.column(name).arrow_type
     try:
-        if _has_map(target):  # a dict would become a struct
+        # By the column's type: Arrow would make a struct of a dict.
+        if _has_map(target):
             return pa.array(_listed(values), type=target)
         if hasattr(values, "__arrow_c_stream__"):
             return pa.chunked_array(values)
@@ -235,7 +233,8 @@ def _check_names(names: Sequence[str], definition: TableDefinition) -> None:
         raise SchemaMismatch(f"column {column.name!r} is missing: expected {column.type}, which may not be null")
 
 
-@lru_cache(maxsize=64)  # every insert asks; Arrow's answer is a quarter of what a small insert costs the client
+# Every insert asks; Arrow's answer is a quarter of what a small insert costs the client.
+@lru_cache(maxsize=64)
 def check_zone(zone: str) -> str:
     """Return the name of a time zone that timestamps without one may be in.
 
@@ -371,7 +370,8 @@ def _from_decimal(array: pa.Array, target: pa.DataType, place: _ConversionContex
 
 
 def _float_to_float(array: pa.Array, target: pa.DataType, place: _ConversionContext) -> pa.Array:
-    if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
+    # No value can change; and Arrow has no comparisons of 16-bit floats.
+    if target.bit_width > array.type.bit_width:
         return array.cast(target)
     import pyarrow.compute as pc
 

@@ -99,7 +99,8 @@ def stage_table(
                 )
     table, definition = stored_rows(table, definition), definition.stored
     if _is_small(table):
-        table = table.combine_chunks()  # a group's many small pieces would be looked at one by one, several times
+        # A group's many small pieces would be looked at one by one, several times.
+        table = table.combine_chunks()
     parts = split_by_partition(table, definition, partitions_max)
     with store_errors(f"write a part in {folder}"):
         # Whether the folder is new decides whether its own name, in its parent, has to be synced.
@@ -206,13 +207,14 @@ def write_files(
         Where to write the files in parallel; one after the other by default.
     """
     options = writer_options(rows, definition)
-    pieces = _cut(rows, files_max, definition.settings.row_group_rows)
+    group = definition.settings.row_group_rows
+    pieces = _cut(rows, files_max, group)
     paths = [folder / data_file(number) for number in range(len(pieces))]
 
     def write(piece: pa.Table, path: Path) -> FileEntry:
         if _is_small(piece):
             sink = pa.BufferOutputStream()
-            _encode_into(sink, piece, options, definition.settings.row_group_rows)
+            _encode_into(sink, piece, options, group)
             data = sink.getvalue()
             # Small files are synced together with the manifest: see `sync_parts`.
             write_file(path, data, sync=False)
@@ -221,7 +223,7 @@ def write_files(
             return FileEntry(path.name, piece.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
         file = HashingFile(path)
         try:
-            _encode_into(file, piece, options, definition.settings.row_group_rows)
+            _encode_into(file, piece, options, group)
             # In the thread that wrote the file: the disk writes while other threads encode.
             if sync:
                 file.sync()
@@ -254,4 +256,5 @@ def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int)
         writer.write_table(rows, row_group_size=group)
         writer.close()
     finally:
-        writer.is_open = False  # when it has failed it would try again as soon as it is collected
+        # A writer that has failed would write again as soon as Python collects it.
+        writer.is_open = False

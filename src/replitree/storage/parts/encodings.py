@@ -76,18 +76,14 @@ def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[
         starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
         samples = pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
         dictionary = [path for path, values in leaves(samples) if _repeats(values)]
-    delta = [
-        name
-        for name in definition.order_by
+    kinds, delta = pa.types, []
+    for name in definition.order_by:
+        arrow = rows.schema.field(name).type
+        is_whole = kinds.is_int32(arrow) or kinds.is_int64(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow)
         # pyarrow takes the dot of a column's name for a path into a struct.
-        if name not in dictionary and "." not in name and _is_whole(rows.schema.field(name).type)
-    ]
+        if is_whole and name not in dictionary and "." not in name:
+            delta.append(name)
     return dictionary, delta
-
-
-def _is_whole(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(kinds.is_int32(arrow) or kinds.is_int64(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))
 
 
 def _repeats(values: pa.Array) -> bool:
@@ -105,23 +101,26 @@ def _repeats(values: pa.Array) -> bool:
 def columns_with_nan(rows: pa.Table) -> frozenset[str]:
     """Give the Parquet paths of the leaf columns that have NaN."""
     names = [field.name for field in rows.schema if _has_floats(field.type)]
-    floats = ((path, values) for path, values in leaves(rows.select(names)) if pa.types.is_floating(values.type))
-    return frozenset(path for path, values in floats if _has_nan(values))
+    found = set()
+    for path, values in leaves(rows.select(names)):
+        if pa.types.is_float64(values.type) and not values.null_count:
+            # For each insert of a few rows: a kernel of Arrow's costs ten times as much before its first value.
+            numbers = np.frombuffer(values.buffers()[1], "<f8", len(values), values.offset * 8)
+            has_nan = bool(np.isnan(numbers).any())
+        elif pa.types.is_floating(values.type):
+            import pyarrow.compute as pc
+
+            has_nan = bool(pc.any(pc.is_nan(values)).as_py())
+        else:
+            has_nan = False
+        if has_nan:
+            found.add(path)
+    return frozenset(found)
 
 
 @lru_cache(maxsize=1024)
 def _has_floats(arrow: pa.DataType) -> bool:
     return any(pa.types.is_floating(leaf) for _, leaf in leaf_types("", arrow))
-
-
-def _has_nan(values: pa.Array) -> bool:
-    if pa.types.is_float64(values.type) and not values.null_count:
-        # For each insert of a few rows: a kernel of Arrow's costs ten times as much before its first value.
-        numbers = np.frombuffer(values.buffers()[1], "<f8", len(values), values.offset * 8)
-        return bool(np.isnan(numbers).any())
-    import pyarrow.compute as pc
-
-    return bool(pc.any(pc.is_nan(values)).as_py())
 
 
 # --- leaf columns -----------------------------------------------------------------------------------------------------------

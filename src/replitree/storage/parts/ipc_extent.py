@@ -124,7 +124,8 @@ class _Meter:
         while at < end:
             (size,) = _SIZE(data, at)
             at += 4
-            if size == -1:  # the marker of messages since Arrow 0.15; before, a message began with its size
+            # The marker of messages since Arrow 0.15; before, a message began with its size.
+            if size == -1:
                 (size,) = _SIZE(data, at)
                 at += 4
             # The end-of-stream marker; whatever follows is not read by Arrow either.
@@ -168,7 +169,8 @@ class _Meter:
                 raise BadInput(f"{_NOT_A_STREAM}: a dictionary has no values")
             self._batch(fb.reference(data, batch), body, body_bytes)
             whole, name = self.bytes - before, fb.long(data, name)
-            if fb.byte(data, extends):  # Arrow copies the earlier one
+            # Of a dictionary that extends an earlier one Arrow copies the earlier one.
+            if fb.byte(data, extends):
                 whole += self._dictionaries.get(name, 0)
                 self._add(whole)
             self._dictionaries[name] = whole
@@ -190,7 +192,16 @@ class _Meter:
             # Arrow's format puts every buffer at a multiple of eight bytes, and its kernels read whole words.
             if offset < 0 or size < 0 or offset + size > body_bytes or offset & 7:
                 raise BadInput("the body is damaged: a buffer lies outside of its message")
-            total += _decompressed(data, body + offset, size) if compression and size else size
+            content = size
+            if compression and size:
+                # A compressed buffer begins with the length of its content, -1 for content that is not compressed.
+                if size < 8:
+                    raise BadInput("the body is damaged: a compressed buffer has no length")
+                (content,) = _LENGTH(data, body + offset)
+                if content < -1:
+                    raise BadInput("the body is damaged: a compressed buffer has a negative length")
+                content = size - 8 if content == -1 else content
+            total += content
         self._add(total)
         return rows
 
@@ -201,17 +212,6 @@ class _Meter:
                 f"the rows of the body take more than {self._bytes_max:,} bytes once they are decoded "
                 "(insert_decoded_bytes_max of the server): insert in several requests, or upload files"
             )
-
-
-def _decompressed(data: bytes, at: int, length: int) -> int:
-    """Return the length of a compressed buffer's content: it stands before it, -1 for content that is not compressed."""
-    # A compressed buffer begins with the length of its content, -1 for content that is not compressed.
-    if length < 8:
-        raise BadInput("the body is damaged: a compressed buffer has no length")
-    (size,) = _LENGTH(data, at)
-    if size < -1:
-        raise BadInput("the body is damaged: a compressed buffer has a negative length")
-    return length - 8 if size == -1 else int(size)
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ refused; a manifest of format 4 or later whose bytes have changed in any way is 
 
 A manifest has a checksum of its own bytes (`replitree.storage.files.sealed_json`).  The checksum proves the bytes.  The part's
 *content*, with which every replica registers the part, proves that they are the bytes of this part's manifest (see
-`expecting`): from format 5 on it is a digest of all that is the same on every replica (`_content_of`).  So two manifests with
-the same content differ at most in how the rows lie in files, and each file has a checksum of its own; the part's name is not
-in the manifest, because a read takes nothing from it that the content does not fix.
+`expecting`): from format 5 on it is a digest of all that is the same on every replica (`PartManifest.content`).  So two
+manifests with the same content differ at most in how the rows lie in files, and each file has a checksum of its own; the
+part's name is not in the manifest, because a read takes nothing from it that the content does not fix.
 
 The content of formats 1 to 4 is the content hash, which does not cover the schema version: columns that were dropped and added
 again under their names have other rows then.  A part keeps that content until it is merged or mutated.  Manifests of formats 1
@@ -217,7 +217,25 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> str:
         """What the part is registered with, 32 hexadecimal digits: equal for all manifests of which a read shows the same."""
-        return _content_of(self) if self.format >= FORMAT else self.content_hash
+        if self.format < FORMAT:
+            return self.content_hash
+        # The XXH3-128 of what is the same on every replica, as one MessagePack array (frozen by `tests/formats`): magic,
+        # content hash, schema version, partition, partition values, rows, and for each column by ascending name an array of
+        # name, type, min, max, nulls.  Integers are as short as MessagePack allows, other numbers doubles, without a negative
+        # zero: which of two zeros is the least depends on how rows were cut into batches.
+        columns = [
+            (
+                name,
+                stats.type,
+                _canonical(stats.type, stats.min),
+                _canonical(stats.type, stats.max),
+                _number(stats.nulls),
+            )
+            for name, stats in sorted(self.columns.items())
+        ]
+        values = [_canonical("", value) for value in self.partition_values]
+        fields = (_CONTENT_MAGIC, self.content_hash, _number(self.schema_version), self.partition, values)
+        return xxhash.xxh3_128_hexdigest(_content_encoder.encode((*fields, _number(self.rows), columns)))
 
     @property
     def is_bound(self) -> bool:
@@ -233,22 +251,6 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
 _CONTENT_MAGIC = "replitree part content 5"
 _FLOATS = frozenset({"float", "double"})
 _content_encoder = msgspec.msgpack.Encoder()
-
-
-def _content_of(manifest: PartManifest) -> str:
-    """Return the XXH3-128 of what is the same on every replica, as one MessagePack array (frozen by `tests/formats`).
-
-    Its elements: magic, content hash, schema version, partition, partition values, rows, and for each column by ascending name
-    an array of name, type, min, max, nulls.  Integers are as short as MessagePack allows, other numbers doubles, without a
-    negative zero: which of two zeros is the least depends on how rows were cut into batches.
-    """
-    columns = [
-        (name, stats.type, _canonical(stats.type, stats.min), _canonical(stats.type, stats.max), _number(stats.nulls))
-        for name, stats in sorted(manifest.columns.items())
-    ]
-    values = [_canonical("", value) for value in manifest.partition_values]
-    said = (_CONTENT_MAGIC, manifest.content_hash, _number(manifest.schema_version), manifest.partition, values)
-    return xxhash.xxh3_128_hexdigest(_content_encoder.encode((*said, _number(manifest.rows), columns)))
 
 
 def _canonical(type_text: str, value: Scalar) -> Scalar:

@@ -152,7 +152,8 @@ def link_part_folder(source: Path, manifest: PartManifest, target: Path) -> None
             # The manifest is linked after the data files: a crash before it leaves a folder that is no part.
             link_sums(source / file.name, target / file.name)
     link_file(source / MANIFEST_FILE, target / MANIFEST_FILE)
-    if read_manifest(target) != manifest:  # the rows have moved meanwhile: the same files, with another manifest
+    # The rows have moved meanwhile: the same files, with another manifest.
+    if read_manifest(target) != manifest:
         # Not written in place: the bytes belong to the source's name, too.
         (target / MANIFEST_FILE).unlink()
         write_file(target / MANIFEST_FILE, manifest.encode())

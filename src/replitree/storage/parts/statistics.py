@@ -77,7 +77,8 @@ class StatisticsCollector:
     def stats(self, arrow: pa.DataType) -> ColumnStats:
         """Give the statistics of all values so far."""
         kind = format_type(arrow)
-        if self._has_nan or self._low is None:  # NaN is above every number for Spark, and not comparable elsewhere
+        # NaN is above every number for Spark, and not comparable elsewhere: no bounds are right for both.
+        if self._has_nan or self._low is None:
             return ColumnStats(kind, nulls=self._nulls)
         return ColumnStats(kind, lower_bound(self._low), upper_bound(self._high), self._nulls)
 
@@ -103,7 +104,8 @@ def upper_bound(value: Any) -> Scalar:
         prefix = value[:STRING_CHARACTERS_MAX]
         for end in range(len(prefix) - 1, -1, -1):
             following = ord(prefix[end]) + 1
-            if following in _SURROGATES:  # half a character: UTF-8 has no bytes for it
+            # Half a character: UTF-8 has no bytes for a surrogate.
+            if following in _SURROGATES:
                 following = _SURROGATES.stop
             if following <= _LAST_CHARACTER:
                 return prefix[:end] + chr(following)

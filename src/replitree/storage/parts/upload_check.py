@@ -167,7 +167,8 @@ def _decode_ends(path: Path, footer: Any, rows: int) -> None:
 
 def _not_decoded(path: Path, error: Exception) -> BadInput | OSError:
     if isinstance(error, OSError) and error.errno is not None:
-        return error  # the disk's: Arrow raises OSError without a number for bytes that it can't decode
+        # The disk's error: Arrow raises OSError without a number for bytes that it can't decode.
+        return error
     return BadInput(f"{path} can't be decoded as Parquet ({str(error).strip()[:300]}); write it again")
 
 

@@ -238,7 +238,8 @@ def _sound(path: Path, file: CheckedFile, links: Callable[[CheckedFile], Path]) 
     os.close(opened(path, entry))
     if read_sums(path, entry.bytes, entry.checksum) is not None:
         return path
-    sums = sums_for(path, entry)  # Hadoop would believe the file, or complain of a sums file that is damaged
+    # Read here, too: Hadoop would believe the file, or complain of a sums file that is damaged.
+    sums = sums_for(path, entry)
     link = links(file)
     # A thread's own draft: two readers of one file make the same link at the same time.
     draft = link.with_name(f".{threading.get_ident()}-{link.name}")

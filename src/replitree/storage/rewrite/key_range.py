@@ -12,7 +12,7 @@ Absent on purpose: order keys that begin with a number that may be NaN, a boolea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,17 +60,20 @@ class KeyRange:
 
     def groups(self, metadata: pq.FileMetaData) -> tuple[int, ...]:
         """Return the row groups of a file that may have rows of the range, by its footer."""
-        return tuple(i for i in range(metadata.num_row_groups) if self._may_be_in(metadata.row_group(i)))
-
-    def _may_be_in(self, group: pq.RowGroupMetaData) -> bool:
         bound = self.lower if self.lower is not None else self.upper
         # A range without bounds has all rows, so the type does not matter.
-        found = _bounds(group, self.column, pa.null() if bound is None else bound.type)
-        if found is None or (self.lower is None and found.has_nulls):
-            return True
-        above = self.upper is not None and not _is_below(found.least, self.upper)
-        below = self.lower is not None and _is_below(found.most, self.lower)
-        return not above and not below
+        arrow = pa.null() if bound is None else bound.type
+        groups = []
+        for number in range(metadata.num_row_groups):
+            found = _bounds(metadata.row_group(number), self.column, arrow)
+            # Nulls sort first: a group that has some is in the first range, whatever its least value is.
+            if found is not None and not (self.lower is None and found.has_nulls):
+                if self.upper is not None and not _is_below(found.least, self.upper):
+                    continue
+                if self.lower is not None and _is_below(found.most, self.lower):
+                    continue
+            groups.append(number)
+        return tuple(groups)
 
 
 def can_be_cut(definition: TableDefinition) -> bool:
@@ -119,7 +122,14 @@ def ranges_of_files(files: Sequence[DataFile], definition: TableDefinition, coun
         return (None,)
     table = definition.stored
     column = table.order_by[0]
-    cuts = _cuts(list(_weights(files, column, table.column(column).arrow_type)), count)
+    # The least key of each row group, and the rows that begin there.
+    weights = []
+    for metadata in map(footer_of, files):
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            found = _bounds(group, column, table.column(column).arrow_type)
+            if found is not None:
+                weights.append((found.least, group.num_rows))
+    cuts = _cuts(weights, count)
     bounds = [None, *cuts, None]
     return tuple(KeyRange(column, low, high) for low, high in pairwise(bounds)) if cuts else (None,)
 
@@ -142,17 +152,6 @@ def _cuts(weights: list[tuple[pa.Scalar, int]], count: int) -> list[pa.Scalar]:
     return cuts
 
 
-def _weights(files: Sequence[DataFile], column: str, arrow: pa.DataType) -> Iterator[tuple[pa.Scalar, int]]:
-    """Give the least key of each row group, and the rows that begin there."""
-    for file in files:
-        metadata = footer_of(file)
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            found = _bounds(group, column, arrow)
-            if found is not None:
-                yield found.least, group.num_rows
-
-
 @dataclass(frozen=True, slots=True)
 class _Bounds:
     least: pa.Scalar
@@ -169,7 +168,8 @@ def _bounds(group: pq.RowGroupMetaData, column: str, arrow: pa.DataType) -> _Bou
     try:
         least, most = (pa.scalar(value, arrow) for value in (statistics.min, statistics.max))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None  # an older version of the column has values that are written in another way
+        # An older version of the column has values that are written in another way.
+        return None
     return _Bounds(least, most, not statistics.has_null_count or statistics.null_count > 0)
 
 

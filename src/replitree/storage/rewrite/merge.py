@@ -26,7 +26,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -151,7 +150,11 @@ def _merge(
     sources: Sequence[Path | MergeSource], definition: TableDefinition, folder: Path, job: _MergeJob
 ) -> PartManifest:
     """Merge what is wanted of some parts into a staged part."""
-    step = partial(_stop_if, job.cancelled)
+
+    def step() -> None:
+        if job.cancelled():
+            raise MergeCancelled("the merge was cancelled")
+
     table, key_range = definition.stored, job.key_range
     found = read_sources(sources)
     # One of the ranges checks the files for all: each check reads every byte.
@@ -278,8 +281,3 @@ def _scratch(folder: Path | None) -> Iterator[Callable[[], Path]]:
             return made[-1]
 
         yield fresh
-
-
-def _stop_if(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise MergeCancelled("the merge was cancelled")

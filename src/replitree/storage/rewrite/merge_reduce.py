@@ -132,7 +132,8 @@ def _newest_rows(starts: _Numbers, version: pa.ChunkedArray) -> _Numbers:
     numbers = np.where(valid, _integers(version), lowest)
     newest = np.flatnonzero(eligible & (numbers == np.maximum.reduceat(numbers, starts)[groups]))
     kept = np.empty(len(starts), np.int64)
-    kept[groups[newest]] = newest  # of several, the last one written stays
+    # Of several rows of a group numpy keeps the last one written.
+    kept[groups[newest]] = newest
     return kept
 
 
@@ -168,7 +169,15 @@ class _Summing:
         joined = pa.concat_tables([self._held, self._widened(rows)])
         if not joined.num_rows:
             return rows
-        sums = self._sum(joined)
+        starts, sums = group_starts(joined, self._order_by), joined
+        if len(starts) < joined.num_rows:
+            columns = {name: joined.column(name) for name in self._summed}
+            # Before the sums: none of them overflows then, and no merge fails.
+            starts = _with_cuts(starts, columns)
+            sums = joined.take(starts)
+            for name, column in columns.items():
+                number = joined.schema.get_field_index(name)
+                sums = sums.set_column(number, joined.schema.field(number), _sums(column, starts))
         last = sums.num_rows - 1
         self._held = sums.take([last])
         return self._finished(sums.slice(0, last))
@@ -186,19 +195,6 @@ class _Summing:
             one_nan = pc.if_else(pc.is_nan(values), math.nan, values)
             found = found.set_column(found.schema.get_field_index(name), found.schema.field(name), one_nan)
         return found
-
-    def _sum(self, rows: pa.Table) -> pa.Table:
-        starts = group_starts(rows, self._order_by)
-        if len(starts) == rows.num_rows:
-            return rows
-        columns = {name: rows.column(name) for name in self._summed}
-        # Before the sums: none of them overflows then, and no merge fails.
-        starts = _with_cuts(starts, columns)
-        reduced = rows.take(starts)
-        for name, column in columns.items():
-            number = rows.schema.get_field_index(name)
-            reduced = reduced.set_column(number, rows.schema.field(number), _sums(column, starts))
-        return reduced
 
     def _finished(self, sums: pa.Table) -> pa.Table:
         """Give the rows as the table has them, without those that add nothing."""
@@ -268,15 +264,15 @@ def _cuts(start: int, end: int, columns: dict[str, pa.ChunkedArray]) -> list[int
     with decimal.localcontext(_EXACT):
         for number, row in enumerate(rows, start):
             added = list(row) if sums is None else [a + b for a, b in zip(sums, row, strict=True)]
-            fits = all(_fits(value, limit) for value, limit in zip(added, limits, strict=True))
+            # The lowest integer has no positive one beside it; the bounds of a decimal are alike.
+            fits = all(
+                -limit <= value < limit if isinstance(value, int) else abs(value) < limit
+                for value, limit in zip(added, limits, strict=True)
+            )
             if not fits:
                 cuts.append(number)
             sums = added if fits else list(row)
     return cuts
-
-
-def _fits(value: Any, limit: Any) -> bool:
-    return bool(-limit <= value < limit) if isinstance(value, int) else bool(abs(value) < limit)
 
 
 def _zero(arrow: pa.DataType) -> pa.Scalar:

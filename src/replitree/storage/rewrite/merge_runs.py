@@ -352,17 +352,14 @@ def _windows(files: Sequence[RunFile], merging: Merging) -> Generator[pa.Table, 
     try:
         while runs := [run for run in runs if run.fill()]:
             merging.step()
-            yield sort_runs(_cut(runs), merging.order_by)
+            ends = [(run.key(-1), number) for number, run in enumerate(runs) if not run.is_exhausted]
+            if ends:
+                # Of equal keys the first run counts: `inclusive` takes them from this run and those before it.
+                end, setter = min(ends)
+                taken = [run.take_up_to(end, inclusive=number <= setter) for number, run in enumerate(runs)]
+            else:
+                taken = [run.take_all() for run in runs]
+            yield sort_runs(pa.concat_tables(taken), merging.order_by)
     finally:
         for run in runs:
             run.close()
-
-
-def _cut(runs: Sequence[Run]) -> pa.Table:
-    """Take from all runs what belongs to the next window, in the order of the runs."""
-    ends = [(run.key(-1), number) for number, run in enumerate(runs) if not run.is_exhausted]
-    if not ends:
-        return pa.concat_tables([run.take_all() for run in runs])
-    # Of equal keys the first run counts: `inclusive` below takes them from this run and those before it.
-    end, setter = min(ends)
-    return pa.concat_tables([run.take_up_to(end, inclusive=number <= setter) for number, run in enumerate(runs)])

@@ -161,14 +161,12 @@ def _without_bounds(metadata: pq.FileMetaData, paths: frozenset[str]) -> set[str
     found = set()
     for number in range(metadata.num_columns):
         path = metadata.schema.column(number).path
-        groups = range(metadata.num_row_groups)
-        if path in paths and not all(_is_bounded(metadata.row_group(group).column(number)) for group in groups):
-            found.add(path)
+        for group in range(metadata.num_row_groups) if path in paths else ():
+            leaf = metadata.row_group(group).column(number)
+            statistics = leaf.statistics if leaf.is_stats_set else None
+            # A column of nulls only has no bounds either, and no NaN.
+            nulls = 0 if statistics is None else statistics.null_count
+            if nulls != leaf.num_values and (statistics is None or not statistics.has_min_max):
+                found.add(path)
+                break
     return found
-
-
-def _is_bounded(leaf: pq.ColumnChunkMetaData) -> bool:
-    statistics = leaf.statistics if leaf.is_stats_set else None
-    if statistics is None:
-        return bool(leaf.num_values == 0)
-    return bool(statistics.has_min_max or statistics.null_count == leaf.num_values)

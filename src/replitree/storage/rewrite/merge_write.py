@@ -101,7 +101,8 @@ class PartWriter:
                 self._file.close()
                 with suppress(OSError, ValueError, pa.ArrowException):
                     self._writer.close()
-                self._writer.is_open = False  # or else it would try that again when it is collected, and complain
+                # Or else the writer would write again when Python collects it, and complain.
+                self._writer.is_open = False
             # The error that ended the write is the one to report; what is left lies in staging, and is swept.
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +130,11 @@ def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
     if cannot_touch(found.manifest, mutation, definition):
         return None
     change = _PartMutation(check_mutation(mutation, definition), found)
-    step = partial(_stop_if, cancelled)
+
+    def step() -> None:
+        if cancelled():
+            raise MutationCancelled("the mutation was cancelled")
+
     # Before any row is read: a damaged file might hide rows that are to be deleted.
     check_files([found], step)
     # A first pass over few columns: most mutations touch few parts, and a part that is not touched is linked.
@@ -308,7 +311,13 @@ class _PartMutation:
         columns = {name: rows.column(name) for name in rows.schema.names}
         for assignment in self._checked.assignments:
             name = assignment.column.stored_name
-            columns[name] = _placed(columns[name], chosen, self._stored(assignment, selected))
+            old, new = columns[name], self._stored(assignment, selected)
+            if not chosen.all():
+                # One `take` over both: Arrow has no assignment to some rows.
+                places = np.arange(len(old))
+                places[chosen] = len(old) + np.arange(len(new))
+                new = pa.concat_arrays([old, new]).take(pa.array(places))
+            columns[name] = new
         return pa.Table.from_batches([pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)])
 
     def _stored(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
@@ -328,18 +337,3 @@ class _PartMutation:
         columns = [self._columns[name] for name in rows.schema.names]
         values = [shown_values(column, array) for array, column in zip(rows.columns, columns, strict=True)]
         return pa.RecordBatch.from_arrays(values, names=[column.name for column in columns])
-
-
-def _placed(old: pa.Array, chosen: Truths, new: pa.Array) -> pa.Array:
-    """Put new values in the place of the chosen ones."""
-    if chosen.all():
-        return new
-    places = np.arange(len(old))
-    # One `take` over both: Arrow has no assignment to some rows.
-    places[chosen] = len(old) + np.arange(len(new))
-    return pa.concat_arrays([old, new]).take(pa.array(places))
-
-
-def _stop_if(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise MutationCancelled("the mutation was cancelled")

@@ -55,9 +55,11 @@ def are_bounds_of(type_text: str, *values: Scalar) -> bool:
     """Tell whether values in JSON are bounds that compare with the values of their column; None is no bound."""
     try:
         bounds = [bound for value in values if (bound := bound_of(type_text, value)) is not None]
-    except (ValueError, ArithmeticError):  # no decimal number, no hexadecimal digits, or a number beyond every double
+    # No decimal number, no hexadecimal digits, or a number beyond every double.
+    except (ValueError, ArithmeticError):
         return False
     kind = _BOUND_KINDS.get(type_text.partition("(")[0].partition("[")[0])
     if kind is None:
-        return True  # a later version may know bounds of other types
+        # A later version may know bounds of other types.
+        return True
     return all(isinstance(bound, kind) and not (isinstance(bound, Decimal) and bound.is_nan()) for bound in bounds)

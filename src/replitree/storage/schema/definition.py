@@ -37,7 +37,6 @@ from replitree.storage.schema.storage_policy import LOCAL, StorageKind, StorageP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from replitree.storage.schema.types import SchemaField
 
 FORMATS = (1, 2, 3)
 """Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that."""
@@ -177,7 +176,8 @@ class TableDefinition:
             There is no such column, or `names` is one text instead of a list.
         """
         # Python takes a text for a sequence of one-letter names.
-        if isinstance(names, str):  # its letters would be taken for names
+        # A text is a sequence, too: its letters would be taken for names.
+        if isinstance(names, str):
             raise BadInput(f"columns are a list of names, as in [{names!r}], not the text {names!r}")
         return self.columns if names is None else tuple(self.column(name) for name in names)
 
@@ -331,12 +331,14 @@ def define_table(
         Something is wrong; says what to use instead.  `InvalidName` when it is the table's name.
     """
     known = _columns_of(schema)
+    given = split_list(partition_by) if isinstance(partition_by, str) else partition_by
+    transforms = (given,) if isinstance(given, Transform) else given
     definition = TableDefinition(
         name=check_table_name(name),
         table_id=_check_table_id(uuid4().hex if table_id is None else table_id),
         columns=known,
         order_by=_names_of(order_by, known),
-        partition_by=_transforms_of(partition_by),
+        partition_by=tuple(parse_transform(item) if isinstance(item, str) else item for item in transforms),
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
         storage=parse_storage(storage).text,
@@ -461,36 +463,25 @@ def _names_of(given: str | Sequence[str], columns: Sequence[Column]) -> tuple[st
     return tuple(given)
 
 
-def _transforms_of(given: str | Transform | Sequence[str | Transform]) -> tuple[Transform, ...]:
-    if isinstance(given, str):
-        given = split_list(given)
-    items = (given,) if isinstance(given, Transform) else tuple(given)
-    return tuple(parse_transform(item) if isinstance(item, str) else item for item in items)
-
-
 def _columns_of(schema: pa.Schema | str) -> tuple[Column, ...]:
     import pyarrow as pa
 
-    from replitree.storage.schema.types import format_type, parse_schema
+    from replitree.storage.schema.types import SchemaField, format_type, parse_schema, storable_type
 
     if isinstance(schema, str):
         fields = parse_schema(schema)
     elif isinstance(schema, pa.Schema):
-        fields = tuple(_field_of(field) for field in schema)
+        fields = ()
+        for field in schema:
+            try:
+                fields = (*fields, SchemaField(field.name, storable_type(field.type), field.nullable))
+            except BadInput as error:
+                raise BadInput(f"column {field.name!r}: {error}") from error
     else:
         raise BadInput(
             f"a schema is a pyarrow.Schema or text such as 'd date, k bigint'; this is a {type(schema).__name__}"
         )
     return tuple(Column(i, f.name, format_type(f.type), f.nullable) for i, f in enumerate(fields, start=1))
-
-
-def _field_of(field: pa.Field) -> SchemaField:
-    from replitree.storage.schema.types import SchemaField, storable_type
-
-    try:
-        return SchemaField(field.name, storable_type(field.type), field.nullable)
-    except BadInput as error:
-        raise BadInput(f"column {field.name!r}: {error}") from error
 
 
 def _check_table_id(table_id: str) -> str:

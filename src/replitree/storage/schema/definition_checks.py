@@ -37,11 +37,24 @@ def check_definition(definition: TableDefinition) -> None:
         No table can have it; says what to use instead.
     """
     _check_columns(definition)
-    _check_order(definition)
+    _check_unique(list(definition.order_by), "order_by has {} twice")
+    for name in definition.order_by:
+        column = definition.column(name)
+        if is_nested(column.arrow_type):
+            raise BadInput(f"rows can't be ordered by {name!r}: {column.type} has no order; use a plain column")
     _check_partition(definition)
     types = {column.name: column.arrow_type for column in definition.columns}
     check_policy(definition.policy, types, definition.order_by, definition.key_columns)
-    _check_settings(definition.settings)
+    settings = definition.settings
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        # Settings may come from JSON or from Python, where True is an int.
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
+    if settings.parts_delay > settings.parts_max:
+        raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
+    if settings.compression_level > 22:
+        raise BadInput("setting compression_level must be 1 to 22")
     _check_history(definition)
     if definition.is_shared:
         check_storage(definition.store_url)
@@ -115,14 +128,6 @@ def check_column_name(name: str) -> None:
         raise InvalidName(f"{name!r} can't be a column's name: use 1 to {NAME_CHARACTERS_MAX} printable characters")
 
 
-def _check_order(definition: TableDefinition) -> None:
-    _check_unique(list(definition.order_by), "order_by has {} twice")
-    for name in definition.order_by:
-        column = definition.column(name)
-        if is_nested(column.arrow_type):
-            raise BadInput(f"rows can't be ordered by {name!r}: {column.type} has no order; use a plain column")
-
-
 def _check_partition(definition: TableDefinition) -> None:
     transforms = definition.partition_by
     if len(transforms) > TRANSFORMS_MAX:
@@ -192,18 +197,6 @@ def check_new_settings(settings: TableSettings) -> None:
             f"setting partitions_per_insert_max must be at most {PARTITIONS_PER_INSERT_MAX:,}, not"
             f" {settings.partitions_per_insert_max}: an insert is one commit, and ZooKeeper takes no larger one"
         )
-
-
-def _check_settings(settings: TableSettings) -> None:
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        # Settings may come from JSON or from Python, where True is an int.
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
-    if settings.parts_delay > settings.parts_max:
-        raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
-    if settings.compression_level > 22:
-        raise BadInput("setting compression_level must be 1 to 22")
 
 
 def _check_unique(names: list[str], problem: str) -> None:

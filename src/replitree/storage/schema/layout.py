@@ -169,17 +169,20 @@ def adapt(rows: pa.Table, written: int, definition: TableDefinition, names: Sequ
     """
     layout = [origin for origin in layout_of(definition, written) if names is None or origin.column.name in names]
     schema = pa.schema([definition.arrow_schema.field(origin.column.name) for origin in layout])
-    return pa.Table.from_arrays([_values(rows, origin) for origin in layout], schema=schema)
-
-
-def _values(rows: pa.Table, origin: Origin) -> pa.ChunkedArray:
-    if origin.stored_type is None:
-        return pa.chunked_array([pa.repeat(origin.column.initial_scalar, rows.num_rows)])
-    values = rows.column(origin.column.stored_name)
-    arrow = origin.column.arrow_type
-    if origin.is_reshaped:
-        return every_chunk(values, arrow, origin.shown)
-    return values if values.type == arrow else values.cast(arrow)
+    columns = []
+    for origin in layout:
+        arrow = origin.column.arrow_type
+        if origin.stored_type is None:
+            # The part is older than the column: every row shows the default that the column was added with.
+            columns.append(pa.chunked_array([pa.repeat(origin.column.initial_scalar, rows.num_rows)]))
+            continue
+        values = rows.column(origin.column.stored_name)
+        if origin.is_reshaped:
+            values = every_chunk(values, arrow, origin.shown)
+        elif values.type != arrow:
+            values = values.cast(arrow)
+        columns.append(values)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def stored_rows(rows: pa.Table, definition: TableDefinition) -> pa.Table:

@@ -117,11 +117,6 @@ def _reshape_struct(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -
     return pa.StructArray.from_arrays(arrays, fields=list(shown), mask=mask)
 
 
-def _reshape_list(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -> pa.Array:
-    inside = reshape(values.values, stored.value_type, shown.value_type)
-    return _around(values, shown, inside)
-
-
 def _reshape_map(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -> pa.Array:
     keys = reshape(values.keys, stored.key_type, shown.key_type)
     items = reshape(values.items, stored.item_type, shown.item_type)
@@ -130,12 +125,15 @@ def _reshape_map(values: pa.Array, stored: pa.DataType, shown: pa.DataType) -> p
 
 def _around(values: pa.Array, shown: pa.DataType, inside: pa.Array) -> pa.Array:
     """Put other values inside lists or maps of the same lengths."""
-    own = values.buffers()[:2]  # which are null, and where each begins
+    # Of the nulls and of the offsets only: both are taken as they are, with the slice's own offset.
+    own = values.buffers()[:2]
     return pa.Array.from_buffers(shown, len(values), own, values.null_count, values.offset, [inside])
 
 
 _RESHAPE: dict[int, Callable[[pa.Array, pa.DataType, pa.DataType], pa.Array]] = {
     pa.lib.Type_STRUCT: _reshape_struct,
-    pa.lib.Type_LIST: _reshape_list,
+    pa.lib.Type_LIST: lambda values, stored, shown: _around(
+        values, shown, reshape(values.values, stored.value_type, shown.value_type)
+    ),
     pa.lib.Type_MAP: _reshape_map,
 }

@@ -145,30 +145,25 @@ def _too_many(count: int, definition: TableDefinition) -> str:
 
 def _partition_column(table: pa.Table, transform: Transform) -> pa.Array:
     """Give the partition value of each row, or a single value when all rows have the same."""
-    column = table.column(transform.column)
-    ends = _ends(column, transform)
-    if ends is not None:
-        return ends
-    chunks = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    return apply_transform(transform, chunks)
-
-
-def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
-    """Give the one partition value, if lowest and highest value prove that there is only one."""
     import pyarrow.compute as pc
 
-    if not len(column):
-        return None
+    column = table.column(transform.column)
     kinds = pa.types
-    ordered = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
-    if column.null_count or not ordered or transform.kind not in _MONOTONIC:
-        return None
-    # numpy first: a kernel of Arrow's is most of the cost for a small insert (`whole_numbers`).
-    numbers = whole_numbers(column)
-    if numbers is not None:
-        return _only_value(transform, column.type, int(numbers.min()), int(numbers.max()))
-    ends = pc.min_max(column)
-    return _only_value(transform, column.type, _number(ends["min"]), _number(ends["max"]))
+    has_order = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
+    if len(column) and has_order and not column.null_count and transform.kind in _MONOTONIC:
+        # An insert mostly has one partition, and the lowest and the highest value prove it without a look at the others.
+        # numpy first: a kernel of Arrow's is most of the cost for a small insert (`whole_numbers`).
+        numbers = whole_numbers(column)
+        if numbers is not None:
+            low, high = int(numbers.min()), int(numbers.max())
+        else:
+            ends = pc.min_max(column)
+            low, high = _number(ends["min"]), _number(ends["max"])
+        only = _only_value(transform, column.type, low, high)
+        if only is not None:
+            return only
+    chunks = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return apply_transform(transform, chunks)
 
 
 @lru_cache(maxsize=VALUES_REMEMBERED)
@@ -213,7 +208,8 @@ def _dense(codes: _Numbers, limit: int) -> tuple[_Numbers, _Numbers]:
         _, firsts, dense = np.unique(codes, return_index=True, return_inverse=True)
         return dense, firsts
     where = np.full(limit, -1, np.int64)
-    where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of several, the last one written stays: the first row
+    # Backwards: of several rows with one code numpy keeps the last one written, which is the first row.
+    where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     present = where >= 0
     return (np.cumsum(present) - 1)[codes], where[present]
 
@@ -228,7 +224,8 @@ def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
         starts = [0, *changes.tolist()]
         found = {int(codes[start]): (start, end) for start, end in zip(starts, [*starts[1:], len(codes)], strict=True)}
         return [table.slice(start, end - start) for start, end in (found[group] for group in range(groups))]
-    narrow = codes.astype(np.uint16) if groups <= 1 << 16 else codes  # numpy sorts 16 bits by radix
+    # numpy sorts 16 bits by radix, and wider numbers by comparisons.
+    narrow = codes.astype(np.uint16) if groups <= 1 << 16 else codes
     grouped = table.take(pa.array(np.argsort(narrow, kind="stable")))
     ends = np.cumsum(np.bincount(codes, minlength=groups)).tolist()
     return [grouped.slice(start, end - start) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
@@ -248,18 +245,14 @@ def partition_id(values: Sequence[Any], definition: TableDefinition) -> str:
     if not definition.partition_by:
         return UNPARTITIONED
     last = len(values) - 1
-    texts = [
-        _text(transform, definition.column(transform.column).arrow_type, value, last=i == last)
-        for i, (transform, value) in enumerate(zip(definition.partition_by, values, strict=True))
-    ]
+    texts = []
+    for i, (transform, value) in enumerate(zip(definition.partition_by, values, strict=True)):
+        # A cache of long values would be memory that a client fills.
+        is_long = isinstance(value, str | bytes) and len(value) > PLAIN_CHARACTERS_MAX
+        text = _new_text if is_long else _known_text
+        texts.append(text(transform, definition.column(transform.column).arrow_type, value, last=i == last))
     joined = "-".join(texts)
     return joined if len(joined) <= ID_CHARACTERS_MAX else f"~w{xxhash.xxh3_128_hexdigest(joined.encode())}"
-
-
-def _text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
-    # A cache of long values would be memory that a client fills.
-    is_long = isinstance(value, str | bytes) and len(value) > PLAIN_CHARACTERS_MAX
-    return (_new_text if is_long else _known_text)(transform, arrow, value, last=last)
 
 
 def _new_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
@@ -282,13 +275,19 @@ def _plain_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: b
     if calendar is None and transform.kind is TransformKind.IDENTITY and pa.types.is_date(arrow):
         calendar = _CALENDAR_UNITS[TransformKind.DAY]
     if calendar is not None:
-        return _calendar_text(value, *calendar)
+        unit, characters = calendar
+        moment = np.array(value, np.int64).astype(f"datetime64[{unit}]")
+        # Outside of the years 1 to 9999 the text would be of another width.
+        if not _YEAR_1 <= moment < _YEAR_10000:
+            return None
+        return str(moment.astype("datetime64[h]"))[:characters].replace("T", "-")
     if transform.kind is TransformKind.IDENTITY and pa.types.is_timestamp(arrow):
         try:
-            moment = _EPOCH + timedelta(microseconds=value)
+            time = _EPOCH + timedelta(microseconds=value)
         except OverflowError:
             return None
-        return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H%M%S}.{moment.microsecond:06d}"
+        # Not `%Y`: the C library writes the year 33 without zeros before it.
+        return f"{time.year:04d}-{time.month:02d}-{time.day:02d}T{time:%H%M%S}.{time.microsecond:06d}"
     # Before integers: True is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -308,14 +307,6 @@ _CALENDAR_UNITS = {
     TransformKind.HOUR: ("h", 13),
 }
 """Unit, and how many characters of ``2018-01-31T05`` say it."""
-
-
-def _calendar_text(value: int, unit: str, characters: int) -> str | None:
-    """Write a count since 1970; None outside the years 1 to 9999, whose text would be of another width."""
-    moment = np.array(value, np.int64).astype(f"datetime64[{unit}]")
-    if not _YEAR_1 <= moment < _YEAR_10000:
-        return None
-    return str(moment.astype("datetime64[h]"))[:characters].replace("T", "-")
 
 
 _YEAR_1 = np.datetime64("0001", "Y")

@@ -48,7 +48,12 @@ def apply_transform(transform: Transform, values: pa.Array) -> pa.Array:
     if kind is TransformKind.TRUNCATE:
         assert transform.argument is not None
         return _truncate(values, transform.argument)
-    return _with_nulls(_since_1970(kind, values), values)
+    numbers, are_days = integers(values), pa.types.is_date32(values.type)
+    if kind in _CALENDAR:
+        # numpy rounds down to the year or month, also before 1970.
+        moments = numbers.astype("datetime64[D]" if are_days else "datetime64[us]")
+        return _with_nulls(moments.astype(_CALENDAR[kind]).astype(np.int64), values)
+    return _with_nulls(numbers if are_days else numbers // _MICROSECONDS[kind], values)
 
 
 def _with_nulls(results: NDArray[Any], values: pa.Array) -> pa.Array:
@@ -64,16 +69,6 @@ def integers(values: pa.Array) -> _Integers:
     # `to_numpy` of an array with nulls makes it floating-point, and rounds.
     filled = wide.fill_null(0) if wide.null_count else wide
     return np.asarray(filled.to_numpy(), dtype=np.int64)
-
-
-def _since_1970(kind: TransformKind, values: pa.Array) -> _Integers:
-    numbers = integers(values)
-    days = pa.types.is_date32(values.type)
-    if kind in _CALENDAR:
-        # numpy rounds down to the year or month, also before 1970.
-        moments = numbers.astype("datetime64[D]" if days else "datetime64[us]")
-        return moments.astype(_CALENDAR[kind]).astype(np.int64)
-    return numbers if days else numbers // _MICROSECONDS[kind]
 
 
 # --- truncate -------------------------------------------------------------------------------------------------------------
@@ -122,7 +117,11 @@ def bucket_hash(values: pa.Array) -> _Integers:
     """Give Iceberg's 32-bit hash of each value without its sign; of a null, anything."""
     kinds = pa.types
     if kinds.is_string(values.type) or kinds.is_binary(values.type):
-        hashes = _hash_ragged(*_ragged_bytes(values))
+        _, positions, data = values.buffers()
+        offsets = np.frombuffer(positions, "<i4", len(values) + 1, values.offset * 4).astype(np.int64)
+        # Arrow has no buffer for texts that are all empty.
+        octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+        hashes = _hash_ragged(octets, offsets[:-1], np.diff(offsets))
     elif kinds.is_decimal(values.type):
         hashes = _hash_ragged(*_ragged_decimals(values))
     else:
@@ -131,14 +130,6 @@ def bucket_hash(values: pa.Array) -> _Integers:
         hashes = _mix_block(_mix_block(np.zeros(len(values), np.uint32), halves[:, 0]), halves[:, 1])
         hashes = _finish(hashes, np.full(len(values), 8, np.uint32))
     return (hashes & np.uint32(0x7FFF_FFFF)).astype(np.int64)
-
-
-def _ragged_bytes(values: pa.Array) -> tuple[_Octets, _Integers, _Integers]:
-    """Give all bytes, and each value's start and length among them."""
-    _, positions, data = values.buffers()
-    offsets = np.frombuffer(positions, "<i4", len(values) + 1, values.offset * 4).astype(np.int64)
-    octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return octets, offsets[:-1], np.diff(offsets)
 
 
 def _ragged_decimals(values: pa.Array) -> tuple[_Octets, _Integers, _Integers]:

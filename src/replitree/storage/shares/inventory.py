@@ -129,7 +129,8 @@ class Inventory:
         """
         self._store.delete([key])
         place = key.rpartition("/")[0]
-        if place != _CLOCKS:  # there, others may be about to put theirs
+        # Others may be about to put their clocks into that folder.
+        if place != _CLOCKS:
             self._store.tidy(place)
 
     def _now_ms(self) -> int:
@@ -157,21 +158,18 @@ class Inventory:
 
     def _begun(self) -> Iterator[MultipartUpload]:
         if self._folder is not None:
-            yield from self._begun_in_folder(self._folder)
+            with store_errors(f"list {self._folder / self._root}"):
+                paths = sorted(path for path in below(self._folder / self._root) if _BEGUN in path.name)
+            for path in paths:
+                try:
+                    begun = path.stat().st_mtime
+                except FileNotFoundError:  # it was ended a moment ago
+                    continue
+                file = path.name.rpartition(_BEGUN)[0]
+                yield MultipartUpload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
         for each in self._uploads.begun(f"{self._root}/") if self._uploads is not None else ():
             share, _, file = each.key.removeprefix(f"{self._root}/").partition("/")
             yield MultipartUpload(ShareId(share), file, each.upload, _ms(each.begun))
-
-    def _begun_in_folder(self, folder: Path) -> Iterator[MultipartUpload]:
-        with store_errors(f"list {folder / self._root}"):
-            paths = sorted(path for path in below(folder / self._root) if _BEGUN in path.name)
-        for path in paths:
-            try:
-                begun = path.stat().st_mtime
-            except FileNotFoundError:  # it was ended a moment ago
-                continue
-            file = path.name.rpartition(_BEGUN)[0]
-            yield MultipartUpload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
 
 
 def inventory_of(store: ObjectStore, table_id: str) -> Inventory:

@@ -187,7 +187,8 @@ class ShareObjects:
             It is not done, or may be done later.
         """
         found = self.store.get_tagged(sums_key(key))
-        with suppress(ObjectExists, ObjectChanged):  # another replica has just put the same bytes
+        # Another replica has just put the same bytes.
+        with suppress(ObjectExists, ObjectChanged):
             if found is None:
                 self.store.create(sums_key(key), sums.encoded)
             elif found.data != sums.encoded:
@@ -209,7 +210,8 @@ class ShareObjects:
         if found is None:
             try:
                 self.store.create(key, manifest.encode())
-            except ObjectExists:  # another replica has just put it
+            # Another replica has just put it.
+            except ObjectExists:
                 found = self.store.get(key)
             else:
                 return

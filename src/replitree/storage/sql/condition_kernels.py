@@ -28,7 +28,8 @@ def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
     plain = pc.call_function(_KERNELS[operator], [left, right])
     if not pa.types.is_floating(left.type):
         return plain
-    one, other = pc.is_nan(left), pc.is_nan(right)  # null where the value is
+    # `is_nan` of null is null, so nulls stay nulls below.
+    one, other = pc.is_nan(left), pc.is_nan(right)
     with_nan = {
         Operator.EQ: pc.and_(one, other),
         Operator.NE: pc.invert(pc.and_(one, other)),
@@ -53,7 +54,8 @@ def among(values: pa.Array, wanted: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     known = wanted.drop_null()
-    if pa.types.is_floating(values.type):  # NaN, and 0.0 = -0.0
+    # NaN equals itself, and 0.0 equals -0.0: each value of the list is compared by itself.
+    if pa.types.is_floating(values.type):
         found = pa.repeat(pa.scalar(False), len(values))
         for one in known:
             found = pc.or_(found, compare(Operator.EQ, values, pa.repeat(one, len(values))))

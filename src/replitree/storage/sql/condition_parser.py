@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -144,23 +144,20 @@ def _in(reader: Reader, tree: exp.Expr) -> Expression:
         raise reader.error("IN takes a list of values")
     compared = [_compared(reader, Operator.EQ, tree.this, value) for value in tree.expressions]
     sides = [each for each in compared if isinstance(each, Comparison)]
-    left, values = sides[0].left, [_folded(each.right) for each in sides]
-    constants = tuple(value.value for value in values if isinstance(value, Constant))
+    left, constants = sides[0].left, list[Any]()
+    for value in (each.right for each in sides):
+        if isinstance(value, Constant):
+            constants.append(value.value)
+        elif isinstance(value, Cast) and isinstance(value.inner, Constant):
+            # A constant that does not fit keeps its cast, which fails where Spark fails: when a row is calculated.
+            with suppress(NoValueError):
+                one = pa.array([value.inner.value], value.inner.type)
+                constants.append(cast_values(one, value.type)[0].as_py())
     # Each comparison has a type of its own: one list of values needs the same left side in all.
     if len(constants) == len(sides) and all(each.left == left for each in sides):
-        return Among(left, constants)
+        return Among(left, tuple(constants))
     node = Or(tuple(computed_node(each, reader.definition) for each in compared))
     return Condition(Predicate(reader.text, node, reader.definition))
-
-
-def _folded(node: Expression) -> Expression:
-    """Give the cast of a constant as a constant, where it has a value."""
-    if isinstance(node, Cast) and isinstance(node.inner, Constant):
-        # A constant that does not fit keeps its cast, which fails where Spark fails: when a row is calculated.
-        with suppress(NoValueError):
-            one = pa.array([node.inner.value], node.inner.type)
-            return Constant(cast_values(one, node.type)[0].as_py(), node.type)
-    return node
 
 
 def _between(reader: Reader, tree: exp.Expr) -> Expression:
@@ -243,4 +240,4 @@ _SPECIAL: dict[str, Callable[[Reader, exp.Expr], Expression]] = {
     "Contains": lambda reader, tree: _matched(reader, tree, lambda text: f"%{_escaped(text)}%"),
     "IsNan": _is_nan,
 }
-"""Who reads which node of sqlglot's."""
+"""The function that reads each node of sqlglot's."""

@@ -3,8 +3,8 @@
 Guarantees: the default is exactly the value that was given, in the column's type; what the type can't hold is refused, never
 rounded (a decimal fraction becomes the nearest binary floating-point number, as everywhere).
 
-Absent on purpose: defaults that are computed (``current_date()``), whose value would depend on who computes it and when;
-defaults of lists, structs and maps; infinity and NaN, which JSON can't hold.
+Absent on purpose: defaults that are computed (``current_date()``), whose value would depend on the process that
+computes it, and on the time; defaults of lists, structs and maps; infinity and NaN, which JSON can't hold.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ Absent on purpose: order of existing columns, order key and partitions of a tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 import pyarrow as pa
@@ -156,7 +155,7 @@ def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:
             place = altered.place(change.name)
             columns, step = altered.with_changed(place, _changed_inside(altered, columns[place], change))
         else:
-            columns, step = _CHANGES[type(change)](altered, change)
+            columns, step = altered.after(change)
         steps.append(step)
     found = definition.evolved(columns, steps)
     # Checked here, where every replica decides alike, and not when ZooKeeper refuses the node.
@@ -238,6 +237,46 @@ class _Altered:
         # Over the history, too: the id of a dropped column would bring its values back.
         return 1 + max(column.id for column in columns_ever(self.columns, (*self.definition.history, *self.steps)))
 
+    def after(  # noqa: C901, PLR0912 - one case for each kind of change
+        self, change: Change
+    ) -> tuple[tuple[Column, ...], ColumnStep]:
+        """Give the columns after a change of a whole column, and the step of the history that undoes it."""
+        if isinstance(change, AddColumn):
+            return _add(self, change)
+        place = self.place(change.name)
+        column: Column | None = self.columns[place]
+        assert column is not None
+        match change:
+            case DropColumn():
+                use = self.uses(column)
+                if use is not None:
+                    raise BadInput(
+                        f"column {column.name!r} can't be dropped: {use} needs it; copy the rows into a new table"
+                    )
+                column = None
+            case RenameColumn(to=to):
+                if column.name == to:
+                    raise BadInput(f"column {to!r} has this name already")
+                # A change of the case alone finds the column itself.
+                if column.name.lower() != to.lower() and not self.is_free(to):
+                    raise BadInput(f"table {self.definition.name} has a column {to!r} already")
+                column = column.named(to)
+            case WidenColumn():
+                column = _widened(self, column, change)
+            case SetDefault(default=default):
+                column = _with_default(column, default)
+            case DropDefault():
+                if not column.has_default:
+                    raise BadInput(f"column {column.name!r} has no default")
+                column = msgspec.structs.replace(column, default=UNSET)
+            case DropNotNull():
+                if column.nullable:
+                    raise BadInput(f"column {column.name!r} may be null already")
+                column = msgspec.structs.replace(column, nullable=True)
+            case _:
+                assert_never(change)
+        return self.with_changed(place, column)
+
     def with_added(self, place: int, column: Column) -> tuple[tuple[Column, ...], ColumnStep]:
         """Put a column in."""
         step = ColumnStep(self.definition.schema_version, place, None)
@@ -247,9 +286,6 @@ class _Altered:
         """Put another form of a column in its place, or take it out."""
         step = ColumnStep(self.definition.schema_version, place, self.columns[place])
         return (*self.columns[:place], *(() if column is None else (column,)), *self.columns[place + 1 :]), step
-
-
-_Result: TypeAlias = tuple[tuple[Column, ...], ColumnStep]
 
 
 def _changed_inside(altered: _Altered, column: Column, change: _InnerChange) -> Column:
@@ -271,7 +307,7 @@ def _changed_inside(altered: _Altered, column: Column, change: _InnerChange) -> 
     raise AssertionError(f"{type(change).__name__} is not about what is inside a column")
 
 
-def _add(altered: _Altered, change: AddColumn) -> _Result:
+def _add(altered: _Altered, change: AddColumn) -> tuple[tuple[Column, ...], ColumnStep]:
     if not altered.is_free(change.name):
         raise BadInput(f"table {altered.definition.name} has a column {change.name!r} already")
     if not change.nullable and change.default is None:
@@ -298,29 +334,7 @@ def _refuse_two_places(change: AddColumn) -> None:
         raise BadInput(f"column {name!r} can't be first and after {change.after!r}")
 
 
-def _drop(altered: _Altered, change: DropColumn) -> _Result:
-    place = altered.place(change.name)
-    column = altered.columns[place]
-    use = altered.uses(column)
-    if use is not None:
-        raise BadInput(f"column {column.name!r} can't be dropped: {use} needs it; copy the rows into a new table")
-    return altered.with_changed(place, None)
-
-
-def _rename(altered: _Altered, change: RenameColumn) -> _Result:
-    place = altered.place(change.name)
-    column = altered.columns[place]
-    if column.name == change.to:
-        raise BadInput(f"column {change.to!r} has this name already")
-    # A change of the case alone finds the column itself.
-    if column.name.lower() != change.to.lower() and not altered.is_free(change.to):
-        raise BadInput(f"table {altered.definition.name} has a column {change.to!r} already")
-    return altered.with_changed(place, column.named(change.to))
-
-
-def _widen(altered: _Altered, change: WidenColumn) -> _Result:
-    place = altered.place(change.name)
-    column = altered.columns[place]
+def _widened(altered: _Altered, column: Column, change: WidenColumn) -> Column:
     found, target = column.arrow_type, parse_type(change.type)
     wide = format_type(target)
     if found == target:
@@ -337,22 +351,16 @@ def _widen(altered: _Altered, change: WidenColumn) -> _Result:
         )
     # In the new type's JSON form: a decimal is text there, an integer a number.
     initial, default = column.initial_scalar.cast(target), column.default_scalar.cast(target)
-    widened = msgspec.structs.replace(
+    return msgspec.structs.replace(
         column,
         type=wide,
         initial=_unset_if_null(plain_of_scalar(initial)),
         default=_unset_if_null(plain_of_scalar(default)),
     )
-    return altered.with_changed(place, widened)
 
 
 def _unset_if_null(value: Plain | None) -> Any:
     return UNSET if value is None else value
-
-
-def _set_default(altered: _Altered, change: SetDefault) -> _Result:
-    place = altered.place(change.name)
-    return altered.with_changed(place, _with_default(altered.columns[place], change.default))
 
 
 def _with_default(column: Column, value: Plain) -> Column:
@@ -361,36 +369,7 @@ def _with_default(column: Column, value: Plain) -> Column:
         found = plain_of_scalar(msgspec.structs.replace(column, default=value).default_scalar)
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
         raise BadInput(f"column {column.name!r}: {value!r} can't be the default of a {column.type}: {error}") from error
-    if isinstance(found, int) and found != value:  # Arrow cuts 1.5 to 1
+    # Arrow cuts 1.5 to 1 without an error.
+    if isinstance(found, int) and found != value:
         raise BadInput(f"column {column.name!r}: {value!r} can't be the default of a {column.type}")
     return msgspec.structs.replace(column, default=_unset_if_null(found))
-
-
-def _drop_default(altered: _Altered, change: DropDefault) -> _Result:
-    place = altered.place(change.name)
-    column = altered.columns[place]
-    if not column.has_default:
-        raise BadInput(f"column {column.name!r} has no default")
-    return altered.with_changed(place, msgspec.structs.replace(column, default=UNSET))
-
-
-def _drop_not_null(altered: _Altered, change: DropNotNull) -> _Result:
-    place = altered.place(change.name)
-    column = altered.columns[place]
-    if column.nullable:
-        raise BadInput(f"column {column.name!r} may be null already")
-    return altered.with_changed(place, msgspec.structs.replace(column, nullable=True))
-
-
-_CHANGES = cast(
-    "dict[type, Callable[[_Altered, Change], _Result]]",
-    {
-        AddColumn: _add,
-        DropColumn: _drop,
-        RenameColumn: _rename,
-        WidenColumn: _widen,
-        SetDefault: _set_default,
-        DropDefault: _drop_default,
-        DropNotNull: _drop_not_null,
-    },
-)

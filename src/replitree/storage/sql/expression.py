@@ -271,8 +271,15 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
         case Condition(predicate):
             return condition_values(predicate, rows)
-        case Comparison() | Among() | Matched() | Tested():
-            return _tested(node, rows)
+        case Comparison(operator, left, right, null_safe):
+            one, other = evaluate(left, rows), evaluate(right, rows)
+            return same(one, other) if null_safe else compare(operator, one, other)
+        case Among(inner, wanted):
+            return among(evaluate(inner, rows), pa.array(wanted, inner.type))
+        case Matched(inner, pattern, ignore_case):
+            return matches(evaluate(inner, rows), pattern, ignore_case=ignore_case)
+        case Tested(inner, what):
+            return TESTS[what](evaluate(inner, rows))
         case Negated(inner):
             return negate(evaluate(inner, rows))
         case Arithmetic(sign, left, right, arrow):
@@ -289,22 +296,6 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             return _coalesce(node, rows)
         case Case():
             return _case(node, rows)
-        case _:
-            assert_never(node)
-
-
-def _tested(node: Comparison | Among | Matched | Tested, rows: pa.RecordBatch) -> pa.Array:
-    """Give for each row whether a condition about expressions is true, false or null."""
-    match node:
-        case Comparison(operator, left, right, null_safe):
-            one, other = evaluate(left, rows), evaluate(right, rows)
-            return same(one, other) if null_safe else compare(operator, one, other)
-        case Among(inner, wanted):
-            return among(evaluate(inner, rows), pa.array(wanted, inner.type))
-        case Matched(inner, pattern, ignore_case):
-            return matches(evaluate(inner, rows), pattern, ignore_case=ignore_case)
-        case Tested(inner, what):
-            return TESTS[what](evaluate(inner, rows))
         case _:
             assert_never(node)
 
@@ -365,9 +356,8 @@ def _chained(
         if not is_open.any():
             break
         values = _truths(predicate, node, rows.filter(pa.array(is_open)))
-        places = pa.array(
-            np.cumsum(is_open) - 1, mask=~is_open
-        )  # null where it is decided, which decides nothing again
+        # Null where an operand before has decided, which changes nothing there.
+        places = pa.array(np.cumsum(is_open) - 1, mask=~is_open)
         found = joined(found, values.take(places))
     return found
 
@@ -429,7 +419,8 @@ def _null_if(node: NullIf, rows: pa.RecordBatch) -> pa.Array:
     value, other = evaluate(node.left, rows), evaluate(node.right, rows)
     one, two = cast_values(value, node.compared), cast_values(other, node.compared)
     equal = pc.equal(one, two)
-    if pa.types.is_floating(node.compared):  # NaN equals itself
+    # NaN equals itself in Spark, and not in Arrow.
+    if pa.types.is_floating(node.compared):
         equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(two)))
     return pc.if_else(equal.fill_null(False), pa.scalar(None, value.type), value)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ from replitree.storage.sql.expression_types import (
     can_cast,
     common_type,
     decimal_of_literal,
+    is_moment,
     is_numeric,
 )
 from replitree.storage.sql.literals import parse_date, parse_moment
@@ -137,7 +138,16 @@ class _Reader:
             return reader(self, tree)
         if name in _CONDITIONS or _function_name(tree) in NULL_TESTS:
             return Condition(self._condition(tree))
-        raise self._not_understood(tree)
+        if _function_name(tree) in _VARYING:
+            raise self.error(f"{_sql(tree)} is not the same on every replica; write its value")
+        if name in {"Select", "Subquery", "Union"}:
+            raise self.error("an expression looks at one row; it can't select others")
+        instead = (
+            "calculate it with Spark, and insert the rows"
+            if self._what == "expression"
+            else "to read, use `to_df(spark)` and Spark's `where`; to change rows, find their keys with Spark and list them"
+        )
+        raise self.error(f"{_sql(tree)[:80]!r} is not understood here (docs/conditions.md lists what is): {instead}")
 
     def _check(self, tree: exp.Expr) -> None:
         """Refuse a node with a part that is not looked at here: a flag of a newer sqlglot may turn its meaning round."""
@@ -145,18 +155,6 @@ class _Reader:
         unknown = sorted(name for name, part in tree.args.items() if part and name not in known)
         if unknown:
             raise self.error(f"{_sql(tree)!r} is not understood here ({unknown[0]})")
-
-    def _not_understood(self, tree: exp.Expr) -> BadInput:
-        if _function_name(tree) in _VARYING:
-            return self.error(f"{_sql(tree)} is not the same on every replica; write its value")
-        if type(tree).__name__ in {"Select", "Subquery", "Union"}:
-            return self.error("an expression looks at one row; it can't select others")
-        instead = (
-            "calculate it with Spark, and insert the rows"
-            if self._what == "expression"
-            else "to read, use `to_df(spark)` and Spark's `where`; to change rows, find their keys with Spark and list them"
-        )
-        return self.error(f"{_sql(tree)[:80]!r} is not understood here (docs/conditions.md lists what is): {instead}")
 
     # --- values -----------------------------------------------------------------------------------------------------------
 
@@ -201,7 +199,8 @@ class _Reader:
         try:
             # Both forms are needed: an exponent makes a double, a point a decimal.
             number, value = float(text), Decimal(text)
-        except (ValueError, InvalidOperation):  # the tokenizer takes 1e5.5 and .05.05 for one number
+        # sqlglot's tokenizer takes 1e5.5 and .05.05 for one number.
+        except (ValueError, InvalidOperation):
             raise self.error(f"{text[:80]} is not a number") from None
         if "e" in text.lower():
             if not math.isfinite(number):
@@ -238,15 +237,17 @@ class _Reader:
 
     def moment(self, text: str, target: pa.DataType) -> Expression | None:
         """Read the text of a date or timestamp; without a zone it is UTC where one is needed."""
+        if not is_moment(target):
+            return None
         try:
-            if pa.types.is_date(target):
-                value: date = parse_date(text)
-            elif pa.types.is_timestamp(target):
-                value = _in_zone(parse_moment(text), target)
-            else:
-                return None
+            value = parse_date(text) if pa.types.is_date(target) else parse_moment(text)
         except ValueError as error:
             raise self.error(str(error)) from error
+        if isinstance(value, datetime):
+            if target.tz is None and value.tzinfo is not None:
+                raise self.error("the column has no time zone: leave it out")
+            if target.tz is not None and value.tzinfo is None:
+                value = value.replace(tzinfo=UTC)
         return Constant(value, target)
 
     def call(self, tree: exp.Expr) -> Expression:
@@ -336,14 +337,6 @@ def _is_number(tree: exp.Expr) -> bool:
     return type(tree).__name__ == "Literal" and not tree.is_string
 
 
-def _in_zone(moment: datetime, target: pa.DataType) -> datetime:
-    if target.tz is None:
-        if moment.tzinfo is not None:
-            raise ValueError("the column has no time zone: leave it out")
-        return moment
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
 def _null_as(node: Expression, other: Expression) -> Expression:
     """Give a null beside a number the number's type."""
     return as_type(node, other.type) if pa.types.is_null(node.type) else node
@@ -393,7 +386,7 @@ _READERS: dict[str, Callable[[_Reader, exp.Expr], Expression]] = {
     "Case": _Reader.case,
     "If": _Reader.if_,
 }
-"""Who reads which node of sqlglot's."""
+"""The method that reads each node of sqlglot's."""
 
 _CONDITIONS = frozenset(
     {

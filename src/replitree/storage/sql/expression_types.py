@@ -40,17 +40,12 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if kinds.is_null(one):
         return other
-    if is_numeric(one) and is_numeric(other):
-        return _common_number(one, other)
     if kinds.is_date(one) and kinds.is_timestamp(other):
         return other
     if kinds.is_timestamp(one) and kinds.is_date(other):
         return one
-    return None
-
-
-def _common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    kinds = pa.types
+    if not (is_numeric(one) and is_numeric(other)):
+        return None
     if kinds.is_integer(one) and kinds.is_integer(other):
         return one if one.bit_width >= other.bit_width else other
     # A float beside an integer or another kind is a double in Spark; two floats have been equal types before.
@@ -59,6 +54,7 @@ def _common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     first, second = decimal_of(one), decimal_of(other)
     scale = max(first.scale, second.scale)
     precision = max(first.precision - first.scale, second.precision - second.scale) + scale
+    # Spark would give up digits after the point here; a value that is rounded without a cast is refused instead.
     return pa.decimal128(precision, scale) if precision <= DECIMAL_PRECISION_MAX else None
 
 

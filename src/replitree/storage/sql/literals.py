@@ -36,71 +36,39 @@ def coerce(column: ColumnRef, op: Operator, value: bool | Decimal | float | str 
     NoMeaningError
         It has none; says what to use.
     """
-    for is_kind, coercion in _COERCIONS:
-        if is_kind(column.type):
-            return coercion(column, op, value)
+    arrow = column.type
+    if pa.types.is_integer(arrow):
+        limit = 1 << (arrow.bit_width - 1)
+        return _whole(column, op, _rational(value), (-limit, limit - 1), lambda n: n)
+    if pa.types.is_decimal(arrow):
+        number, scale, limit = _rational(value), arrow.scale, 10**arrow.precision - 1
+        unscaled = number * 10**scale if isinstance(number, Fraction) else number
+        # A context of its own: the default one rounds to 28 digits, and a decimal column may have 38.
+        return _whole(column, op, unscaled, (-limit, limit), lambda n: Decimal(n).scaleb(-scale, _WIDE))
+    if pa.types.is_date(arrow):
+        # A timestamp beside a date is a fraction of days: `d > timestamp'2018-01-31 12:00'` is true from the next day on.
+        days = Fraction(_microseconds(parse_date(value) if isinstance(value, str) else value, arrow), _DAY)
+        return _whole(column, op, days, (-(1 << 31), (1 << 31) - 1), lambda n: n)
+    if pa.types.is_timestamp(arrow):
+        return Compare(column, op, _microseconds(parse_moment(value) if isinstance(value, str) else value, arrow))
+    if pa.types.is_binary(arrow) and isinstance(value, str):
+        value = value.encode()
+    for is_kind, wanted, instead in _PLAIN:
+        if is_kind(arrow):
+            if not isinstance(value, wanted):
+                raise NoMeaningError(instead)
+            assert not isinstance(value, date)
+            return Compare(column, op, float(value) if isinstance(value, Decimal) else value)
     raise NoMeaningError("values inside it can be compared, but not the whole")
 
 
-def _boolean(column: ColumnRef, op: Operator, value: object) -> Node:
-    if not isinstance(value, bool):
-        raise NoMeaningError("use true or false")
-    return Compare(column, op, value)
-
-
-def _float(column: ColumnRef, op: Operator, value: object) -> Node:
-    if isinstance(value, bool) or not isinstance(value, Decimal | float):
-        raise NoMeaningError("use a number")
-    return Compare(column, op, float(value))
-
-
-def _integer(column: ColumnRef, op: Operator, value: object) -> Node:
-    number = _rational(value)
-    limit = 1 << (column.type.bit_width - 1)
-    return _whole(column, op, number, (-limit, limit - 1), lambda n: n)
-
-
-def _decimal(column: ColumnRef, op: Operator, value: object) -> Node:
-    number = _rational(value)
-    scale, limit = column.type.scale, 10**column.type.precision - 1
-    unscaled = number * 10**scale if isinstance(number, Fraction) else number
-    return _whole(column, op, unscaled, (-limit, limit), lambda n: Decimal(n).scaleb(-scale, _WIDE))
-
-
-def _date(column: ColumnRef, op: Operator, value: object) -> Node:
-    moment = parse_date(value) if isinstance(value, str) else value
-    return _whole(
-        column, op, Fraction(_microseconds(moment, column.type), _DAY), (-(1 << 31), (1 << 31) - 1), lambda n: n
-    )
-
-
-def _timestamp(column: ColumnRef, op: Operator, value: object) -> Node:
-    moment = parse_moment(value) if isinstance(value, str) else value
-    return Compare(column, op, _microseconds(moment, column.type))
-
-
-def _string(column: ColumnRef, op: Operator, value: object) -> Node:
-    if not isinstance(value, str):
-        raise NoMeaningError("put the value in quotes")
-    return Compare(column, op, value)
-
-
-def _binary(column: ColumnRef, op: Operator, value: object) -> Node:
-    if not isinstance(value, str | bytes):
-        raise NoMeaningError("write the bytes as X'0aff'")
-    return Compare(column, op, value.encode() if isinstance(value, str) else value)
-
-
-_COERCIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[ColumnRef, Operator, object], Node]], ...] = (
-    (pa.types.is_boolean, _boolean),
-    (pa.types.is_floating, _float),
-    (pa.types.is_integer, _integer),
-    (pa.types.is_decimal, _decimal),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_string, _string),
-    (pa.types.is_binary, _binary),
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] = (
+    (pa.types.is_boolean, (bool,), "use true or false"),
+    (pa.types.is_floating, (Decimal, float), "use a number"),
+    (pa.types.is_string, (str,), "put the value in quotes"),
+    (pa.types.is_binary, (bytes,), "write the bytes as X'0aff'"),
 )
+"""Columns whose literals are compared as they are: the literals that each takes, and what to write instead of another."""
 
 
 def _rational(value: object) -> Fraction | float:

@@ -199,7 +199,15 @@ def parse_mutation(statement: str, definition: TableDefinition, *, partition: st
     _check_piece(where, tree.args["where"].this)
     if isinstance(tree, exp.Delete):
         return delete_where(where, definition, partition=partition)
-    given = [_assignment_of(each, text) for each, text in zip(tree.expressions, settings, strict=True)]
+    given = []
+    for each, text in zip(tree.expressions, settings, strict=True):
+        if not isinstance(each, exp.EQ) or not isinstance(each.this, exp.Column):
+            raise BadInput(f"SET takes column = value, separated by commas; this is {text!r}")
+        if len(each.this.parts) > 1:
+            raise BadInput(f"{text!r}: only a whole column can be set")
+        value = text[_outer(text, "=")[0][1] :].strip()
+        _check_piece(value, each.expression)
+        given.append((each.this.name, value))
     return _update(given, where, definition, partition)
 
 
@@ -232,18 +240,6 @@ def _check_statement(tree: exp.Delete | exp.Update, definition: TableDefinition)
         raise BadInput(f"the statement is about {table.name!r}, and this is the table {definition.name!r}")
     if tree.args.get("where") is None:
         raise BadInput("a mutation needs WHERE; say WHERE true if all rows are meant")
-
-
-def _assignment_of(tree: exp.Expr, text: str) -> tuple[str, str]:
-    from sqlglot import exp
-
-    if not isinstance(tree, exp.EQ) or not isinstance(tree.this, exp.Column):
-        raise BadInput(f"SET takes column = value, separated by commas; this is {text!r}")
-    if len(tree.this.parts) > 1:
-        raise BadInput(f"{text!r}: only a whole column can be set")
-    value = text[_outer(text, "=")[0][1] :].strip()
-    _check_piece(value, tree.expression)
-    return tree.this.name, value
 
 
 def _pieces(statement: str) -> tuple[list[str], str]:
@@ -331,12 +327,19 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
         raise BadInput("an update sets columns, and a delete none")
     _refuse_unusable(mutation.where)
     predicate = parse_predicate(mutation.where, definition)
-    assignments = tuple(_assignment(name, text, definition) for name, text in mutation.assignments)
+    assignments = []
+    for name, text in mutation.assignments:
+        column = _settable(name, definition)
+        _refuse_unusable(text)
+        expression = parse_assignment(text, column, definition)
+        if not column.nullable and isinstance(expression, Constant) and expression.value is None:
+            raise BadInput(f"column {column.name!r} may not be null")
+        assignments.append(Assignment(column, expression, text))
     names = [assignment.column.name for assignment in assignments]
     # Equal mutations must have equal bytes: replicas compare them.
     if names != sorted(set(names), key=definition.arrow_schema.names.index):
         raise BadInput("a column is set twice, or the columns are not in the table's order")
-    checked = CheckedMutation(mutation, definition, predicate, assignments)
+    checked = CheckedMutation(mutation, definition, predicate, tuple(assignments))
     # Applied to no rows: what the kernels can't calculate with these types shows here, and not on every replica later.
     rows = pa.RecordBatch.from_pylist([], schema=checked.definition.arrow_schema)
     try:
@@ -350,15 +353,6 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
 
 def _checked(mutation: MutationCommand, definition: TableDefinition) -> MutationCommand:
     return check_mutation(mutation, definition).mutation
-
-
-def _assignment(name: str, text: str, definition: TableDefinition) -> Assignment:
-    column = _settable(name, definition)
-    _refuse_unusable(text)
-    expression = parse_assignment(text, column, definition)
-    if not column.nullable and isinstance(expression, Constant) and expression.value is None:
-        raise BadInput(f"column {column.name!r} may not be null")
-    return Assignment(column, expression, text)
 
 
 def _settable(name: str, definition: TableDefinition) -> Column:

@@ -305,9 +305,8 @@ class _Filter:
         a, b = self.field(left), self.field(right)
         if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
             return _FUNCTIONS[op](a, b)
-        plain = _FUNCTIONS[op](
-            a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False)
-        )  # Spark rounds as well
+        # Both as doubles, rounded where they have to be: Spark rounds as well.
+        plain = _FUNCTIONS[op](a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False))
         a_nan, b_nan = (
             pc.is_nan(field) if pa.types.is_floating(ref.type) else pc.scalar(False)
             for ref, field in ((left, a), (right, b))
@@ -449,18 +448,21 @@ class _Pruner:
         if not prefix:
             return self._with_nulls(column, Outcomes.TRUE | Outcomes.FALSE)
         found = self.outcomes(And(tuple(prefix_range(column, prefix))))
-        return found | Outcomes.FALSE if Outcomes.TRUE in found else found  # in the range is not yet a match
+        # A string in the range need not match the rest of the pattern.
+        return found | Outcomes.FALSE if Outcomes.TRUE in found else found
 
 
 def interval_outcomes(op: Operator, value: Bound, low: Bound | None, high: Bound | None) -> Outcomes:
     """Tell how values between two bounds (None: not known) can compare with a value."""
-    if isinstance(value, float) and math.isnan(value):  # above every number, and Python's comparisons deny it
+    # NaN is above every number in SQL, and Python's comparisons deny it.
+    if isinstance(value, float) and math.isnan(value):
         return Outcomes.TRUE | Outcomes.FALSE
     try:
         below = low is None or low < value  # type: ignore[operator]
         above = high is None or high > value  # type: ignore[operator]
         reaches = (low is None or low <= value) and (high is None or high >= value)  # type: ignore[operator]
-    except TypeError:  # statistics of another kind of type, from before the column was changed
+    # Statistics of another kind of type, from before the column was changed.
+    except TypeError:
         return Outcomes.TRUE | Outcomes.FALSE
     can = {
         Operator.EQ: (reaches, below or above),

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from replitree.errors import BadInput
-from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, format_type, is_nested
 from replitree.storage.sql.literals import NoMeaningError, coerce, parse_date, parse_moment
@@ -269,7 +268,9 @@ class _Translator:
             raise self.error(f"expected a column, found {text_of(tree)[:80]!r}")
         self.check(tree)
         names = [part.name for part in tree.parts]
-        first = self._table_column(names[0])
+        known = (column for column in self._definition.columns if column.name.lower() == names[0].lower())
+        # The definition raises when it has no such column, and names those that it has.
+        first = next(known, None) or self._definition.column(names[0])
         path, found = [first.name], first.arrow_type
         for name in names[1:]:
             fields = list(found) if pa.types.is_struct(found) else []
@@ -279,13 +280,6 @@ class _Translator:
             path.append(field.name)
             found = field.type
         return ColumnRef(tuple(path), found)
-
-    def _table_column(self, name: str) -> Column:
-        columns = self._definition.columns
-        for column in columns:
-            if column.name.lower() == name.lower():
-                return column
-        return self._definition.column(name)
 
     def value(self, tree: exp.Expr) -> _Value:
         from sqlglot import exp

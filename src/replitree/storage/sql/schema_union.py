@@ -61,7 +61,13 @@ def union_by_name(schema: pa.Schema, definition: TableDefinition) -> Alter | Non
         else:
             changes += _inside(column.name, (), column.arrow_type, found)
     alter = Alter(tuple(changes)) if changes else None
-    _check(schema, definition, alter)
+    # With no row at all: what would refuse the rows for their schema shows here, before the alter is in the log.
+    try:
+        altered = definition if alter is None else apply_alter(definition, alter)
+    except BadInput as error:
+        raise SchemaMismatch(f"the rows do not fit table {definition.name}, and no alter would do: {error}") from error
+    names = {column.name.lower(): column.name for column in altered.columns}
+    conform(schema.empty_table().rename_columns([names[name.lower()] for name in schema.names]), altered)
     return alter
 
 
@@ -80,13 +86,3 @@ def _inside(name: str, path: tuple[str, ...], arrow: pa.DataType, found: pa.Data
         else:
             known = children(arrow)[place]
             yield from _inside(name, (*path, known.name), known.type, field.type)
-
-
-def _check(schema: pa.Schema, definition: TableDefinition, alter: Alter | None) -> None:
-    """See whether rows of the schema would be taken, with no row at all."""
-    try:
-        altered = definition if alter is None else apply_alter(definition, alter)
-    except BadInput as error:
-        raise SchemaMismatch(f"the rows do not fit table {definition.name}, and no alter would do: {error}") from error
-    names = {column.name.lower(): column.name for column in altered.columns}
-    conform(schema.empty_table().rename_columns([names[name.lower()] for name in schema.names]), altered)

@@ -63,9 +63,8 @@ def text_of(tree: exp.Expr) -> str:
 
     try:
         return tree.sql(dialect="spark", comments=False)
-    except (
-        SqlglotError
-    ) as error:  # the library reads names of types meanwhile, and says TokenError where its stack has no room
+    # The library reads names of types while it writes, and raises TokenError where its stack has no room.
+    except SqlglotError as error:
         raise RecursionError(str(error)) from error
 
 
