@@ -61,7 +61,7 @@ def test_process_that_does_not_lead_says_so(service: Service) -> None:
     assert ask(service, "POST", "/snapshot")[0] == 503
 
 
-def test_process_that_was_not_elected_says_why_until_somebody_leads(service: Service) -> None:
+def test_process_that_was_not_elected_says_why_until_a_leader_is_found(service: Service) -> None:
     assert ask(service, "GET", "/status")[1]["reason"] is None
     for _ in range(2):
         service.not_elected(TabletDamaged("2 confirmed entries can't be found"))
@@ -71,7 +71,7 @@ def test_process_that_was_not_elected_says_why_until_somebody_leads(service: Ser
     status, said = ask(service, "GET", f"/{service.api.path}/a")
     assert (status, said["error"]) == (503, "NotLeader")
     assert "it was not elected: 2 confirmed entries can't be found" in said["message"]
-    service.somebody_leads()
+    service.leader_found()
     said = ask(service, "GET", "/status")[1]
     assert (said["failures"], said["error"], said["reason"]) == (0, None, None)
 

@@ -16,7 +16,7 @@ from replitree.machines.apis import Api
 from replitree.machines.generations import Generations
 from replitree.machines.service import Service
 from replitree.machines.standing_by import LOOK_S, PeerCandidate, ask, delay_s
-from replitree.tablet.members.folders import OpenGroup, open_group
+from replitree.tablet.members.folders import open_group
 from replitree.tablet.runtime.settings import Settings
 
 Say = Callable[[str], None]
@@ -81,7 +81,7 @@ class CandidateProcess:
             delay = delay_s(own, self._peers, self._service.failures, draw)
             if delay is None:
                 idle_since = None
-                self._service.somebody_leads()
+                self._service.leader_found()
             else:
                 idle_since = time.monotonic() if idle_since is None else idle_since
                 if time.monotonic() - idle_since >= delay:
@@ -115,16 +115,19 @@ class CandidateProcess:
                 self._say(f"member {number} does not take part: {obstacle}")
         # Asked when a client wants to know: members come and go.
         self._service.away = lambda: group.away
+        place, assigned = self._place, None
         try:
+            if place.generations:
+                assigned = Generations(place.generations, group.group, place.tablet).take(self._floor)
             tablet = replitree.tablet.open(
                 group,
                 self._api.machine,
-                tablet=self._place.tablet,
+                tablet=place.tablet,
                 settings=self._settings,
                 floor=self._floor,
-                assigned=self._assigned(group),
+                assigned=assigned,
             )
-            self._service.somebody_leads()
+            self._service.leader_found()
             self._say(f"leads generation {tablet.generation}")
             self._service.tablet = tablet
             try:
@@ -138,15 +141,9 @@ class CandidateProcess:
         finally:
             group.close()
 
-    def _assigned(self, group: OpenGroup) -> int | None:
-        place = self._place
-        if not place.generations:
-            return None
-        return Generations(place.generations, group.group, place.tablet).take(self._floor)
-
 
 def run(api: Api, place: CandidatePlace, settings: Settings, port: int, say: Say) -> int:
-    """Serve until SIGTERM or SIGINT; say where, who leads, and why not."""
+    """Serve until SIGTERM or SIGINT; report the address, the leader, and why this process does not lead."""
     service = Service(api, port)
     candidate = CandidateProcess(api, place, settings, service, say)
     for number in (signal.SIGTERM, signal.SIGINT):

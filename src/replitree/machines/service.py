@@ -97,7 +97,7 @@ class Service:
         """Draw anew for the next vote."""
         self.seed = secrets.randbits(SEED_BITS)
 
-    def somebody_leads(self) -> None:
+    def leader_found(self) -> None:
         """Take that this process, or another one, leads."""
         self.failures, self.failure = 0, None
 
@@ -107,7 +107,7 @@ class Service:
         self._server.server_close()
 
     def status(self) -> Mapping[str, Any]:
-        """Return who this is."""
+        """Return the role of this process, and what it knows of the tablet."""
         tablet = self.tablet
         if tablet is None:
             why = (

@@ -8,7 +8,7 @@ before, so they ask each other first, and vote:
 * A peer counts while it says that it leads or is about to.  One whose port is closed has no candidate; one that was silent
   `SILENCE_MAX` times is *away*.
 * When fewer are there than most of those that are not gone, three at most, they may be on the small side of a network that is
-  torn: who is there waits `AWAY_S` longer, and then stands all the same.
+  torn: a candidate waits `AWAY_S` longer, and then stands all the same.
 
 Source: YDB's bootstrapper (``spec/tablet.md`` 2.1).
 """

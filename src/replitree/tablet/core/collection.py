@@ -169,13 +169,11 @@ def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple
 def _floor(garbage: Garbage, channel: Channel) -> GenStep:
     """Return up to where no blob of a channel is needed, within the barrier."""
     later = (blob for delta in garbage.deltas for blob in delta.created)
-    needed = [blob.place for blob in (*sorted(garbage.kept), *later) if blob.channel == channel]
+    needed = min((blob.place for blob in (*garbage.kept, *later) if blob.channel == channel), default=None)
+    if needed is None or needed > garbage.barrier:
+        return garbage.barrier
     # Just before the first blob that is needed: the hard command takes no exceptions.
-    return min([garbage.barrier, *map(_before, needed)])
-
-
-def _before(place: GenStep) -> GenStep:
-    generation, step = place
+    generation, step = needed
     return GenStep(generation, Step(step - 1)) if step else GenStep(Generation(generation - 1), Step(STEP_MAX))
 
 

@@ -195,7 +195,25 @@ def stored(ledger: Ledger, blob: BlobId) -> tuple[Ledger, tuple[Step, ...]]:
         for each in ledger.pending
     ]
     ledger, committed = _commit(ledger, pending)
-    return _confirm(_note_durable(ledger, blob)), committed
+    if blob == (ledger.tablet, LOG, ledger.generation, blob.step, ENTRY):
+        # A stored entry proves what it says of others: a recovery that finds it relies on the same.
+        own = next((each.entry for each in ledger.pending if each.step == blob.step), None)
+        if own is not None:
+            ledger = _with_durable(ledger, own.confirmed, own.snapshot)
+    return _confirm(ledger), committed
+
+
+def _confirm(ledger: Ledger) -> Ledger:
+    """Move on over what is committed without a hole."""
+    for each in ledger.pending:
+        if not each.is_committed:
+            break
+        ledger = msgspec.structs.replace(ledger, pending=ledger.pending[1:], confirmed=each.step)
+        if each.entry.is_snapshot:
+            # Not up to the snapshot: a recovery that is sent to the previous one must be able to show that this one counts.
+            barrier = GenStep(ledger.generation, each.entry.confirmed)
+            ledger = msgspec.structs.replace(ledger, snapshot=GenStep(ledger.generation, each.step), barrier=barrier)
+    return ledger
 
 
 def _commit(ledger: Ledger, before: Sequence[Pending]) -> tuple[Ledger, tuple[Step, ...]]:
@@ -224,36 +242,12 @@ def _commit(ledger: Ledger, before: Sequence[Pending]) -> tuple[Ledger, tuple[St
     return after, tuple(committed)
 
 
-def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:
-    """Remember what a stored entry says of others."""
-    if blob != (ledger.tablet, LOG, ledger.generation, blob.step, ENTRY):
-        return ledger
-    # A stored entry proves what it says of others: a recovery that finds it relies on the same.
-    for each in ledger.pending:
-        if each.step == blob.step:
-            return _with_durable(ledger, each.entry.confirmed, each.entry.snapshot)
-    return ledger
-
-
 def _with_durable(ledger: Ledger, confirmed: Step, snapshot: GenStep) -> Ledger:
     return msgspec.structs.replace(
         ledger,
         confirmed_durable=max(ledger.confirmed_durable, confirmed),
         snapshot_durable=max(ledger.snapshot_durable, snapshot),
     )
-
-
-def _confirm(ledger: Ledger) -> Ledger:
-    """Move on over what is committed without a hole."""
-    for each in ledger.pending:
-        if not each.is_committed:
-            break
-        ledger = msgspec.structs.replace(ledger, pending=ledger.pending[1:], confirmed=each.step)
-        if each.entry.is_snapshot:
-            # Not up to the snapshot: a recovery that is sent to the previous one must be able to show that this one counts.
-            barrier = GenStep(ledger.generation, each.entry.confirmed)
-            ledger = msgspec.structs.replace(ledger, snapshot=GenStep(ledger.generation, each.step), barrier=barrier)
-    return ledger
 
 
 def failed(ledger: Ledger, step: Step) -> Ledger:

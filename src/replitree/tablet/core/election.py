@@ -34,12 +34,12 @@ from replitree.tablet.group.effects import (
     ReadFence,
     Stored,
 )
-from replitree.tablet.group.ids import GENERATION_MAX, LOG, Generation, GroupId, Step, log_entry
+from replitree.tablet.group.ids import GENERATION_MAX, LOG, Generation, Step, log_entry
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who stands.
+    """A process that wants to lead a tablet.
 
     Attributes
     ----------
@@ -138,22 +138,16 @@ def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | 
     """
     highest = Generation(0)
     for group in channels.groups():
-        known = yield from _fence_of(channels, group)
+        known = yield ReadFence(group, channels.tablet)
+        assert isinstance(known, FencedUpTo | NotKnown)
         if isinstance(known, NotKnown):
             return known
-        highest = max(highest, known)
+        if known.is_set:
+            # The fence is the generation before its leader's: the leader that raised it may have written already.
+            highest = max(highest, Generation(known.generation + 1))
     if highest == 0:
         latest = yield from find_latest(channels, None)
         if isinstance(latest, NotKnown | Overtaken):
             return latest
         highest = latest.blob.generation if isinstance(latest, Latest) else highest
     return Generation(highest + 1)
-
-
-def _fence_of(channels: Channels, group: GroupId) -> Procedure[Generation | NotKnown]:
-    """Return the generation that a group's fence lets through next, less one."""
-    known = yield ReadFence(group, channels.tablet)
-    assert isinstance(known, FencedUpTo | NotKnown)
-    if isinstance(known, NotKnown):
-        return known
-    return Generation(known.generation + 1) if known.is_set else Generation(0)

@@ -102,18 +102,14 @@ def encode(blob: BlobId, entry: Entry) -> bytes:
     """Return the bytes that are stored for an entry under its id."""
     wrong = flaw(blob, entry)
     assert wrong is None, wrong
-    return seal(blob, *_payload(entry))
-
-
-def _payload(entry: Entry) -> tuple[bytes, ...]:
-    """Return the bytes of an entry in parts, so that a large body is copied once, not twice."""
     if isinstance(entry, ZeroEntry) or len(entry.body) < BODY_APART:
-        return (_encoder.encode(entry),)
+        return seal(blob, _encoder.encode(entry))
+    # In parts, so that a large body is copied once, not twice.
     after = _encoder.encode(entry.metadata)
     plain = _encoder.encode(msgspec.structs.replace(entry, body=b""))
     # The body is the last field but one: around an empty one stands everything else, byte for byte.
     before = plain[: len(plain) - len(after) - len(_NO_BODY)]
-    return before, _BODY.pack(_BIN32, len(entry.body)), entry.body, after
+    return seal(blob, before, _BODY.pack(_BIN32, len(entry.body)), entry.body, after)
 
 
 def decode(blob: BlobId, data: bytes) -> Entry:

@@ -82,21 +82,16 @@ def survey(channels: Channels) -> Procedure[Survey | Overtaken | NotKnown]:
             return refused
         found += answer.found
         doubtful += answer.doubtful
-    entries, flaws = _decoded(found)
-    # Without a fence: a leader that runs goes on, and what is in doubt may be so for a moment only.
-    outcome = yield from recover(channels, None)
-    missing = yield from _missing(channels, outcome)
-    return Survey(entries, flaws, tuple(doubtful), outcome, missing)
-
-
-def _decoded(found: Sequence[tuple[BlobId, bytes]]) -> tuple[Mapping[BlobId, Entry], tuple[str, ...]]:
     entries, flaws = dict[BlobId, Entry](), list[str]()
     for blob, data in found:
         try:
             entries[blob] = decode(blob, data)
         except BadEntry as error:
             flaws.append(str(error))
-    return entries, tuple(flaws)
+    # Without a fence: a leader that runs goes on, and what is in doubt may be so for a moment only.
+    outcome = yield from recover(channels, None)
+    missing = yield from _missing(channels, outcome)
+    return Survey(entries, tuple(flaws), tuple(doubtful), outcome, missing)
 
 
 def _missing(channels: Channels, outcome: RecoveredLog | RecoveryFailed) -> Procedure[tuple[BlobId, ...]]:
@@ -131,27 +126,25 @@ def _report(
     entries: Mapping[GenStep, LogEntry],
 ) -> GenerationReport:
     steps = [place.step for place in sorted(entries)]
-    zero = zeros.get(generation)
+    zero, begin = zeros.get(generation), None
+    if zero is not None:
+        counted = [Step(zero.predecessor.step + 1 + bit) for bit in range(zero.tail_steps)]
+        begin = {
+            "snapshot": str(zero.snapshot),
+            "predecessor": str(zero.predecessor),
+            "tail_accepted": [int(step) for step in counted if verdict(zero, step) is Verdict.PRESENT],
+            "tail_declined": [int(step) for step in counted if verdict(zero, step) is Verdict.IGNORED],
+        }
     return GenerationReport(
         int(generation),
         len(steps),
         min(steps, default=None),
         max(steps, default=None),
-        None if zero is None else _in_words(zero),
+        begin,
         max((entry.confirmed for entry in _entries(found, generation)), default=0),
         tuple(place.step for place, entry in sorted(entries.items()) if entry.is_snapshot),
         _decisions(found, generation, zeros, steps),
     )
-
-
-def _in_words(zero: ZeroEntry) -> Mapping[str, object]:
-    counted = [Step(zero.predecessor.step + 1 + bit) for bit in range(zero.tail_steps)]
-    return {
-        "snapshot": str(zero.snapshot),
-        "predecessor": str(zero.predecessor),
-        "tail_accepted": [int(step) for step in counted if verdict(zero, step) is Verdict.PRESENT],
-        "tail_declined": [int(step) for step in counted if verdict(zero, step) is Verdict.IGNORED],
-    }
 
 
 def _decisions(

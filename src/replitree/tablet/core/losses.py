@@ -244,7 +244,10 @@ def _counted(channels: Channels, log: LogAsRead, looked: Blobs) -> tuple[Accepte
     if isinstance(built, MissingEntries):
         # What was confirmed, and acknowledged perhaps: this is what the operator has to agree to.
         lost = tuple(f"{_named_at(log, place)} was confirmed and is not there" for place in built.places)
-        accepted = built.readable or _snapshot_of(log)
+        # Or else the snapshot that the latest entry names: nothing that came after it is known to follow from it.
+        place = log.latest.entry.snapshot
+        named = log.entries.get(place)
+        accepted = built.readable or (((place, named),) if named is not None and named.is_snapshot else ())
     else:
         lost, accepted = (), built.accepted
     for number, (place, entry) in enumerate(accepted):
@@ -293,13 +296,6 @@ def _named_at(log: LogAsRead, place: GenStep) -> str:
     entry = log.entries.get(place)
     is_snapshot = place == log.latest.entry.snapshot if entry is None else entry.is_snapshot
     return f"the snapshot {place}, and with it everything before," if is_snapshot else f"entry {place}"
-
-
-def _snapshot_of(log: LogAsRead) -> Accepted:
-    """Return the snapshot that the latest entry names: of what came after it nothing is known to follow from it."""
-    place = log.latest.entry.snapshot
-    entry = log.entries.get(place)
-    return ((place, entry),) if entry is not None and entry.is_snapshot else ()
 
 
 # --- to accept it -----------------------------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def build(log: LogAsRead, chain: tuple[Generation, ...], present: frozenset[Blob
     present
         The references of the tail that are there.
     """
-    confirmed = log.latest.confirmed
+    confirmed, snapshot = log.latest.confirmed, log.latest.entry.snapshot
     tablet = log.latest.blob.tablet
     whole = frozenset(
         place
@@ -309,28 +309,19 @@ def build(log: LogAsRead, chain: tuple[Generation, ...], present: frozenset[Blob
     for generation, follower in zip(chain, (*chain[1:], None), strict=True):
         zero = None if follower is None else log.zeros.get(follower)
         has_snapshot = False
-        for step in _steps(log, generation, zero):
-            place = GenStep(generation, Step(step))
-            wanted = _wanted(confirmed.step, zero, Step(step))
+        first = max(snapshot.step, 1) if generation == snapshot.generation else 1
+        last = log.latest.blob.step if zero is None else last_step(zero)
+        for step in map(Step, range(first, last + 1)):
+            place = GenStep(generation, step)
+            undecided = Verdict.PRESENT if step <= confirmed.step else Verdict.TAIL
+            # The zero entry of the generation after it has decided about each step; of the latest generation none has.
+            wanted = undecided if zero is None else verdict(zero, step)
             has_snapshot |= _visit(built, place, log.entries.get(place), wanted, is_whole=place in whole)
-        if not has_snapshot and generation not in log.zeros and log.latest.entry.snapshot not in built.missing:
+        if not has_snapshot and generation not in log.zeros and snapshot not in built.missing:
             built.lose(GenStep(generation, Step(0)))
     if built.missing:
         return MissingEntries(tuple(built.missing), tuple(built.readable))
     return RecoveredLog(tuple(built.accepted), tuple(built.declined))
-
-
-def _steps(log: LogAsRead, generation: Generation, zero: ZeroEntry | None) -> range:
-    """Return the steps of a generation that are looked at; `zero` is its successor's, None for the latest."""
-    snapshot = log.latest.entry.snapshot
-    first = max(snapshot.step, 1) if generation == snapshot.generation else 1
-    return range(first, (log.latest.blob.step if zero is None else last_step(zero)) + 1)
-
-
-def _wanted(confirmed: Step, zero: ZeroEntry | None, step: Step) -> Verdict:
-    if zero is not None:
-        return verdict(zero, step)
-    return Verdict.PRESENT if step <= confirmed else Verdict.TAIL
 
 
 def _visit(built: _Build, place: GenStep, entry: LogEntry | None, wanted: Verdict, *, is_whole: bool) -> bool:

@@ -155,15 +155,6 @@ def draft_of(ledger: Ledger, begun: Begun, rest: Sequence[bytes], left: Sequence
     )
 
 
-def _said(entry: LogEntry) -> tuple[int, int] | None:
-    """Return what an entry says: how many commands are in the pieces, and how many blobs have those since."""
-    metadata = dict(entry.metadata)
-    if COMMANDS in metadata:
-        return int.from_bytes(metadata[COMMANDS], "big"), 1
-    both = metadata.get(COMMANDS_AND_BLOBS)
-    return None if both is None else (int.from_bytes(both[:_BYTES], "big"), int.from_bytes(both[_BYTES:], "big"))
-
-
 def restored(
     machine: Machine[State], entry: LogEntry, place: GenStep, blobs: Sequence[tuple[BlobId, bytes]]
 ) -> tuple[State, int]:
@@ -176,11 +167,15 @@ def restored(
     """
     found = dict(blobs)
     missing = [blob for blob in entry.references if blob not in found]
-    said = _said(entry)
+    metadata = dict(entry.metadata)
+    # How many commands are in the pieces, and how many blobs have those since: an older snapshot has one such blob.
+    both = metadata.get(COMMANDS_AND_BLOBS, b"")
+    commands, blobs_since = int.from_bytes(both[:_BYTES], "big"), int.from_bytes(both[_BYTES:], "big")
+    if COMMANDS in metadata:
+        commands, blobs_since = int.from_bytes(metadata[COMMANDS], "big"), 1
     # The count comes from a stored entry: it is compared with the references before it cuts them.
-    if missing or said is None or not 0 < said[1] <= len(entry.references):
+    if missing or not 0 < blobs_since <= len(entry.references):
         raise BadEntry(f"the snapshot at {place} lacks {missing[0] if missing else 'what it stands for'}")
-    commands, blobs_since = said
     pieces, since = entry.references[:-blobs_since], entry.references[-blobs_since:]
     state = machine.restore(b"".join(found[blob] for blob in pieces)) if pieces else machine.begin()
     for blob in since:

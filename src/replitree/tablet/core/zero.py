@@ -41,18 +41,12 @@ def zero_of(accepted: Sequence[tuple[GenStep, LogEntry]]) -> ZeroEntry:
             prefix = step
     tail = [step for step, _ in own if step > prefix]
     size = own[-1][0] - prefix
-    snapshots = [place for place, entry in accepted if entry.is_snapshot]
-    return ZeroEntry(
-        snapshots[-1] if snapshots else NOTHING, GenStep(generation, prefix), size, _mask(prefix, tail, size)
-    )
-
-
-def _mask(prefix: Step, steps: Sequence[Step], size: int) -> tuple[int, ...]:
     words = [0] * -(-size // MASK_BITS)
-    for step in steps:
+    for step in tail:
         bit = step - prefix - 1
         words[bit // MASK_BITS] |= 1 << (bit % MASK_BITS)
-    return tuple(words)
+    snapshots = [place for place, entry in accepted if entry.is_snapshot]
+    return ZeroEntry(snapshots[-1] if snapshots else NOTHING, GenStep(generation, prefix), size, tuple(words))
 
 
 def verdict(zero: ZeroEntry, step: Step) -> Verdict:

@@ -79,7 +79,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Remember who takes part.  Reply: `Done`, `Failed`."""
+    """Remember each member's last session.  Reply: `Done`, `Failed`."""
 
     seen: tuple[int, ...]
 
@@ -132,7 +132,7 @@ class MemberState:
 
 
 def serve(place: MemberState, question: Question, admission: Admission | None = None) -> tuple[MemberState, Answer]:
-    """Return what a member is after a question, and what it answers; `admission`: as what it is asked, if that is said."""
+    """Return a member's state after a question, and its answer; `admission`: the one that the question names, if any."""
     standing, held = place.standing, place.held
     # Before anything is changed: a member that was exchanged must not take a write for the one that it replaced.
     if admission is not None and (refused := refusal(admission, *_who(standing))) is not None:
@@ -159,7 +159,7 @@ def _who(standing: Standing) -> tuple[str, int]:
 
 
 def forgotten(admission: Admission, incarnation: str, session: int) -> Failed | None:
-    """Return why a member with these is not the one that was admitted, or one that has forgotten it; None if it is."""
+    """Return why a member in this state is not the one that was admitted, or has forgotten it; None if it is."""
     if incarnation != admission.incarnation:
         return Failed("another directory is in its place than the one that was admitted: bring that one back")
     if session < admission.session:
@@ -168,14 +168,14 @@ def forgotten(admission: Admission, incarnation: str, session: int) -> Failed | 
 
 
 def refusal(admission: Admission, incarnation: str, session: int) -> Failed | None:
-    """Return why a member with these does not answer who was told that it was admitted so; None if it does."""
+    """Return why a member in this state refuses a process that knows this admission; None if it answers."""
     if session > admission.session and incarnation == admission.incarnation:
         return Reopened(f"the group was opened again, as session {session}", session)
     return forgotten(admission, incarnation, session)
 
 
 def admitted(standing: Standing, session: int, stood: Admission | None) -> tuple[Standing, Done | Failed]:
-    """Return how a member stands that was told of an opening, and what it says.
+    """Return a member's standing after an opening has admitted it, and its reply.
 
     Its state must be the one that it reported, or it knows of this opening already: the opening process does not know what
     happened since.
@@ -190,7 +190,7 @@ def admitted(standing: Standing, session: int, stood: Admission | None) -> tuple
 
 
 def told(standing: Standing, seen: Sequence[int]) -> Standing:
-    """Return how a member stands that was told who took part; what it was told before, and is later, stays."""
+    """Return a member's standing after it was given each member's last session; a later session that it knew stays."""
     both = zip_longest(standing.seen, seen, fillvalue=0)
     return replace(standing, seen=tuple(max(each) for each in both))
 

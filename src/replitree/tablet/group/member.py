@@ -233,9 +233,17 @@ def answer(held: Holdings, request: Request) -> tuple[Holdings, Reply]:
         case AskBarrier(tablet, channel):
             return held, barrier_of(held, tablet, channel)
         case Look(blobs, fence):
-            return _look(held, blobs, fence)
+            held, reply = all_raised(held, {blob.tablet for blob in blobs}, fence)
+            if isinstance(reply, Overtaken):
+                return held, reply
+            found = [index for blob in sorted(blobs) if (index := held.index(blob)) is not None]
+            return held, _contents(held, found, (min(blobs), max(blobs)))
         case Scan(first, last, fence, newest):
-            return _scan(held, (first, last), fence, newest=newest)
+            held, reply = raised(held, first.tablet, fence)
+            if isinstance(reply, Overtaken):
+                return held, reply
+            between = range(bisect_left(held.names, first), bisect_right(held.names, last))
+            return held, _contents(held, between[-1:] if newest else between, (first, last))
         case Sweep(collection):
             return _sweep(held, collection)
 
@@ -307,24 +315,14 @@ def without_blobs(held: Holdings, gone: Iterable[BlobId]) -> Holdings:
     return replace(held, names=tuple(name for name, _ in left), data=tuple(data for _, data in left))
 
 
-def _look(held: Holdings, blobs: tuple[BlobId, ...], fence: Fence | None) -> tuple[Holdings, Contents | Overtaken]:
+def all_raised(held: Holdings, tablets: Iterable[TabletId], fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:
+    """Raise the fence of several tablets; the first one with a higher fence ends it."""
     # In order: members that are asked the same must end with equal holdings.
-    for tablet in sorted({blob.tablet for blob in blobs}):
+    for tablet in sorted(tablets):
         held, reply = raised(held, tablet, fence)
         if isinstance(reply, Overtaken):
             return held, reply
-    found = [index for blob in sorted(blobs) if (index := held.index(blob)) is not None]
-    return held, _contents(held, found, (min(blobs), max(blobs)))
-
-
-def _scan(
-    held: Holdings, ids: tuple[BlobId, BlobId], fence: Fence | None, *, newest: bool
-) -> tuple[Holdings, Contents | Overtaken]:
-    held, reply = raised(held, ids[0].tablet, fence)
-    if isinstance(reply, Overtaken):
-        return held, reply
-    found = range(bisect_left(held.names, ids[0]), bisect_right(held.names, ids[1]))
-    return held, _contents(held, found[-1:] if newest else found, ids)
+    return held, Done()
 
 
 def _contents(held: Holdings, indexes: Iterable[int], ids: tuple[BlobId, BlobId]) -> Contents:

@@ -223,7 +223,7 @@ def readmit(quorum: Quorum, opening: Opening, incarnations: Sequence[str]) -> Pr
 
 
 def _looked(opening: Opening, incarnations: Sequence[str]) -> Procedure[tuple[Opening, tuple[Standing | Failed, ...]]]:
-    """Return the opening as the members stand, and how they do; who does not take part is let in by an opening only.
+    """Return the opening as its members stand now, and their standings; only an opening admits further members.
 
     A process that is just opening the group may have informed one member and not yet another, so every member is asked
     twice.  The procedure goes on with as many answers as members take part: it does not wait for a member that is away.
@@ -250,19 +250,14 @@ def _doubt(opening: Opening, standings: Sequence[Standing | Failed], incarnation
         terms = opening.terms(number)
         if not isinstance(terms, Admission):
             continue
-        sunk = _sunk(terms, standings[number])
+        standing, lost = standings[number], None
+        if isinstance(standing, Standing) and standing.incarnation == terms.incarnation:
+            # Of another incarnation it is another directory, and not one that has forgotten.
+            lost = forgotten(terms, standing.incarnation, standing.session)
         # Without an opening since then no other process counts on the member: its trouble is its own.
-        if sunk is not None or (reason is not None and terms.session < latest):
-            return _suspected(number, reason or sunk)
+        if lost is not None or (reason is not None and terms.session < latest):
+            return _suspected(number, reason or (None if lost is None else lost.reason))
     return None
-
-
-def _sunk(terms: Admission, standing: Standing | Failed) -> str | None:
-    """Return how a member has forgotten that it was admitted so; None if it does not say that."""
-    if not isinstance(standing, Standing) or standing.incarnation != terms.incarnation:
-        return None
-    lost = forgotten(terms, standing.incarnation, standing.session)
-    return None if lost is None else lost.reason
 
 
 def _suspected(number: int, reason: str | None) -> str:

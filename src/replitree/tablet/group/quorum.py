@@ -193,7 +193,7 @@ def _ask_all(quorum: Quorum, request: Request, wanted: int) -> Procedure[Replies
 
 
 def _decided(replies: Replies, needed: int, success: T) -> T | Overtaken | NotKnown:
-    """Return `success` if enough members are done; else who was faster, or what else is known."""
+    """Return `success` if enough members are done; else the higher fence that refused, or the reasons."""
     done = len([reply for reply in replies if isinstance(reply, Done)])
     # Enough that are done decide: an `Overtaken` beside them changes nothing.
     return success if done >= needed else _overtaken(replies) or NotKnown(_complaint(replies, done, needed))
@@ -214,7 +214,7 @@ def _complaint(replies: Replies, good: int, needed: int) -> str:
 
 
 def put(quorum: Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | NotKnown]:
-    """Store a blob; who did not answer may get it later."""
+    """Store a blob; a member that did not answer may get it later."""
     replies = yield from _ask_all(quorum, Write(((blob, data),)), quorum.write)
     return _decided(replies, quorum.write, Stored())
 
@@ -279,7 +279,7 @@ def _discover(quorum: Quorum, first: BlobId, fence: Fence | None) -> Procedure[B
 
 
 def _about(reply: Reply | None, blob: BlobId) -> Reply | None:
-    """Return what a reply says of one blob: who names an older one as its newest does not have it."""
+    """Return what a reply says of one blob: a member that names an older one as its newest does not have it."""
     if not isinstance(reply, Contents):
         return reply
     own = tuple(each for each in reply.blobs if each[0] == blob)
@@ -386,7 +386,7 @@ def _verdict(quorum: Quorum, views: Sequence[MemberView | None], blob: BlobId) -
 def _restore(
     quorum: Quorum, replies: Replies, found: Mapping[BlobId, bytes], restorer: Fence
 ) -> Procedure[Overtaken | NotKnown | Lacking]:
-    """Write what is present to the members that answered and do not have it; return what is in the way, or who lacks some."""
+    """Write present blobs to the members that answered without them; return the obstacle, or the members that lack some."""
     missing = [_missing(reply, found) for reply in replies]
     written: Replies = (None,) * quorum.members
     if any(missing):

@@ -153,7 +153,7 @@ def _ask(wanted: Replacement, number: int, question: Question, kind: type[T]) ->
 
 
 def _tell_others(wanted: Replacement) -> Procedure[_CopySources]:
-    """Tell the others of another session, who took part in it, and of one more session."""
+    """Open a session with the others, give them each member's last session, and open one session more."""
     number, members = wanted.number, len(wanted.incarnations)
     asked: tuple[Answer, ...] = yield AskEach((*(AskStanding(),) * members, None), members - 1)  # the old one may hang
     standings = [each if isinstance(each, Standing | Failed) else Failed(str(each)) for each in asked[:members]]
@@ -230,9 +230,12 @@ def _copy(wanted: Replacement, sources: Sequence[int], rules: Rules) -> Procedur
     new, fences = _new(wanted), dict(rules.fences)
     barriers = {(tablet, channel): each for tablet, channel, each in rules.barriers}
     for (tablet, channel), barrier in barriers.items():
-        for command in _commands(
-            tablet, channel, barrier
-        ):  # what it has already it refuses, and all is compared in the end
+        generation, number = barrier.order
+        commands = [Collection(tablet, channel, barrier.order, barrier.soft, tuple(sorted(barrier.keep)))]
+        if barrier.hard > NOTHING:
+            commands.insert(0, Collection(tablet, channel, (generation, number - 1), barrier.hard, is_hard=True))
+        # Refusals are no trouble: an earlier run may have given it these commands, and all rules are compared in the end.
+        for command in commands:
             yield AskEach((*(None,) * new, Sweep(command)))
     sizes = dict[BlobId, int]()
     streams = set[tuple[TabletId, Channel]]()
@@ -251,14 +254,6 @@ def _copy(wanted: Replacement, sources: Sequence[int], rules: Rules) -> Procedur
     if (yield from _ask(wanted, new, AskRules(), Rules)) != rules:
         raise StoreError("the new member was begun in another way before: remove it, or name another place for it")
     return sizes
-
-
-def _commands(tablet: TabletId, channel: Channel, barrier: Barrier) -> Iterator[Collection]:
-    """Yield what a member has to be told so that its barrier becomes this one."""
-    generation, number = barrier.order
-    if barrier.hard > NOTHING:
-        yield Collection(tablet, channel, (generation, number - 1), barrier.hard, is_hard=True)
-    yield Collection(tablet, channel, barrier.order, barrier.soft, tuple(sorted(barrier.keep)))
 
 
 def _all_blobs(

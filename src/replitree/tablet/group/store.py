@@ -33,7 +33,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from replitree.tablet.group import member
 from replitree.tablet.group.effects import Fence, GroupEffect, Overtaken, Procedure
-from replitree.tablet.group.ids import NOTHING, BlobId, TabletId, first_of, last_of
+from replitree.tablet.group.ids import NOTHING, BlobId, first_of, last_of
 from replitree.tablet.group.member import (
     AskBarrier,
     AskFence,
@@ -51,6 +51,7 @@ from replitree.tablet.group.member import (
     Sweep,
     Swept,
     Write,
+    all_raised,
     barrier_of,
     may_write,
     outranks,
@@ -61,7 +62,7 @@ from replitree.tablet.group.member import (
 from replitree.tablet.group.quorum import Ask, Quorum, carry_out, end_of
 
 TRIES = 2
-"""How often the store is asked before its silence is told."""
+"""How often the store is asked before its silence is reported."""
 
 CHANGES_MAX = 16
 """How often others may be faster to replace `state`, or to move the barrier under a reader."""
@@ -292,7 +293,7 @@ def _read(request: Look | Scan, *, is_alone: bool) -> Procedure[Reply]:
     tablets = sorted({request.first.tablet} if isinstance(request, Scan) else {blob.tablet for blob in request.blobs})
     held = Holdings()
     if request.fence is not None:
-        held, reply = yield from _change(lambda state: _all_raised(state, tablets, request.fence))
+        held, reply = yield from _change(lambda state: all_raised(state, tablets, request.fence))
         if not isinstance(reply, Done):
             return reply
     for _ in range(CHANGES_MAX):
@@ -300,7 +301,9 @@ def _read(request: Look | Scan, *, is_alone: bool) -> Procedure[Reply]:
         if isinstance(listed, Failed):
             return listed
         names = _wanted(request, held, listed.names)
-        found = yield from _asked(Read(names), Found) if names else _nothing()
+        found: Found | Failed = Found(())
+        if names:
+            found = yield from _asked(Read(names), Found)
         if isinstance(found, Failed):
             return found
         # One request less at each take-over: see "A listing after the fence" in the module.
@@ -335,16 +338,8 @@ def _shows_all(request: Look | Scan, listed: Listed, names: tuple[BlobId, ...], 
     return isinstance(request, Look) or all(blob.generation <= fence.generation for blob in listed.names)
 
 
-def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Reply]:
-    for tablet in tablets:
-        held, reply = raised(held, tablet, fence)
-        if isinstance(reply, Overtaken):
-            return held, reply
-    return held, Done()
-
-
 def _listed(request: Look | Scan) -> Procedure[Listed | Failed]:
-    """List what there may be to read; who has a fence, to the end of the channel."""
+    """List what there may be to read; a reader with a fence lists to the end of the channel."""
     if isinstance(request, Look):
         return Listed(tuple(sorted(request.blobs)))
     last = request.last if request.fence is None else end_of(request.first)
@@ -357,11 +352,6 @@ def _wanted(request: Look | Scan, held: Holdings, listed: tuple[BlobId, ...]) ->
         return listed
     names = tuple(blob for blob in listed if blob <= request.last and not is_swept(held, blob))
     return names[-1:] if request.newest else names
-
-
-def _nothing() -> Procedure[Found]:
-    yield from ()
-    return Found(())
 
 
 def _contents(

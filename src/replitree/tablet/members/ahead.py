@@ -49,7 +49,8 @@ class Ahead:
             size += each
             if size > AHEAD_BYTES:
                 return
-            with self._beginning:  # who is to hear of a read has to find it
+            # `blob` takes the same lock: it finds either no read, or one that was submitted.
+            with self._beginning:
                 self._blobs[blob] = self._pool.submit(self._read, blob)
 
     def blob(self, blob: BlobId) -> Blob | None:

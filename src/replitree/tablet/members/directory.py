@@ -2,7 +2,7 @@
 
 ::
 
-    <directory>/state                                            who it is, fences, barriers (`state`)
+    <directory>/state                                            incarnation, fences, barriers (`state`)
     <directory>/lock                                             held during each request, by one process at a time
     <directory>/blobs/<tablet>/<channel>/<generation>-<n>.seg    the blobs (`segments`)
 
@@ -29,7 +29,7 @@ from typing import NamedTuple
 from replitree import private
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.files.durable import store_errors, sync_folder
-from replitree.tablet.group.effects import Collection, Fence, Overtaken
+from replitree.tablet.group.effects import Collection, Overtaken
 from replitree.tablet.group.ids import NOTHING, BlobId, Channel, TabletId, first_of, last_of
 from replitree.tablet.group.member import (
     NO_BARRIER,
@@ -45,6 +45,7 @@ from replitree.tablet.group.member import (
     Sweep,
     Swept,
     Write,
+    all_raised,
     answer,
     may_write,
     raised,
@@ -168,11 +169,11 @@ class BlobDirectory:
     # --- the port -------------------------------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, durably, and say so."""
+        """Carry out a request durably and answer it."""
         return self._reply(None, request)
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Do what is asked if it is the directory that was admitted."""
+        """Carry out a request if this is the directory that was admitted."""
         return self._reply(admission, request)
 
     def standing(self) -> Standing | Failed:
@@ -191,7 +192,7 @@ class BlobDirectory:
         return self._change(lambda state: admitted(state, session, stood))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part."""
+        """Remember each member's last session."""
         return self._change(lambda state: state.with_seen(seen))
 
     def streams(self) -> Streams | Failed:
@@ -309,7 +310,7 @@ class BlobDirectory:
             case Write():
                 return self._write(held, request)
             case Look(blobs=blobs, fence=fence):
-                held, reply = _all_raised(held, sorted({blob.tablet for blob in blobs}), fence)
+                held, reply = all_raised(held, {blob.tablet for blob in blobs}, fence)
             case Scan(first=first, fence=fence):
                 held, reply = raised(held, first.tablet, fence)
             case _:
@@ -327,7 +328,8 @@ class BlobDirectory:
         # Before the change: a crash in the middle of it makes every other process read everything again.
         self._lock.mark()
         write_state(self._folder, state)
-        self._known = None  # or a write would be let in by the rules of before
+        # Or a write would be let in by the rules of before.
+        self._known = None
 
     def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
         if not self._segments.are_as_they_were():
@@ -364,7 +366,9 @@ class BlobDirectory:
             first, last = min(request.blobs), max(request.blobs)
         else:
             names, first, last = self._segments.between(request.first, request.last), request.first, request.last
-        names = _visible(held, names)
+        barriers = {each[:2]: held.barrier(*each[:2]) for each in held.barriers}
+        if barriers:
+            names = [blob for blob in names if not barriers.get(blob[:2], NO_BARRIER).has_swept(blob)]
         if isinstance(request, Scan) and request.newest:
             # After what was collected is left out: the newest blob that is shown, not the newest in the files.
             names = names[-1:]
@@ -403,21 +407,5 @@ def _stamp(path: str) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _visible(held: Holdings, names: list[BlobId]) -> list[BlobId]:
-    """Return the blobs that were not collected."""
-    barriers = {each[:2]: held.barrier(*each[:2]) for each in held.barriers}
-    if not barriers:
-        return names
-    return [blob for blob in names if not barriers.get(blob[:2], NO_BARRIER).has_swept(blob)]
-
-
 def _has_swept(held: Holdings, blob: BlobId) -> bool:
     return held.barrier(blob.tablet, blob.channel).has_swept(blob)
-
-
-def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:
-    for tablet in tablets:
-        held, reply = raised(held, tablet, fence)
-        if isinstance(reply, Overtaken):
-            return held, reply
-    return held, Done()

@@ -201,7 +201,8 @@ def read_group(folder: Path) -> GroupFile:
         raise BadInput(f"{path} can't be read: {error}") from error
     if file.format > FORMAT:
         raise UnsupportedFormat(f"{path} has format {file.format}, this version knows {FORMAT}: upgrade it")
-    if not 0 <= len(file.members) - file.write < file.write:  # two blobs of one name could both be stored
+    # Two write quorums that do not meet could store two contents under one name.
+    if not 0 <= len(file.members) - file.write < file.write:
         raise BadInput(f"{path} is damaged: {file.write} of {len(file.members)} members can't be a majority")
     return file
 

@@ -70,11 +70,11 @@ Framing: TypeAlias = tuple[bytes, bytes]
 """What a frame has before a payload, the header, and after it, the checksum."""
 
 NO_FRAMINGS: Mapping[BlobId, Framing] = {}
-"""Nothing was reckoned before."""
+"""No framing was computed before."""
 
 
 def framing_of(blob: BlobId, payload: bytes) -> Framing:
-    """Reckon what is written around a blob."""
+    """Compute the header and the checksum that are written around a blob."""
     plain = _PLAIN.pack(MAGIC, blob.pack(), len(payload))
     header = plain + xxhash.xxh3_64_digest(plain)
     checksum = xxhash.xxh3_64(header)
@@ -83,7 +83,7 @@ def framing_of(blob: BlobId, payload: bytes) -> Framing:
 
 
 class FramedWrite(Write, frozen=True):
-    """A write with what frames its blobs, and their bytes: reckoned once for all members of a process.  It does not travel."""
+    """A write with the framings of its blobs, and their bytes: computed once for all members.  It is never sent."""
 
     framings: Mapping[BlobId, Framing] = msgspec.field(default_factory=dict)
     bytes: int = 0
@@ -127,7 +127,7 @@ def joined(writes: Sequence[Write]) -> Write:
 
 
 def framings_of(write: Write) -> Mapping[BlobId, Framing]:
-    """Return what was reckoned already, by blob."""
+    """Return the framings that were computed already, by blob."""
     return write.framings if isinstance(write, FramedWrite) else NO_FRAMINGS
 
 
@@ -157,7 +157,13 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
             position += OVERHEAD_BYTES + whole.bytes
             continue
         header = _header(data, position)
-        frame = None if header is None else _frame(data, position, begin, *header)
+        frame = None
+        if header is not None:
+            blob, size = header
+            end = position + OVERHEAD_BYTES + size
+            # A frame that is cut off has too few bytes here, and is not whole either.
+            is_whole = xxhash.xxh3_64_digest(data[position : end - _SUM_BYTES]) == data[end - _SUM_BYTES : end]
+            frame = Frame(blob, begin + position + HEADER_BYTES, size, is_whole)
         # Torn first: what was never synced was never acknowledged, and counts as not there.
         if (frame is None or not frame.is_whole) and _is_torn(data, position, header):
             break
@@ -183,13 +189,6 @@ def _whole(view: memoryview, position: int, begin: int) -> Frame | None:
     if xxhash.xxh3_64_intdigest(view[position:end]) != _SUM.unpack_from(view, end)[0]:
         return None
     return Frame(BlobId(tablet, channel, generation, step, high << 16 | low), begin + payload, size)
-
-
-def _frame(data: bytes, position: int, begin: int, blob: BlobId, size: int) -> Frame:
-    """Return the frame whose header stands here; what is cut off is not whole."""
-    end = position + OVERHEAD_BYTES + size
-    is_whole = xxhash.xxh3_64_digest(data[position : end - _SUM_BYTES]) == data[end - _SUM_BYTES : end]
-    return Frame(blob, begin + position + HEADER_BYTES, size, is_whole)
 
 
 def _header(data: bytes, position: int) -> tuple[BlobId, int] | None:

@@ -112,8 +112,12 @@ class Gathering:
             self._last_s = time.monotonic()
             if is_done or isinstance(reply, FenceIs):
                 self._wanted -= 1
-            else:
-                self._whole_wanted = _still_wanted(self._whole_wanted, reply)
+            elif self._whole_wanted is not None and self._whole_wanted > 0:
+                if isinstance(reply, Contents) and (reply.damaged or reply.doubts):
+                    # What this member has can't be told from its answer alone: all answers are wanted.
+                    self._whole_wanted = None
+                elif isinstance(reply, Contents | BarrierIs | Overtaken):
+                    self._whole_wanted -= 1
             tells = not self._has_told and (
                 self._is_over() or (self._whole_wanted is not None and self._whole_wanted <= 0)
             )
@@ -137,23 +141,16 @@ class Gathering:
         return time.monotonic() - self._last_s
 
     def wait(self, patience_s: float) -> bool:
-        """Wait until it is told; return whether it is."""
+        """Wait until enough members have answered; return whether they have."""
         return self._latch.acquire(timeout=patience_s)
 
     def wait_for_rest(self, patience_s: float) -> None:
-        """When it is told: wait until it is over, too."""
+        """After `wait`: wait for the other answers, too."""
         with self._lock:
             self._whole_wanted = None
             self._has_told = self._is_over()
         if not self._has_told and patience_s > 0:
             self._latch.acquire(timeout=patience_s)
-
-
-def _still_wanted(wanted: int | None, reply: Reply) -> int | None:
-    """Return how many whole answers are still wanted; None: all are, for what this one has can't be told from it alone."""
-    if wanted is None or wanted <= 0 or not isinstance(reply, Contents | BarrierIs | Overtaken):
-        return wanted
-    return None if isinstance(reply, Contents) and (reply.damaged or reply.doubts) else wanted - 1
 
 
 def can_spare(requests: Iterable[Request]) -> bool:

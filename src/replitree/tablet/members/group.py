@@ -57,7 +57,7 @@ Heard: TypeAlias = Callable[[Reply], None]
 
 
 class _QueuedRequest(msgspec.Struct, frozen=True):
-    """A request to a member, who hears the reply, and the bytes of its blobs."""
+    """A request to a member, the function that takes the reply, and the bytes of the request's blobs."""
 
     request: Request
     heard: Heard
@@ -68,7 +68,7 @@ class Answering(Protocol):
     """A member that answers requests, in whatever way it takes part."""
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, durably, and say so; `Failed` when that is not possible."""
+        """Carry out a request durably and answer it; `Failed` when that is not possible."""
 
 
 class AskedMember(Protocol):
@@ -76,13 +76,13 @@ class AskedMember(Protocol):
 
     @property
     def health(self) -> Health:
-        """How it does."""
+        """Whether it answers, and what it has missed."""
 
     def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; `heard` is called once, in the member's thread."""
 
     def close(self, patience_s: float = PATIENCE_S) -> bool:
-        """Let what was asked be answered, then end; return whether it has: who is silent for so long, in seconds, is left."""
+        """Answer the requests that wait, then end; return whether the member has ended within `patience_s` of silence."""
 
 
 class MemberThread:
@@ -122,10 +122,10 @@ class MemberThread:
             self._queue.put(waiting)
 
     def close(self, patience_s: float = PATIENCE_S) -> bool:
-        """Let what was asked be answered, then end the thread; return whether it has ended.
+        """Answer the requests that wait, then end the thread; return whether it has ended.
 
         A member that fails is asked nothing more, and one that has kept a request for `patience_s` seconds is not waited for:
-        its thread ends when it answers.  No client was told that something was done which was not.
+        its thread ends when it answers.  No client has heard of a success that did not take place.
         """
         self._is_closing = True
         self._queue.put(None)
@@ -134,29 +134,21 @@ class MemberThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (first := self._next()) is not None:
+        while (first := self._ahead.popleft() if self._ahead else self._queue.get()) is not None:
             batch, size = [first], first.bytes
             while size < BATCH_BYTES and (self._ahead or not self._queue.empty()):
-                if (following := self._following(first)) is None:
+                if not self._ahead:
+                    self._ahead.append(self._queue.get())
+                following = self._ahead[0]
+                if following is None or not _can_join(first.request, following.request):
                     break
                 # Writes that wait share one sync.
                 batch.append(following)
                 size += following.bytes
+                self._ahead.popleft()
             with self._lock:
                 self._backlog_bytes -= size
             self._answer(batch)
-
-    def _next(self) -> _QueuedRequest | None:
-        return self._ahead.popleft() if self._ahead else self._queue.get()
-
-    def _following(self, first: _QueuedRequest) -> _QueuedRequest | None:
-        """Take what waits next if it can be answered together with the first."""
-        if not self._ahead:
-            self._ahead.append(self._queue.get())
-        following = self._ahead[0]
-        if following is None or not _can_join(first.request, following.request):
-            return None
-        return self._ahead.popleft()
 
     def _answer(self, batch: Sequence[_QueuedRequest]) -> None:
         """Ask for all at once; when that is refused, one by one."""
@@ -300,22 +292,19 @@ class BlobGroups:
         return tuple(gathering.replies)
 
     def _wait(self, ask: Ask, gathering: Gathering) -> None:
-        """Wait until it is told, and a little for the rest; or until those that are silent are not worth it."""
+        """Wait for enough answers, and a little for the rest; or until the silent members are not worth waiting for."""
         short_s = self._patience_s / REST_SHARE
         while not gathering.wait(short_s):
-            if self._is_hopeless(ask, gathering):
+            has_cover = gathering.heard >= self._quorums[ask.group].read
+            is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
+            silent_s = gathering.quiet_s
+            if has_cover and not any(isinstance(request, Write) for request in ask.requests):
+                silent_s = max(silent_s, self._hanging_s(ask, gathering))
+            # A read of a long log takes a member longer than any other request.
+            if silent_s >= self._patience_s * (READ_PATIENCE if is_read and not has_cover else 1):
                 return
         took_s = gathering.age_s
         gathering.wait_for_rest(max(short_s, 2 * took_s) - max(took_s, self._hanging_s(ask, gathering)))
-
-    def _is_hopeless(self, ask: Ask, gathering: Gathering) -> bool:
-        """Whether the members have been silent for longer than the patience; a read of a long log gets more of it."""
-        has_cover = gathering.heard >= self._quorums[ask.group].read
-        is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
-        silent_s = gathering.quiet_s
-        if has_cover and not any(isinstance(request, Write) for request in ask.requests):
-            silent_s = max(silent_s, self._hanging_s(ask, gathering))
-        return silent_s >= self._patience_s * (READ_PATIENCE if is_read and not has_cover else 1)
 
     def _hanging_s(self, ask: Ask, gathering: Gathering) -> float:
         """Return how long every member that has not answered has been silent, to any caller, in seconds."""

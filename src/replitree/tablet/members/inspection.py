@@ -6,14 +6,14 @@ waited for once, is not asked anything else, and what it has is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from replitree.errors import BadInput, StoreError
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.inspection import GenerationReport, Survey, complaints, generations_of, survey
+from replitree.tablet.core.inspection import GenerationReport, complaints, generations_of, survey
 from replitree.tablet.core.losses import in_words, read_records
 from replitree.tablet.group.admission import Answer, AskStanding, AskStreams, Question, Standing, obstacles_of
 from replitree.tablet.group.effects import NotKnown, Overtaken
@@ -168,13 +168,12 @@ def inspect(looked: Looked) -> GroupReport:
         looked.asking.close()
         for member in looked.members:
             close_member(member)
-    return GroupReport(str(group), looked.obstacles, tablets, tuple(_unlisted(streams)))
-
-
-def _unlisted(streams: Sequence[Streams | Failed]) -> Iterator[str]:
-    for number, found in enumerate(streams):
-        if isinstance(found, Failed):
-            yield f"member {number} does not say which tablets it has, so some may not have been looked at: {found.reason}"
+    unlisted = tuple(
+        f"member {number} does not say which tablets it has, so some may not have been looked at: {found.reason}"
+        for number, found in enumerate(streams)
+        if isinstance(found, Failed)
+    )
+    return GroupReport(str(group), looked.obstacles, tablets, unlisted)
 
 
 def channels_in(group: GroupId, streams: Sequence[Streams | Failed]) -> tuple[Channels, ...]:
@@ -190,15 +189,20 @@ def channels_in(group: GroupId, streams: Sequence[Streams | Failed]) -> tuple[Ch
 def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> TabletReport:
     tablet = channels.tablet
     wrong, unknown = _of_members(looked, channels)
-    fences = tuple(map(_generation, looked.ask(AskFence(tablet))))
+    known = (each.fence if isinstance(each, FenceIs) else None for each in looked.ask(AskFence(tablet)))
+    fences = tuple(None if fence is None else int(fence.generation) for fence in known)
     losses, more = _losses(groups, channels)
     unknown = (*unknown, *more)
     found = groups.run(survey(channels))
     if isinstance(found, NotKnown | Overtaken):
         reason = found.reason if isinstance(found, NotKnown) else "a leader was elected meanwhile; look again"
         return TabletReport(int(tablet), fences, (), wrong, (*unknown, f"the log: {reason}"), losses)
-    complained = _complained(looked, found, wrong, unknown)
-    return TabletReport(int(tablet), fences, generations_of(found), *complained, losses)
+    more_wrong, doubts = complaints(found)
+    if looked.is_alone:
+        # What one member lacks another may have: alone it proves nothing.
+        doubts = (*doubts, *(f"{each} in this member; others may have it" for each in more_wrong))
+        more_wrong = ()
+    return TabletReport(int(tablet), fences, generations_of(found), (*wrong, *more_wrong), (*unknown, *doubts), losses)
 
 
 def _losses(groups: BlobGroups, channels: Channels) -> tuple[tuple[LossReport, ...], tuple[str, ...]]:
@@ -210,20 +214,6 @@ def _losses(groups: BlobGroups, channels: Channels) -> tuple[tuple[LossReport, .
     if not isinstance(found, tuple):
         return (), (f"accepted losses: {found}",)
     return tuple(LossReport(int(generation), in_words(record)) for generation, record in found), ()
-
-
-def _complained(
-    looked: Looked, found: Survey, wrong: tuple[str, ...], unknown: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Add what is wrong with the log; what one member alone lacks, another one may have."""
-    more, doubts = complaints(found)
-    if looked.is_alone:
-        return wrong, (*unknown, *doubts, *(f"{each} in this member; others may have it" for each in more))
-    return (*wrong, *more), (*unknown, *doubts)
-
-
-def _generation(reply: Answer | None) -> int | None:
-    return int(reply.fence.generation) if isinstance(reply, FenceIs) and reply.fence is not None else None
 
 
 def _of_members(looked: Looked, channels: Channels) -> tuple[tuple[str, ...], tuple[str, ...]]:

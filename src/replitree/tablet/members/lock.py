@@ -100,7 +100,8 @@ class DirectoryLock:
         self._is_marked &= mark == self._mark
         if mark == FAILED:
             self.release()
-            self._file = None  # another directory may come in its place
+            # Another directory may come in its place.
+            self._file = None
             folder = Path(self._path).parent
             raise StoreError(f"{folder} could not be synced once and is not used any more: {MEND_IT}")
         return self._is_marked
@@ -130,7 +131,7 @@ class DirectoryLock:
             self._is_marked = True
 
     def give_up(self, why: str) -> None:
-        """Acquire it no more, for this reason."""
+        """Refuse to acquire it from now on, for this reason."""
         self._given_up = why
 
     def mark_failed(self) -> None:
@@ -146,7 +147,7 @@ class DirectoryLock:
         self._is_marked = False
 
     def release(self) -> None:
-        """Let others in, if it is held."""
+        """Release it, if this object has acquired it."""
         if self._file is not None:
             fcntl.flock(self._file.number, fcntl.LOCK_UN)
 

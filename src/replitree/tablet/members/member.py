@@ -46,10 +46,10 @@ class BlobMember(Protocol):
     """One member of a blob group."""
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, durably, and say so; `Failed` when that is not possible."""
+        """Carry out a request durably and answer it; `Failed` when that is not possible."""
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Do what is asked if it is the member that was admitted; else `Failed` (see `refusal`)."""
+        """Carry out a request if this is the member that was admitted; else `Failed` (see `refusal`)."""
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
@@ -58,7 +58,7 @@ class BlobMember(Protocol):
         """Remember that it takes part in an opening, if it is the one that stood so, or has learnt more since."""
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part."""
+        """Remember each member's last session."""
 
     def streams(self) -> Streams | Failed:
         """Return of which tablets it has, or had, blobs in which channels."""
@@ -94,7 +94,7 @@ class MemoryMember:
         self.is_full = False
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked."""
+        """Carry out a request."""
         if self.trouble is not None:
             return Failed(self.trouble)
         held, reply = answer(self.held, request)
@@ -104,7 +104,7 @@ class MemoryMember:
         return reply
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Do what is asked if it is the member that was admitted."""
+        """Carry out a request if this is the member that was admitted."""
         return refusal(admission, self.incarnation, self.session) or self.answer(request)
 
     def standing(self) -> Standing | Failed:
@@ -118,7 +118,7 @@ class MemoryMember:
         return reply
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part."""
+        """Remember each member's last session."""
         reply = self._served(Remember(seen))
         assert isinstance(reply, Done | Failed)
         return reply

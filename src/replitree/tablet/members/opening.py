@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from replitree.tablet.group.admission import Admission, Reopened
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Failed, Reply, Request
-from replitree.tablet.group.openings import AskAdmitted, LookAgain, Opening, ask_again, look_again, open_group, readmit
+from replitree.tablet.group.openings import AskAdmitted, Opening, ask_again, look_again, open_group, readmit
 from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members.asking import Asking, performed
 from replitree.tablet.members.group import Answering, AskedMember, BlobGroups
@@ -52,26 +52,19 @@ class AdmittedMember:
         return getattr(self.member, "is_concurrent", False)
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, if the member is the one that was admitted."""
+        """Carry out a request, if the member is the one that was admitted."""
         reply = self._answer(request)
-        return self._asked_again(request, reply) if isinstance(reply, Reopened) else reply
-
-    def _asked_again(self, request: Request, reply: Reply) -> Reply:
-        asking, outcome = ask_again(reply), None
+        if not isinstance(reply, Reopened):
+            return reply
+        outcome: Any = None
+        asking = ask_again(reply)
         while True:
             try:
                 effect = asking.send(outcome)
             except StopIteration as stop:
                 final: Reply = stop.value
                 return final
-            outcome = self._perform(effect, request)
-
-    def _perform(self, effect: AskAdmitted | LookAgain, request: Request) -> Any:
-        match effect:
-            case AskAdmitted():
-                return self._answer(request)
-            case LookAgain():
-                return self._look_again()
+            outcome = self._answer(request) if isinstance(effect, AskAdmitted) else self._look_again()
 
     def _answer(self, request: Request) -> Reply:
         terms = self.terms

@@ -139,7 +139,8 @@ def open_place(folder: Path, place: MemberPlace, *, probes: bool = False, patien
     """
     if place.folder:
         return BlobDirectory(folder / place.folder)
-    if place.store:  # what follows is loaded only where it is needed: a process that leads shall start quickly
+    # Stores and services are loaded only where they are needed: a process that takes over must start quickly.
+    if place.store:
         from replitree.storage.objects import open_store
         from replitree.tablet.members.store import BlobStore
 
@@ -147,15 +148,13 @@ def open_place(folder: Path, place: MemberPlace, *, probes: bool = False, patien
     if place.service:
         from replitree.tablet.members.remote import RemoteMember
 
-        return RemoteMember(place.service, _token(folder / place.token_file), patience_s)
+        path = folder / place.token_file
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"can't read {path}, the file with the blob service's secret: {error}") from error
+        return RemoteMember(place.service, token, patience_s)
     raise BadInput("a member of the group says neither folder nor store nor service: mend the group's file")
-
-
-def _token(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"can't read {path}, the file with the blob service's secret: {error}") from error
 
 
 def asked(member: Answering, obstacle: str | None = None) -> AskedMember:

@@ -88,13 +88,13 @@ class RemoteMember:
         self._is_closed = False
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, durably, and say so."""
+        """Carry out a request durably and answer it."""
         reply = self._ask(_plain(request))
         assert not isinstance(reply, Standing | Streams | Rules)
         return reply
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Do what is asked if it is the member that was admitted, whatever service is there now."""
+        """Carry out a request if the service still has the member that was admitted."""
         reply = self._ask(_plain(request), admission)
         assert not isinstance(reply, Standing | Streams | Rules)
         return reply
@@ -110,7 +110,7 @@ class RemoteMember:
         return self._done(Admit(session, stood))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part."""
+        """Remember each member's last session."""
         return self._done(Remember(seen))
 
     def streams(self) -> Streams | Failed:
@@ -146,7 +146,8 @@ class RemoteMember:
         question = question.plain if isinstance(question, FramedWrite) else question
         with self._turn:
             answered = self._answered(question, admission)
-        if self._is_closed:  # meanwhile: only this thread can close the connection that it has opened since
+        # Closed meanwhile: only this thread can close the connection that it has opened since.
+        if self._is_closed:
             self.close()
         if isinstance(answered, Failed):
             return answered

@@ -69,7 +69,10 @@ def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> R
         file = read_group(folder)
         if not 0 <= number < len(file.members):
             raise BadInput(f"group {file.group} has members 0 to {len(file.members) - 1}")
-        place = make_place(_wanted(folder, file, number, wanted), folder, file.group, number, file.incarnations)
+        old = file.members[number]
+        if wanted is None:
+            wanted = folder / old.folder if old.folder else msgspec.structs.replace(old, incarnation="")
+        place = make_place(wanted, folder, file.group, number, file.incarnations)
         members = members_of(folder, file, patience_s=PATIENCE_S)
         fresh = open_place(folder, place, probes=True, patience_s=PATIENCE_S)
         try:
@@ -94,13 +97,6 @@ def _alone(folder: Path) -> Iterator[None]:
         raise BadInput(f"a member of the group in {folder} is being replaced already: wait for that") from None
     finally:
         os.close(descriptor)
-
-
-def _wanted(folder: Path, file: GroupFile, number: int, wanted: Wanted | None) -> Wanted:
-    if wanted is not None:
-        return wanted
-    old = file.members[number]
-    return folder / old.folder if old.folder else msgspec.structs.replace(old, incarnation="")
 
 
 def _replaced(

@@ -166,14 +166,18 @@ class Segments:
         if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
             known = sorted({*self._lost, *self._ids})
             self._segments, self._places, self._ids = {}, {}, []
-        self._lost = known  # until all is read again
+        # Until all is read again: an error on the way must not forget what was there.
+        self._lost = known
         if len(sizes) != len(self._segments):
             self._segments = {path: self._segments.get(path) or _segment(Path(path)) for path in sizes}
         for segment, size in zip(self._segments.values(), sizes.values(), strict=True):
             if size > segment.end:
                 self._read_on(segment, size)
         self._last = {segment.stream: segment for segment in self._segments.values()}
-        self._lost = [blob for blob in known if self._is_lost(blob) and not is_gone(blob)] if known else known
+        # An unreadable segment may hold what is missed: that is damage, which reads report, and no loss.
+        doubts = tuple(self.doubts()) if known else ()
+        missed = (blob for blob in known if blob not in self._places and not is_gone(blob))
+        self._lost = [blob for blob in missed if not any(first <= blob <= last for first, last in doubts)]
         if self._lost:
             raise StoreError(
                 f"{self._folder} has lost blobs that were there, such as {self._lost[0]}: bring back what was removed or cut, "
@@ -181,16 +185,13 @@ class Segments:
             )
         self._is_current = True
 
-    def _is_lost(self, blob: BlobId) -> bool:
-        """Whether a blob is not here, and no unreadable segment may have held it."""
-        return blob not in self._places and not any(first <= blob <= last for first, last in self.doubts())
-
     def _read_on(self, segment: Segment, size: int) -> None:
         begin = segment.end
         with segment.path.open("rb") as file:
             file.seek(begin)
             data = file.read()
-            if begin + len(data) < size:  # else the rest would count as never written
+            # Or else the rest would count as never written.
+            if begin + len(data) < size:
                 raise StoreError(f"{segment.path}: a read ended at byte {begin + len(data)} of {size}; try again")
             scanned = scan(data, begin)
             if scanned.end > begin:
@@ -265,10 +266,10 @@ class Segments:
         blobs
             Each with its bytes.
         framings
-            Of some blobs, so that they need not be reckoned again.
+            Of some blobs, so that they need not be computed again.
         is_in_place
-            Asked when they are synced: whether the directory is still the one that they were to be written to.  If not, they
-            are not here.
+            Called after the sync: whether the directory is still the one that the caller meant.  If not, the blobs do not
+            count as written.
 
         Returns
         -------
@@ -299,13 +300,15 @@ class Segments:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
         last = self._last.get((blob.tablet, blob.channel, blob.generation))
         if last is not None and last.end < self._segment_bytes:
-            if not last.end:  # its maker may have crashed before it synced the name
+            # Its maker may have crashed before it synced the name.
+            if not last.end:
                 _sync_way_to(last.path)
             return last.name
         begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
         number = 0 if last is None else int(last.path.stem.partition("-")[2], 16) + 1
         path = Path(f"{begin}{number:06x}.seg")
-        for folder in reversed(path.parents[:2]):  # and none above: what was taken out meanwhile is not made anew
+        # These two and none above: a directory that was taken out meanwhile must not be made anew.
+        for folder in reversed(path.parents[:2]):
             private.make_folder(folder, exist_ok=True)
         private.touch(path)
         _sync_way_to(path)
@@ -321,26 +324,21 @@ class Segments:
         for blob, data in batch:
             header, checksum = framings.get(blob) or framing_of(blob, data)
             parts += header, data, checksum
-        descriptor = self._descriptor(segment)
-        try:
-            write_parts(descriptor, parts, segment.end)
-        except OSError:
-            # A part of a frame must not stay: the next one would be written behind it, and never be found.
-            os.ftruncate(descriptor, segment.end)
-            raise
-        sync_data(descriptor)
-
-    def _descriptor(self, segment: Segment) -> int:
-        """Return what writes to a segment; it stays open for the next time, if it is as it was left then."""
-        path = segment.name
-        file = self._open.get(path)
+        file = self._open.get(segment.name)
         if file is None:
             if len(self._open) >= OPEN_MAX:
                 self._open.clear()
-            file = self._open[path] = Descriptor(path, os.O_WRONLY)
+            file = self._open[segment.name] = Descriptor(segment.name, os.O_WRONLY)
             if os.fstat(file.number).st_size != segment.end:
-                os.ftruncate(file.number, segment.end)  # what was torn goes: it was never synced
-        return file.number
+                # Torn bytes go: they were never synced, so never acknowledged.
+                os.ftruncate(file.number, segment.end)
+        try:
+            write_parts(file.number, parts, segment.end)
+        except OSError:
+            # A part of a frame must not stay: the next one would be written behind it, and never be found.
+            os.ftruncate(file.number, segment.end)
+            raise
+        sync_data(file.number)
 
     def remove(self, gone: frozenset[BlobId], is_gone: IsGone, is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
         """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden.

@@ -1,4 +1,4 @@
-"""What a member of a blob group knows besides its blobs: who it is, its fences and barriers.
+"""What a member of a blob group knows besides its blobs: its incarnation, fences and barriers.
 
 One small file of a directory, or one object of a store, replaced as a whole.
 
@@ -53,7 +53,7 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
     incarnation
         Made when the directory was; never used twice.
     session, seen
-        The last time that the group was opened with this member; with each member, as far as this one was told.
+        The last session of this member; and of each member, as far as this one has heard.
     fences, barriers
         As in `Holdings`.
     """
@@ -82,7 +82,7 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
         return Standing(self.incarnation, self.session, self.seen)
 
     def with_seen(self, seen: tuple[int, ...]) -> DirectoryState:
-        """Return the state when it was told who took part last; what it was told before, and is later, stays."""
+        """Return the state after it was given each member's last session; a later session that it knew stays."""
         return msgspec.structs.replace(self, seen=told(self.standing, seen).seen)
 
     def with_holdings(self, held: Holdings) -> DirectoryState:

@@ -136,11 +136,11 @@ class BlobStore:
     # --- the port -------------------------------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, durably, and say so."""
+        """Carry out a request durably and answer it."""
         return self._serve(request, None)
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Do what is asked if it is the place that was admitted: every look at `state` says whether it is."""
+        """Carry out a request if this is the place that was admitted: every read of `state` tells whether it is."""
         return self._serve(request, admission)
 
     def _serve(self, request: Request, admission: Admission | None) -> Reply:
@@ -153,7 +153,7 @@ class BlobStore:
         outcome: Any = None
         try:
             while True:
-                outcome = self._perform(serving.send(outcome), admission)
+                outcome = outcome_of(partial(self._reply, serving.send(outcome), admission))
         except StopIteration as stop:
             reply: Reply = stop.value
             return reply
@@ -178,7 +178,7 @@ class BlobStore:
         return self._state.promise(lambda state: admitted(state, session, stood), session)
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part; if it is alone, with the first request."""
+        """Remember each member's last session; a member that is alone writes it with its first request."""
         return self._state.promise(lambda state: state.with_seen(seen))
 
     def fence_seen(self, tablet: TabletId) -> Fence | None:
@@ -211,15 +211,13 @@ class BlobStore:
                 if blob is None:
                     continue
                 found.add((blob.tablet, blob.channel))
-                if self._objects.is_ordered:  # on to the first key that is none of this channel's: "0" comes after "/"
+                # On to the first key that is none of this channel's: "0" comes after "/".
+                if self._objects.is_ordered:
                     after, is_more = f"{BLOBS_PREFIX}/{blob.tablet:016x}/{blob.channel:02x}0", True
                     break
         return Streams(tuple(sorted(found)))
 
     # --- requests to the store --------------------------------------------------------------------------------------------
-
-    def _perform(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply | None:
-        return outcome_of(lambda: self._reply(request, admission))
 
     def _reply(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply:
         match request:

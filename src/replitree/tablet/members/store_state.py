@@ -132,7 +132,7 @@ class StoredState:
         return changed(read.state, self._due(read.state, self._owed))
 
     def _due(self, state: DirectoryState, owed: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Return what is still to be written of what is owed: nothing if a later opening is."""
+        """Return the owed changes that are still to be written: none once a later opening was written."""
         return () if state.session > self._owed_session else owed
 
     @property
@@ -151,7 +151,7 @@ class StoredState:
     # --- replacing ------------------------------------------------------------------------------------------------------
 
     def replace_by(self, held: Holdings, read: KnownState) -> Persisted | Changed:
-        """Replace what was read by the same with these fences and barriers, and with what is owed."""
+        """Replace the state that was read by one with these fences and barriers, and with the changes that are owed."""
         owed = self._owed
         reply = self._replace(read, changed(read.state, self._due(read.state, owed)).with_holdings(held))
         if isinstance(reply, Persisted):
@@ -172,7 +172,7 @@ class StoredState:
     # --- openings -------------------------------------------------------------------------------------------------------
 
     def promise(self, change: Change, session: int = 0) -> Done | Failed:
-        """Change what it knows of openings; where it is alone, with whatever is asked next.  `session`: of a new opening."""
+        """Change what it knows of openings; a lone member writes it with the next request.  `session`: of a new opening."""
         seen = self._seen
         if seen is None or not self.is_alone:
             return self._change(change)
@@ -185,7 +185,7 @@ class StoredState:
         return Done()
 
     def pay(self) -> Done | Failed:
-        """Write what is owed, if anything is."""
+        """Write the changes that are owed, if there are any."""
         return self._change() if self._owed else Done()
 
     def _paid(self, owed: Sequence[Change]) -> None:
@@ -194,7 +194,7 @@ class StoredState:
             self._owed = tuple(change for change in self._owed if change not in owed)
 
     def _change(self, *changes: Change) -> Done | Failed:
-        """Replace the state by what is made of it; who was faster, or an answer that was lost, lets us look again.
+        """Change the state; after a change of another process, or a lost answer, the state is read again.
 
         What was seen before is good enough to begin with, unless nothing would be changed, or it is refused.
         """

@@ -1,12 +1,13 @@
-"""What a member of a blob group on another host is asked, and answers, as bytes.
+"""Questions to a member of a blob group on another host, and its answers, as bytes.
 
 ::
 
     MessagePack [name, fields]  or  [name, fields, [incarnation, session]]    XXH3-64 of these (8 bytes)
 
-A question may say as what the member was admitted (`Admission`): another one does not answer it.
+A question may name the admission of the member (`Admission`): another member refuses it.
 
-The name is that of the class; a newer version may send one that is not known here: then nothing is done, and it is said so.
+The name is that of the class; a newer version may send one that is not known here: then nothing is done, and
+the answer is `Failed`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Shared(Future[T]):
     """The future on which a client waits.  It can't be cancelled: the command may have been sent.
 
     Those that come together share a condition: objects that live long, and are many, cost more than a needless wake.  So
-    who waits may be woken for another one's answer, and waits on.
+    a thread may be woken for another one's answer, and waits on.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ class Shared(Future[T]):
     """
 
     def __init__(self, turn: threading.Condition) -> None:
-        self._condition = turn  # and what `Future.__init__` sets beside it, without a second condition
+        # What `Future.__init__` sets, without a condition of each future's own.
+        self._condition = turn
         self._state, self._result, self._exception = PENDING, None, None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
@@ -38,7 +39,8 @@ class Shared(Future[T]):
     def result(self, timeout: float | None = None) -> T:
         """Return the answer, or raise the error, as soon as there is one; `TimeoutError` after so many seconds."""
         if self._state == FINISHED and self._exception is None:
-            found: Any = self._result  # without the lock: the state is set last
+            # Without the lock: `Future` sets the state after the result.
+            found: Any = self._result
             return found  # type: ignore[no-any-return]
         if not self.done():
             with self._condition:
@@ -85,11 +87,11 @@ class WaitingCommands(msgspec.Struct, frozen=True):
 
 
 Telling: TypeAlias = "tuple[Future[Any], list[bytes] | ReplitreeError]"
-"""Who waits, and what to say: without the lock."""
+"""A future and its answers, to be set without the lock."""
 
 
 def tell(telling: Sequence[Telling]) -> None:
-    """Let clients hear."""
+    """Set the answers of futures."""
     for future, answers in telling:
         if isinstance(answers, ReplitreeError):
             future.set_exception(answers)

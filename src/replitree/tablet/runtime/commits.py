@@ -218,7 +218,8 @@ class Commits(Generic[State]):
         with self.changed:
             while self.ended is None and not (self._is_closing and not self._queue):
                 now = self._settings.clock()
-                patience: int | None = None  # without room: until some of what is on its way has landed
+                # Without room there is no time limit: an entry that was stored wakes this thread.
+                patience: int | None = None
                 if self._has_room:
                     limits = self._settings.limits
                     patience = pace.patience_ns(self._pace, limits, self._queue_commands, self._queue_bytes, now)
@@ -232,7 +233,7 @@ class Commits(Generic[State]):
         return self.ledger.has_room and self._since_bytes < SINCE_BYTES_MAX
 
     def _taken_from_queue(self) -> tuple[Sequence[WaitingCommands], Sequence[bytes]]:
-        """Take what goes into the next entry: who waits, and the commands."""
+        """Take what goes into the next entry: the callers that wait, and their commands."""
         limits, batch, commands, size = self._settings.limits, list[WaitingCommands](), list[bytes](), 0
         while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
             waiting = self._queue.popleft()
@@ -293,21 +294,22 @@ class Commits(Generic[State]):
 
     def _taken(self, blob: BlobId, outcome: Stored | Overtaken | NotKnown) -> list[Telling]:
         had_room = self._has_room
-        told = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
+        if isinstance(outcome, Stored):
+            before = self.ledger
+            self.ledger, steps = commit.stored(before, blob)
+            for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
+                # Only for what is confirmed: the successor must find the entry that carries the lease.
+                self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
+            told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
+            if self.ended is not None:
+                told += self._end(self.ended)
+        else:
+            told = self._failed(blob.step, outcome)
         # The thread that sends waits without a time limit while there is no room.
         if not had_room:
             self._sends.notify()
         self.changed.notify_all()
         return told
-
-    def _stored(self, blob: BlobId) -> list[Telling]:
-        before = self.ledger
-        self.ledger, steps = commit.stored(before, blob)
-        for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
-            # Only for what is confirmed: the successor must find the entry that carries the lease.
-            self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
-        told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
-        return [*told, *self._end(self.ended)] if self.ended is not None else told
 
     def _apply(self, waiting: WaitingCommands) -> Telling:
         answers: list[bytes] = []
@@ -382,7 +384,7 @@ class Commits(Generic[State]):
         self._since_bytes += bytes_of(commands)
 
     def take_since(self, bytes_min: int) -> list[bytes]:
-        """Return the commands that were written down, if they have so many bytes, else none; who takes them stores them."""
+        """Return the commands that were written down, if they have so many bytes, else none; the caller stores them."""
         with self.changed:
             return self._take_since() if self._since_bytes >= bytes_min else []
 

@@ -13,12 +13,12 @@ class FreshReads(Generic[T]):
     """Shares reads between threads.
 
     A read that began before a caller asked does not serve it: the caller waits for the next read, which serves all that
-        wait by then.
+    wait by then.
 
     Parameters
     ----------
     read
-        Reads; may raise, and then the one raises who called it, and another one reads.
+        Reads.  When it raises, the thread that called it raises, and another thread reads.
     """
 
     def __init__(self, read: Callable[[], T]) -> None:

@@ -1,9 +1,9 @@
-"""When a leader has to mend (`tablet.core.mending`): who asked for it, which members have missed something, what was done.
+"""When a leader has to mend (`tablet.core.mending`): requests for it, members that have missed something, mends that were made.
 
 A member that missed a write lacks a blob of a step that had been sent by the time that was noticed.  So what is confirmed up to
 there is mended, and not earlier than all of it is confirmed.  A member has what it missed, or what was asked for, when it has
-answered a mend that began after that, and nothing was missed meanwhile; who failed or was silent then is mended when it answers
-again.  A mend that did not help is tried again later and later: a disk may be full for long.
+answered a mend that began after that, and nothing was missed meanwhile; a member that failed or was silent then is mended when
+it answers again.  A mend that did not help is tried again later and later: a disk may be full for long.
 """
 
 from __future__ import annotations

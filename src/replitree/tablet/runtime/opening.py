@@ -103,7 +103,11 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     group = groups if isinstance(groups, Group) else None
     running, channels = _place(groups, channels, tablet)
     settings = settings or Settings()
-    given = _seen(groups, channels, floor) if assigned is None else Generation(assigned)
+    given = None if assigned is None else Generation(assigned)
+    if assigned is None and isinstance(groups, JustOpened) and len(channels.groups()) == 1:
+        # The opening of the group has just read the fence: the candidate need not ask for it.
+        seen = groups.fence_seen(channels.tablet)
+        given = None if seen is None else Generation(max(seen.generation + 1, floor) + 1)
     candidate = Candidate(channels, secrets.token_hex(16), given, floor)
     with without_collector():
         prepared = running.run(prepare(candidate))
@@ -139,14 +143,6 @@ def _place(groups: Group | Groups, channels: Channels | None, tablet: int) -> tu
     if not 0 < tablet < 1 << TABLET_BITS:
         raise BadInput(f"a tablet's number is at least 1 and below 2^{TABLET_BITS}, not {tablet}")
     return groups.groups, in_one_group(TabletId(tablet), groups.group)
-
-
-def _seen(groups: Group | Groups, channels: Channels, floor: int) -> Generation | None:
-    """Return the generation after the one that was seen when a group was opened just now; None: ask for the fence."""
-    if not isinstance(groups, JustOpened) or len(channels.groups()) > 1:
-        return None
-    fence = groups.fence_seen(channels.tablet)
-    return None if fence is None else Generation(max(fence.generation + 1, floor) + 1)
 
 
 def refusal(result: NotElected) -> ReplitreeError:

@@ -98,7 +98,7 @@ class Tablet(Generic[State]):
         self._commits = commits
         self._upkeep = upkeep
         self._settings = settings
-        self._probe = FreshReads(self._send_probe)
+        self._probe: FreshReads[Probed] = FreshReads(lambda: groups.run(probe(channels, generation)))
         self._stop = threading.Event()
         self._snapshots = threading.Lock()
         self._group = group
@@ -177,7 +177,8 @@ class Tablet(Generic[State]):
             It may have been carried out, or may yet be.
         """
         if timeout_s < TIMEOUT_S or threading.current_thread() is threading.main_thread():
-            return _waited(self.submit(command), timeout_s)  # who is in a hurry, or may be interrupted, stores nothing
+            # A caller with a short time limit, or in the thread that Ctrl-C interrupts, stores no entry itself.
+            return _waited(self.submit(command), timeout_s)
         future, flight = self._commits.submit_or_fly(command)
         if flight is not None:
             self._working(partial(self._store, flight))
@@ -208,28 +209,24 @@ class Tablet(Generic[State]):
                     self._commits.check_leading()
                 raise Unavailable(f"the lease could not be renewed: {error}") from error
             found = self._by_lease()
-        return self._by_quorum() if found is None else found[0]
+        if found is not None:
+            return found[0]
+        match self._probe.read():
+            case StillLeads():
+                with self._commits.changed:
+                    self._commits.check_leading()
+                    return self._commits.state
+            case Overtaken() as other:
+                self._commits.end(end_of(other))
+                raise NotLeader(f"a leader after generation {other.generation} has begun: ask it", other.generation)
+            case NotKnown(reason):
+                raise Unavailable(f"no quorum said whether this process still leads: {reason}")
 
     def _by_lease(self) -> tuple[State] | None:
         commits = self._commits
         with commits.changed:
             commits.check_leading()
             return (commits.state,) if lease.may_answer(commits.tenure, self._settings.clock()) else None
-
-    def _by_quorum(self) -> State:
-        match self._probe.read():
-            case StillLeads():
-                with self._commits.changed:
-                    self._commits.check_leading()
-                    return self._commits.state
-            case Overtaken() as found:
-                self._commits.end(end_of(found))
-                raise NotLeader(f"a leader after generation {found.generation} has begun: ask it", found.generation)
-            case NotKnown(reason):
-                raise Unavailable(f"no quorum said whether this process still leads: {reason}")
-
-    def _send_probe(self) -> Probed:
-        return self._groups.run(probe(self._channels, self.generation))
 
     # --- how it stands --------------------------------------------------------------------------------------------------
 
@@ -302,7 +299,8 @@ class Tablet(Generic[State]):
             except NotLeader:
                 return
             except ReplitreeError:
-                continue  # a snapshot that failed is tried again
+                # A snapshot that failed is tried again after `look_s`.
+                continue
 
     def _readmit(self) -> None:
         """Let members in that are back, and write what they miss; end when one that took part has lost blobs."""
@@ -311,7 +309,8 @@ class Tablet(Generic[State]):
             if self._group.forgot is not None:
                 self._commits.end(Unavailable(f"{self._group.forgot}: open the group again"))
                 return
-            with suppress(ReplitreeError):  # who can't be let in now is looked at again
+            # A member that can't be let in now is asked again after `look_s`.
+            with suppress(ReplitreeError):
                 if self._group.readmit():
                     self.mend()
 

@@ -80,7 +80,8 @@ class Upkeep(Generic[State]):
 
     def mend(self) -> None:
         """Restore what counts wherever it is missing, if that is due."""
-        missed = self._groups.missed()  # before the ledger is read: what was missed by now had been sent by then
+        # Before the ledger is read: every blob that a member has missed by now is then among those that were sent.
+        missed = self._groups.missed()
         with self._commits.changed:
             ledger = self._commits.ledger
         due = self.mends.due(missed, ledger.last, ledger.confirmed)
@@ -127,13 +128,26 @@ class Upkeep(Generic[State]):
         said = LogEntry(NOTHING, Step(0), gc_discovered=draft.gc_discovered, gc_left=draft.gc_left)
         self._collecting = collecting.said(self._collecting, place, said)
         self._blobs, self._accepted = draft.gc_discovered, ()
-        self._collect()
+        with self._commits.changed:
+            ledger = self._commits.ledger
+        self._collecting, commands = collecting.next_commands(self._collecting, ledger, (snapshots.DATA,))
+        result = self._groups.run(collecting.send(self._channels, self._collecting.taken_everywhere, commands))
+        self._collecting = collecting.sent(self._collecting, commands, result)
+        if result.overtaken is not None:
+            self._commits.end(end_of(result.overtaken))
         return True
 
     def _store_state(self) -> snapshots.Begun | None:
         """Store the state piece by piece, and what comes meanwhile; None when something may not be stored."""
         state, commands, ledger = self._commits.begin_snapshot()
-        pieces = snapshots.pieces_of(ledger, self._bytes_of(state), self._cookie)
+        try:
+            data = self._machine.snapshot(state)
+        except Exception as error:
+            # The machine's own error: the same state would fail again, here and in every successor.
+            failed = machine_failed("a snapshot", error)
+            self._commits.end(failed)
+            raise failed from error
+        pieces = snapshots.pieces_of(ledger, data, self._cookie)
         self._cookie += len(pieces)
         since = list[BlobId]()
         for piece in pieces:
@@ -145,14 +159,6 @@ class Upkeep(Generic[State]):
                 return None
             since += (blob for blob, _ in more)
         return snapshots.Begun(commands, tuple(blob for blob, _ in pieces), tuple(since))
-
-    def _bytes_of(self, state: State) -> bytes:
-        try:
-            return self._machine.snapshot(state)
-        except Exception as error:
-            failed = machine_failed("a snapshot", error)
-            self._commits.end(failed)
-            raise failed from error
 
     def _are_stored(self, blobs: Sequence[tuple[BlobId, bytes]]) -> bool:
         outcomes = store_all(self._groups, self._channels, blobs)
@@ -180,12 +186,3 @@ class Upkeep(Generic[State]):
                 commits.synced(entry[0], snapshot)
             else:
                 commits.failed(Step(entry[0].step + 1), outcome)
-
-    def _collect(self) -> None:
-        with self._commits.changed:
-            ledger = self._commits.ledger
-        self._collecting, commands = collecting.next_commands(self._collecting, ledger, (snapshots.DATA,))
-        result = self._groups.run(collecting.send(self._channels, self._collecting.taken_everywhere, commands))
-        self._collecting = collecting.sent(self._collecting, commands, result)
-        if result.overtaken is not None:
-            self._commits.end(end_of(result.overtaken))
