@@ -135,7 +135,16 @@ class EmbeddedZooKeeper:
         java = find_java()
         private.make_root(self.folder)
         try:
-            self._write_configuration()
+            count = len(self._servers)
+            ports = free_ports(3 * count)
+            if count == 1:
+                # Clients that know the server find it again after a restart.
+                ports[0] = self._servers[0].old_port() or ports[0]
+            own = [(ports[count + index], ports[2 * count + index]) for index in range(count)]
+            for index, server in enumerate(self._servers):
+                # Before its files are written: the servers of an earlier owner may still read them.
+                server.lock()
+                server.configure(ports[index], self._members(index, own) if count > 1 else "", index + 1)
             for server in self._servers:
                 server.launch([str(java), *self._arguments(server)])
             self._wait_ready(range(len(self._servers)))
@@ -213,18 +222,6 @@ class EmbeddedZooKeeper:
             f"org.apache.zookeeper.server.{main}",
             str(server.configuration),
         ]
-
-    def _write_configuration(self) -> None:
-        count = len(self._servers)
-        ports = free_ports(3 * count)
-        if count == 1:
-            # Clients that know the server find it again after a restart.
-            ports[0] = self._servers[0].old_port() or ports[0]
-        own = [(ports[count + index], ports[2 * count + index]) for index in range(count)]
-        for index, server in enumerate(self._servers):
-            # Before its files are written: the servers of an earlier owner may still read them.
-            server.lock()
-            server.configure(ports[index], self._members(index, own) if count > 1 else "", index + 1)
 
     def _members(self, seen_by: int, ports: list[tuple[int, int]]) -> str:
         """Return the ensemble as one of its servers is to see it, by each server's ports for followers and for elections."""

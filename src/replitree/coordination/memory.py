@@ -67,7 +67,7 @@ class SharedTree:
         return self._tree
 
     def expire(self, session: Session) -> None:
-        """End a session as the server does when it hears nothing: its ephemeral nodes go, its owner is told."""
+        """End a session as the server does when it hears nothing: its ephemeral nodes go, its owner gets `SessionLost`."""
         self.end(session, told=True)
 
     def begin(self, owner: MemoryCoordination) -> Session:
@@ -147,7 +147,8 @@ class SharedTree:
 
     def _fire(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
         for nodes, folders in woken(operations, outcome):
-            hit: dict[tuple[str, Session], None] = {}  # of one operation a session hears once for each node
+            # A session hears of one operation once for each node.
+            hit: dict[tuple[str, Session], None] = {}
             for watches, paths in ((self._node_watches, nodes), (self._children_watches, folders)):
                 for path in paths:
                     hit.update(dict.fromkeys((path, session) for session in sorted(watches.pop(path, ()))))

@@ -56,7 +56,8 @@ class Reply:
         """The transaction that the server had done last when it answered: of a transaction, that one."""
         self._value: Any = None
         self._error: BaseException | None = None
-        self._first = threading.Lock()  # taken by the first word, and never given back
+        # The first outcome takes it, and never gives it back.
+        self._first = threading.Lock()
         self._open = threading.Lock()
         self._open.acquire()
 
@@ -173,7 +174,10 @@ class _Reads:
                 results.append(EXCEPTIONS[number]())
                 continue
             if kind == _CHILDREN:
-                names, offset = _names(data, offset, number)
+                names: list[str] = []
+                for _ in range(number):
+                    name, offset = _text(data, offset)
+                    names.append(name)
                 results.append(tuple(sorted(names)))
                 continue
             size = max(0, number)  # -1: created with no value at all
@@ -182,20 +186,12 @@ class _Reads:
             offset += size + _STAT_BYTES
 
 
-def _names(data: bytes, offset: int, count: int) -> tuple[list[str], int]:
-    """Return so many names, and where what comes after them begins."""
-    names: list[str] = []
-    for _ in range(count):
-        name, offset = _text(data, offset)
-        names.append(name)
-    return names, offset
-
-
 def _text(data: bytes, offset: int) -> tuple[str, int]:
     """Return a text, and where what comes after it begins."""
     size = _read_int(data, offset)[0]
     end = offset + 4 + size
-    if size < 0 or end > len(data):  # a negative size would lead back, for ever
+    # A negative size would lead back, and the loop that reads would never end.
+    if size < 0 or end > len(data):
         raise ValueError(f"a text of {size} bytes")
     return data[offset + 4 : end].decode(), end
 
@@ -208,7 +204,8 @@ def _unmarshalling() -> Iterator[None]:
     """
     try:
         yield
-    except (struct.error, ValueError, LookupError, RuntimeError) as error:  # RuntimeError: kazoo does not know the code
+    # RuntimeError comes from kazoo, of an error code that it does not know.
+    except (struct.error, ValueError, LookupError, RuntimeError) as error:
         raise MarshallingError(f"ZooKeeper's answer can't be read: {error}") from error
 
 
@@ -222,7 +219,7 @@ def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes
     """
     entries = client.default_acl or OPEN_ACL_UNSAFE
     texts = [(entry.perms, entry.id.scheme.encode(), entry.id.id.encode()) for entry in entries]
-    pieces = [_int(perms) + _int(len(scheme)) + scheme + _int(len(who)) + who for perms, scheme, who in texts]
+    pieces = [_int(perms) + _int(len(scheme)) + scheme + _int(len(user)) + user for perms, scheme, user in texts]
     acl = _int(len(entries)) + b"".join(pieces)
     return b"".join((*(piece for operation in operations for piece in _pieces(client, operation, acl)), _END))
 

@@ -72,7 +72,7 @@ class ZooKeeperSession:
     Parameters
     ----------
     url
-        The ensemble, and who we are.
+        The ensemble, and the credentials of this process.
     timeout_s
         After how many seconds of silence the ensemble ends the session.
     on_event
@@ -148,7 +148,8 @@ class ZooKeeperSession:
     def on_watch(self, event: WatchedEvent) -> None:
         """Receive a watch.  Given to kazoo as it is: a second registration of a path replaces the first."""
         if event.path is None or event is self._last_watch:
-            return  # the connection was lost, which `_on_state` tells; or node and children watch of a deleted node
+            # The connection was lost, which `_on_state` tells; or node and children watch of a deleted node.
+            return
         self._last_watch = event
         self._on_event(self, Watched(event.path))
 
@@ -176,21 +177,19 @@ class ZooKeeperSession:
         if number is not None and number == (self.number or number):
             self.number = number
             if not self._is_current:
-                self._sync_first()
+                # The first request of this connection is a sync: the member that was reached may lag.  It goes to the front of
+                # the queue, for a thread that had the client before the last connection was lost may have queued a read since.
+                synced = self._client.handler.async_result()
+                synced.rawlink(self._on_synced)
+                sync = Sync(self._client.chroot or "/")
+                self._client._queue.appendleft((sync, synced))  # noqa: SLF001 - kazoo can only append
+                self._client._connection._write_sock.send(b"\0")  # noqa: SLF001 - one byte for each request that is queued
             self._on_event(self, Connected())
             # After the event: a thread that sends from now on is behind it in the listeners' order.
             self._ready.set()
             return
         self._on_event(self, SessionLost())
         self.discard()
-
-    def _sync_first(self) -> None:
-        """Let a sync be the first request of this connection, on kazoo's connection thread."""
-        answer = self._client.handler.async_result()
-        answer.rawlink(self._on_synced)
-        # In front: a thread that had the client before the last connection was lost may have queued a read since.
-        self._client._queue.appendleft((Sync(self._client.chroot or "/"), answer))  # noqa: SLF001 - kazoo can only append
-        self._client._connection._write_sock.send(b"\0")  # noqa: SLF001 - one byte for each request that is queued
 
     def _on_synced(self, answer: Any) -> None:
         """Receive the answer to the sync, on kazoo's connection thread; without an answer the next connection asks again."""
@@ -211,7 +210,7 @@ class ZooKeeperSession:
 
 def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
     handler = _KazooHandler()
-    who = url.credentials
+    user = url.credentials
     client = KazooClient(
         hosts=url.servers,
         timeout=timeout_s,
@@ -219,8 +218,8 @@ def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
         connection_retry=KazooRetry(
             max_tries=-1, delay=_RETRY_FIRST_S, max_delay=_RETRY_LAST_S, sleep_func=handler.sleep_func
         ),
-        auth_data=[("digest", f"{who.user}:{who.password}")] if who else None,
-        default_acl=[make_digest_acl(who.user, who.password, all=True)] if who else None,
+        auth_data=[("digest", f"{user.user}:{user.password}")] if user else None,
+        default_acl=[make_digest_acl(user.user, user.password, all=True)] if user else None,
         logger=log,
     )
     client._connection = _KazooConnection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo has no parameter for it
@@ -290,7 +289,8 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
     def select(self, *arguments: Any) -> Any:
         try:
             return select.select(*arguments)
-        except ValueError:  # more than a thousand files are open, for which `select` has no room
+        # More than a thousand files are open, for which `select` has no room.
+        except ValueError:
             return super().select(*arguments)
 
     def create_socket_pair(self) -> Any:
@@ -302,7 +302,8 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         return read, write
 
     def dispatch_callback(self, callback: Callback) -> None:
-        callback.func(*callback.args)  # only ever `on_watch`, which only enqueues
+        # In this thread: it is only ever `on_watch`, which only enqueues.
+        callback.func(*callback.args)
 
 
 class _WakeUp:
@@ -310,7 +311,8 @@ class _WakeUp:
 
     def __init__(self) -> None:
         self._file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        self._closing = threading.Lock()  # a write after the end would hit whatever file has the number then
+        # A write after the end would hit whatever file has the number then.
+        self._closing = threading.Lock()
 
     def fileno(self) -> int:
         return self._file

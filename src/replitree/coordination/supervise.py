@@ -10,7 +10,7 @@ hold the program to its owner, because no single one is enough:
    itself: the signal comes when the *thread* that forked ends, not the process, and asking for it between fork and exec
    of a process with threads may deadlock.  The warden has one thread and nothing to lose.
 
-The program gets a session of its own, so that Ctrl-C in a terminal reaches the owner alone, who then stops it in order.
+The program gets a session of its own, so that Ctrl-C in a terminal reaches the owner alone, which then stops it in order.
 The program's output goes through a pipe to the warden, which appends it to the log file.  The warden is the only writer, so it
 rotates the file without the program's help, whatever the program is: at `log_bytes_max` bytes ``x.log`` becomes ``x.log.1``,
 ``x.log.1`` becomes ``x.log.2``, and so on up to `log_files` files in all.  A disk that takes no more loses output; it does not
@@ -99,7 +99,10 @@ class Supervised:
         """Return None while it runs, then its exit code (128 + n when signal n ended it)."""
         code = self._warden.poll()
         if code is not None:
-            self._close_pipes()
+            for pipe in filter(None, (self._warden.stdin, self._warden.stdout)):
+                # A program that ends by itself leaves no open pipes behind in its owner.
+                with contextlib.suppress(OSError):
+                    pipe.close()
         return code
 
     def terminate(self) -> None:
@@ -118,15 +121,10 @@ class Supervised:
             self._warden.wait(timeout_s)
         return self.poll()
 
-    def _close_pipes(self) -> None:
-        for pipe in (self._warden.stdin, self._warden.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
     def _send(self, command: bytes) -> None:
         assert self._warden.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it ended by itself: that is what was wanted
+        # The warden has ended by itself, which is what was wanted.
+        with contextlib.suppress(OSError, ValueError):
             self._warden.stdin.write(command)
 
 
@@ -174,7 +172,8 @@ class _Log:
             with contextlib.suppress(OSError):
                 os.replace(source, f"{self._path}.{number}")  # noqa: PTH105 - `pathlib` would double the warden's start
         self._open()
-        if os.fstat(self._output).st_size:  # it is the only one, or could not be renamed: it is bounded all the same
+        # It is the only file, or could not be renamed: it is bounded all the same.
+        if os.fstat(self._output).st_size:
             os.truncate(self._output, 0)
 
 
@@ -186,7 +185,8 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
     os.set_blocking(output, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # its arrival is what wakes the loop
+    # A handler that does nothing: the arrival of the signal wakes the loop.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     warden = os.getpid()
     program = os.fork()
     if program == 0:
@@ -205,7 +205,8 @@ def _main(owner: int, log: _Log, command: list[str]) -> int:
             is_silent = not _pump(output, log)  # the end: every process that could write has closed it
         finished, status = os.waitpid(program, os.WNOHANG)
         if finished:
-            while _pump(output, log):  # its last words
+            # What the program wrote before it ended is still in the pipe.
+            while _pump(output, log):
                 pass
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
@@ -235,7 +236,8 @@ def _become(command: list[str], warden: int, output: int) -> None:
             import ctypes
 
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != warden:  # it died before the kernel knew
+            # The warden died before `prctl`: the kernel sends no signal for that.
+            if os.getppid() != warden:
                 os._exit(1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -144,7 +144,8 @@ class CommitTrace:
     def sent(self, session: int, operations: Sequence[fx.Operation]) -> int:
         """Write down a commit that is about to be sent; return its number."""
         steps = tuple(map(_step, operations))
-        with self._lock:  # numbers are in order in the file
+        # Under the lock, so that numbers are in order in the file.
+        with self._lock:
             number, self._number = self._number, self._number + 1
             self._write(CommitSent(number, session, steps))
         return number
@@ -187,7 +188,8 @@ class CommitTrace:
         except OSError:
             whole = False
         if not whole:
-            self._left = 0  # the disk takes no more: what is there is read up to here
+            # The disk takes no more: readers see the trace up to here.
+            self._left = 0
 
 
 def _step(operation: fx.Operation) -> TraceOperation:

@@ -78,7 +78,8 @@ def hide_value(path: str, value: bytes) -> str:
         try:
             return msgspec.json.encode(_hidden(json_decoder(dict[str, Any]).decode(value))).decode()
         except (msgspec.DecodeError, BadInput, TypeError, AttributeError):
-            return ""  # of a format that is not known here, so not known to hide what must be hidden
+            # Of an unknown format, which may have a secret anywhere: all of it is hidden.
+            return ""
     return ""
 
 

@@ -36,7 +36,7 @@ PERSISTENT: Session = 0
 """Owner of the nodes that no session owns."""
 
 _Znode: TypeAlias = tuple[fx.Node, Session, int]
-"""What is read, who owns it, and its share of the tree's hash."""
+"""What a read returns of a node, the session that owns the node, and its share of the tree's hash."""
 
 _Folder: TypeAlias = tuple[int, dict[str, _Znode]]
 """Children ever created, children by name."""
@@ -168,16 +168,14 @@ class Tree:
             reason = _PERFORM[type(operation)](draft, operation)
             if reason is not None:
                 return self, fx.Refused(operation, reason)
-        return self._after(draft), fx.Applied(tuple(draft.created)) if draft.created else _APPLIED
-
-    def _after(self, draft: _Draft) -> Tree:
+        applied = fx.Applied(tuple(draft.created)) if draft.created else _APPLIED
         # Nothing was written: the same object tells the explorer, at no cost, that the state is the same.
         if not draft.fresh:
-            return self  # nothing was written
+            return self, applied
         tree: Tree = Tree.__new__(Tree)
         tree._folders = draft.folders
         tree._mark = draft.mark
-        return tree
+        return tree, applied
 
     def expire(self, session: Session) -> Tree:
         """Return the tree without the ephemeral nodes of a session that ended."""
@@ -218,7 +216,8 @@ class Tree:
 
     def __hash__(self) -> int:  # type: ignore[explicit-override]
         """Return the hash that the commits kept up to date."""
-        return self._mark >> 3  # Python folds wider numbers to 61 bits; this one it takes as it is
+        # Python folds a hash of more than 61 bits; one of 61 it takes as it is.
+        return self._mark >> 3
 
     @property
     def fingerprint(self) -> int:
@@ -231,13 +230,12 @@ class Tree:
 
     def __repr__(self) -> str:  # type: ignore[explicit-override]
         """Show every node on a line: path, version, owner, value."""
-        lines = [self._line(path) for path in self]
+        lines = []
+        for path in self:
+            node, owner = self.get(path), self.owner(path)
+            assert node is not None
+            lines.append(f"  {path} @{node.version}{f' of session {owner}' if owner else ''} {node.value!r}")
         return "\n".join([f"Tree of {len(lines)} nodes", *lines])
-
-    def _line(self, path: str) -> str:
-        node, owner = self.get(path), self.owner(path)
-        assert node is not None
-        return f"  {path} @{node.version}{f' of session {owner}' if owner else ''} {node.value!r}"
 
 
 class _Draft:
@@ -268,7 +266,8 @@ class _Draft:
     def create(self, operation: fx.Create) -> fx.Reason | None:
         parent, _, name = operation.path.rpartition("/")
         folder = self.folders.get(parent)
-        if folder is None:  # without children so far: is the parent there at all, and may it have any?
+        # The parent has no children so far: it may be missing, or ephemeral.
+        if folder is None:
             refusal = self.add_folder(parent)
             if refusal is not None:
                 return refusal

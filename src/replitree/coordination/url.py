@@ -33,7 +33,7 @@ _FORM = "zk://[user:password@]host[:port][,host[:port]]/path"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are, for ZooKeeper's digest scheme."""
+    """User and password, for ZooKeeper's digest scheme."""
 
     user: str
     password: str = field(repr=False)
@@ -101,7 +101,8 @@ def _check_credentials(where: str, user: str, colon: str, password: str) -> Cred
 
 def _parse_host(text: str) -> tuple[str, int]:
     found = _HOST.fullmatch(text)
-    if found is None:  # the text is not shown: a url without its @ has the password here
+    # The text is not shown: a url without its @ has the password here.
+    if found is None:
         raise BadInput(f"a server in the coordination url is not host or host:port; the form is {_FORM}")
     port = int(found["port"] or PORT_DEFAULT)
     if not 1 <= port <= 65535:

@@ -217,7 +217,8 @@ class ZooKeeperCoordination:
     def close(self) -> None:
         """End the session and release everything.  Harmless when called again."""
         self._closed = True
-        self._session.discard()  # a `reconnect` that waits for it gives up
+        # A `reconnect` that waits for the session gives up.
+        self._session.discard()
         with self._beginning:
             self._session.discard().join(CLOSE_S_MAX)
             self._dispatcher.stop()
@@ -235,7 +236,8 @@ class ZooKeeperCoordination:
             )
 
     def _on_event(self, session: ZooKeeperSession, event: Event) -> None:
-        if session is self._session:  # what happens to one that was replaced means nothing any more
+        # Events of a session that was replaced mean nothing any more.
+        if session is self._session:
             self._dispatcher.post(event)
 
     # --- effects --------------------------------------------------------------------------------------------------------
@@ -286,7 +288,9 @@ class ZooKeeperCoordination:
         except (BadArgumentsError, ValueError) as error:
             raise BadInput(f"ZooKeeper does not allow the path of {effect}; nothing was done") from error
         except (KazooException, KazooTimeoutError) as error:
-            raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({_name(error)})") from error
+            # By its kind: errors of kazoo have mostly no text.
+            name = type(error).__name__.removesuffix("Error")
+            raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({name})") from error
         # The session may have ended while the answer was on its way: what it says may be of a tree without our nodes.
         if session.over:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
@@ -307,7 +311,12 @@ class ZooKeeperCoordination:
         match effect:
             case fx.Get(path):
                 self._requests.add("get")
-                return _node(send_get(client, path), deadline)
+                try:
+                    value, stat = _wait(send_get(client, path), deadline)
+                except NoNodeError:
+                    return None
+                # ZooKeeper knows nodes without a value, which other clients make; here a value is always bytes.
+                return fx.Node(value or b"", fx.Version(stat.version), stat.mtime)
             case fx.GetMany(paths, watch):
                 return self._get_many(session, paths, watch, deadline)
             case fx.Exists(path, watch):
@@ -344,9 +353,8 @@ class ZooKeeperCoordination:
         nodes: list[fx.Node | None] = []
         watched: _Result = None
         for start in range(0, max(len(paths), 1), PIPELINE_MAX):
-            deadline = max(
-                deadline, time.monotonic() + self._operation_timeout_s
-            )  # of many reads, each pipeline has its own
+            # Of many reads, each pipeline has a time limit of its own.
+            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
             client = session.client(deadline)
             some = paths[start : start + PIPELINE_MAX]
             pieces = [some[first : first + READS_MAX] for first in range(0, len(some), READS_MAX)]
@@ -355,7 +363,8 @@ class ZooKeeperCoordination:
             if watch is not None and start + PIPELINE_MAX >= len(paths):
                 self._requests.add("exists")
                 watched = send_exists(client, watch, session.on_watch)
-            if results:  # answers come in the order of the requests: a thread that waits for the last one wakes up once
+            # Answers come in the order of the requests: a thread that waits for the last one wakes up once.
+            if results:
                 results[-1].wait(max(0.0, deadline - time.monotonic()))
             nodes += [_found(node) for result in results for node in _wait(result, deadline)]
         return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
@@ -363,7 +372,8 @@ class ZooKeeperCoordination:
     def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
         lists: list[tuple[str, ...] | None] = []
         for start in range(0, len(paths), READS_MAX):
-            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)  # each request has its own
+            # Each request has a time limit of its own.
+            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
             self._requests.add("children")
             result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
             lists += map(_found, _wait(result, deadline))
@@ -373,12 +383,13 @@ class ZooKeeperCoordination:
         self, session: ZooKeeperSession, operations: tuple[fx.Operation, ...], deadline: float
     ) -> tuple[fx.Committed, int]:
         """Send a commit; return what became of it, and its transaction number if it was answered."""
-        for operation in operations:  # a slash at the end would quietly be another path
+        for operation in operations:
             # ZooKeeper's client drops the slash, and the node would have another name.
             assert operation.path[-1] != "/" or isinstance(operation, fx.Check), f"{operation} has no name"
         try:
             client = session.client(deadline)
-        except CoordinationUnavailable:  # no connection: kazoo has not seen the request
+        # Without a connection kazoo has not seen the request: certainly nothing was sent.
+        except CoordinationUnavailable:
             return fx.Unknown(is_sent=False), 0
         try:
             data = encode_transaction(client, operations)
@@ -390,7 +401,8 @@ class ZooKeeperCoordination:
             results = _wait(reply, deadline)
         except (KazooException, KazooTimeoutError):
             return fx.Unknown(), 0
-        except ValueError as error:  # kazoo itself refuses to go up in a path
+        # kazoo itself refuses paths that go up.
+        except ValueError as error:
             raise BadInput(f"ZooKeeper does not allow the path of one of {operations}; nothing was done") from error
         if session.over:
             return fx.Unknown(), 0
@@ -417,14 +429,6 @@ def _wait(result: _Result, deadline: float) -> Any:
     return result.get(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def _node(result: _Result, deadline: float) -> fx.Node | None:
-    try:
-        value, stat = _wait(result, deadline)
-    except NoNodeError:
-        return None
-    return fx.Node(value or b"", fx.Version(stat.version), stat.mtime)
-
-
 def _found(answer: _T | Exception) -> _T | None:
     """Return one of the answers to several reads; None: there is no such node."""
     if isinstance(answer, NoNodeError):
@@ -432,8 +436,3 @@ def _found(answer: _T | Exception) -> _T | None:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _name(error: BaseException) -> str:
-    """Name an error: kazoo's have mostly no text."""
-    return type(error).__name__.removesuffix("Error")
