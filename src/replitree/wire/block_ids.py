@@ -37,6 +37,7 @@ def block_of(token: str | None, drops: tuple[str, ...], hashes: Callable[[], Seq
     """
     if token is not None:
         return token_block(token)
+    # An overwrite is never a duplicate: to write the same again over something else is meant.
     return token_block(secrets.token_hex(16)) if drops else content_block(hashes())
 
 

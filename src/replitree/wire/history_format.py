@@ -60,7 +60,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     Attributes
     ----------
     kind, client, table
-        What, who, and of which table.
+        The kind of operation, the client that asked for it, and the table.
     call, answer
         When it was asked for, and when the client stopped waiting; None when it never did.
     outcome

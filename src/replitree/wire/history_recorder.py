@@ -137,6 +137,7 @@ class Recorder:
                 token=token, replica=replica, quorum=quorum,
             )
         )  # fmt: skip
+        # Before it is asked for: a client that is killed leaves it behind as unknown.
         self._write(asked.operation)
         with self._ended(asked):
             yield asked
@@ -178,6 +179,7 @@ class Recorder:
             outcome = "failed" if isinstance(error, CERTAIN) else "unknown"
             raise
         finally:
+            # A read changes nothing: one without an answer has only failed.
             if asked.operation.kind == "read" and outcome != "ok":
                 outcome = "failed"
             rows = () if asked.operation.kind == "read" and outcome != "ok" else asked.operation.rows
@@ -195,6 +197,7 @@ class Recorder:
 
     def _write(self, operation: Operation) -> None:
         with self._lock:
+            # One write to the end of the file: processes do not mix their lines either.
             if self._file >= 0:
                 os.write(self._file, encode_line(operation))
 

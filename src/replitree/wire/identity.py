@@ -1,4 +1,4 @@
-"""Who this process is, and whether another process that wrote its identity is still there.
+"""The identity of this process, and whether the process of another identity still runs.
 
 The identity is the value of the nodes `host` and `is_active`.  Its incarnation is different for every process that ever
 starts, so no two identities are equal.
@@ -72,7 +72,9 @@ def process_started(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # The name before is in parentheses, and may have spaces and parentheses itself.
     fields = stat.rpartition(")")[2].split()
+    # A zombie, or a process that is just ending, runs no code any more.
     return None if fields[0] in "ZX" else int(fields[19])
 
 
@@ -89,6 +91,8 @@ def new_incarnation() -> str:
 def probe_owner(value: bytes) -> Owner:
     """Say whether the process that wrote `value` is still there."""
     holder = decode_identity(value)
+    # Only the process's own kernel and namespace can tell that it has ended.
     if holder is None or holder.machine != machine_id() or "unknown" in holder.machine:
         return Owner.UNCLEAR
+    # By its start time, too: the number may belong to a later process.
     return Owner.ALIVE if process_started(holder.pid) == holder.started else Owner.DEAD

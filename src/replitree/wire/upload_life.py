@@ -1,10 +1,10 @@
-"""When an upload is given up: who writes it, and how long it has been silent.
+"""When an upload is given up: by the process that writes it, and by the time since it was heard of.
 
-A client says who it is when it opens an upload.  A *sign of life* is the opening, a file that is written or sent, and a
+A client names its process when it opens an upload.  A *sign of life* is the opening, a file that is written or sent, and a
 renewal.
 
 =======================================  ============================================================================
-who writes it                            the upload is removed after
+the writer                               the upload is removed after
 =======================================  ============================================================================
 a process that is provably dead          `SILENCE_S` without a sign of life: what it has sent may be on its way
 one of another machine that renews       `SILENCE_S` without a sign of life
@@ -34,7 +34,7 @@ LIFETIME_S = 24 * 3600.0
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """The process that will commit an upload; empty when it did not say who it is.
+    """The process that will commit an upload; empty when the client did not name one.
 
     Attributes
     ----------
@@ -75,5 +75,6 @@ def is_given_up(silence: UploadSilence) -> bool:
     >>> is_given_up(UploadSilence(601.0, Owner.DEAD, False)), is_given_up(UploadSilence(601.0, Owner.ALIVE, True))
     (True, False)
     """
+    # Also of a dead process not at once: what it has sent may be on its way.
     soon = silence.owner is Owner.DEAD or (silence.owner is Owner.UNCLEAR and silence.renews)
     return silence.seconds > (SILENCE_S if soon else LIFETIME_S)

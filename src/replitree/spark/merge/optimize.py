@@ -144,38 +144,30 @@ def optimize_df(
     """
     with ExitStack() as stack:
         plan = stack.enter_context(planned_merges(table, table.commander, partition, final=final, timeout_s=timeout_s))
-        uploads = [_open(plan, stack, timeout_s) for _ in plan.merges]
-        made = _make(plan, uploads, spark, stack, range_bytes)
+        http, uploads = plan.table.http, list[Upload]()
+        for _ in plan.merges:
+            upload = plan.table.inserter.open_upload(timeout_s)
+            # At the end of this call, also of a failed one; an upload that was committed is not there to be discarded.
+            stack.callback(discard_upload, upload, http)
+            stack.enter_context(renewed(upload, http))
+            uploads.append(upload)
+        # In the object store where its tasks reach it, or else through the replica.
+        made = _put(plan, uploads, spark, range_bytes)
+        left = [number for number in range(len(uploads)) if number not in made]
+        tasks = [_tasks(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
+        # One job for all merges: Spark's scheduler fills its cores with ranges of any of them.
+        files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
+        for number, some in zip(left, tasks, strict=True):
+            made[number] = [next(files) for _ in some]
+        # Before anything is published: the sources must have been kept all the time.
         plan.check()
         outcomes, reasons = [], []
-        for merge, upload, each in zip(plan.merges, uploads, made, strict=True):
+        for number, (merge, upload) in enumerate(zip(plan.merges, uploads, strict=True)):
             try:
-                outcomes.append(_publish(plan, merge, upload, each, timeout_s))
+                outcomes.append(_publish(plan, merge, upload, made[number], timeout_s))
             except (BadInput, SnapshotExpired) as error:
                 reasons.append(f"partition {merge.partition}: {error}")
     return published(outcomes, [*reasons, *(f"parts of partition {name} are busy" for name in plan.busy)])
-
-
-def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:
-    """Open an upload; it is discarded in the end unless it was committed."""
-    http = plan.table.http
-    upload = plan.table.inserter.open_upload(timeout_s)
-    stack.callback(discard_upload, upload, http)
-    stack.enter_context(renewed(upload, http))
-    return upload
-
-
-def _make(
-    plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, stack: ExitStack, range_bytes: int
-) -> list[Made]:
-    """Have the results made: in the object store, or else through the replica."""
-    found = _put(plan, uploads, spark, range_bytes)
-    left = [number for number in range(len(uploads)) if number not in found]
-    tasks = [_tasks(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
-    files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
-    for number, some in zip(left, tasks, strict=True):
-        found[number] = [next(files) for _ in some]
-    return [found[number] for number in range(len(uploads))]
 
 
 def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_bytes: int) -> dict[int, Made]:
@@ -214,7 +206,11 @@ def _tasks(
     """Cut a merge into the tasks that make it."""
     folder = upload.folder if is_local(spark) else None
     scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
-    is_here = folder is not None and plan.machine == this_machine()
+    ranges: Sequence[KeyRange | None] = (None,)
+    # Only where the sources' files are: their footers say where to cut.
+    if folder is not None and plan.machine == this_machine():
+        parts = [(Path(source.path), source.manifest) for source in merge.sources]
+        ranges = ranges_of(parts, plan.definition, _ranges_max(merge, range_bytes))
     return [
         RangeTask(
             _encoded(plan),
@@ -228,7 +224,7 @@ def _tasks(
             scratch,
             MERGE_MEMORY_BYTES,
         )
-        for number, key_range in enumerate(_ranges(plan, merge, range_bytes, is_here=is_here))
+        for number, key_range in enumerate(ranges)
     ]
 
 
@@ -242,13 +238,6 @@ def _addresses(plan: MergePlan) -> tuple[str, ...]:
 
 def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
     return min(RANGES_MAX, -(-merge.bytes // range_bytes))
-
-
-def _ranges(plan: MergePlan, merge: PlannedMerge, range_bytes: int, *, is_here: bool) -> Sequence[KeyRange | None]:
-    if not is_here:
-        return (None,)
-    parts = [(Path(source.path), source.manifest) for source in merge.sources]
-    return ranges_of(parts, plan.definition, _ranges_max(merge, range_bytes))
 
 
 def make_range(task: RangeTask) -> RangeFile:
@@ -266,7 +255,8 @@ def make_range(task: RangeTask) -> RangeFile:
             local_folder(source, task.machine, definition.name) or cache.fetch(source) for source in task.sources
         ]
         attempt = Path(temporary) / "made"
-        if task.scratch is not None:  # a repeated task has a folder of its own
+        if task.scratch is not None:
+            # Spark may run a task twice, at the same time, too: each attempt has a folder of its own.
             attempt = Path(task.scratch) / f"range-{task.number}-{secrets.token_hex(4)}"
         part = merge_range(folders, definition, attempt, task.key_range, memory_bytes=task.memory_bytes)
         (made,) = part.files
@@ -280,7 +270,7 @@ def make_range(task: RangeTask) -> RangeFile:
 
 
 def _publish(plan: MergePlan, merge: PlannedMerge, upload: Upload, made: Made, timeout_s: float) -> Merged:
-    """Have a result published: what is in the store as it is, other files when they are in the upload."""
+    """Publish a result: objects of the store as they are, other files after they were moved into the upload."""
     if isinstance(made, PutParts):
         files = [file for manifest in made.manifests for file in manifest.files]
     else:

@@ -139,17 +139,12 @@ def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutPart
     ]
     made = list(zip(work, run(work, make), strict=True))
     pieces = [[put for piece, put in made if piece.number == number] for number in range(len(merges))]
-    found = [
-        ranges if isinstance(ranges, NotReached) else _together(merge.table, some)
-        for merge, ranges, some in zip(merges, cuts, pieces, strict=True)
-    ]
+    found = list[PutParts | NotReached]()
+    for merge, ranges, some in zip(merges, cuts, pieces, strict=True):
+        # One range that did not reach the store spoils its merge: all of it goes through the replica.
+        missed = next((each for each in (ranges, *some) if isinstance(each, NotReached)), None)
+        found.append(missed or joined(merge.table, [each for each in some if isinstance(each, PutParts)]))
     return _hashed(run, merges, found)
-
-
-def _together(definition: TableDefinition, ranges: Sequence[PutParts | NotReached]) -> PutParts | NotReached:
-    """Return the parts of all ranges as one."""
-    missed = next((each for each in ranges if isinstance(each, NotReached)), None)
-    return missed or joined(definition, [each for each in ranges if isinstance(each, PutParts)])
 
 
 def _hashed(
@@ -162,15 +157,14 @@ def _hashed(
         if isinstance(each, PutParts) and each.manifests and len(each.manifests[0].files) > 1
     }
     hashes = dict(zip(work, run(list(work.values()), hash_rows), strict=True))
-    return [_with_hash(each, hashes.get(number)) for number, each in enumerate(found)]
-
-
-def _with_hash(put: PutParts | NotReached, found: str | NotReached | None) -> PutParts | NotReached:
-    if isinstance(put, NotReached) or found is None:
-        return put
-    if isinstance(found, NotReached):
-        return found
-    return PutParts((msgspec.structs.replace(put.manifests[0], content_hash=found),), put.tags)
+    hashed = list(found)
+    for number, known in hashes.items():
+        each = found[number]
+        if isinstance(known, NotReached):
+            hashed[number] = known
+        elif isinstance(each, PutParts):
+            hashed[number] = PutParts((msgspec.structs.replace(each.manifests[0], content_hash=known),), each.tags)
+    return hashed
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------------------
@@ -218,14 +212,14 @@ def hash_rows(result: _Result) -> str | NotReached:
     if isinstance(stored, NotReached):
         return stored
     source = _placed(stored, "the result", result.manifest)
-    table = result.merge.table.stored
-    return content_hash(_batches(source, table.arrow_schema), table.arrow_schema)
+    schema = result.merge.table.stored.arrow_schema
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        for place, _ in source.entries:
+            with reading_part(source.part), open_parquet(place, buffer_bytes=BUFFER_BYTES) as opened:
+                yield from opened.iter_batches(columns=schema.names)
 
-def _batches(source: MergeSource, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for place, _ in source.entries:
-        with reading_part(source.part), open_parquet(place, buffer_bytes=BUFFER_BYTES) as opened:
-            yield from opened.iter_batches(columns=schema.names)
+    return content_hash(batches(), schema)
 
 
 def _stored(merge: StoreMerge) -> StoredParts | NotReached:

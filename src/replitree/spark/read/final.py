@@ -95,12 +95,14 @@ def final_df(
         A task failed: the temporary folder is full, or a part can't be read.
     """
     definition = snapshot.definition
-    if definition.policy == PLAIN:  # nothing is left out
+    # A plain policy leaves no row out: there is nothing to make final.
+    if definition.policy == PLAIN:
         return snapshot_df(snapshot, spark, columns, where)
     check_local(spark, definition.name)
     wanted = spark_schema(definition, columns).names
     predicate, problem = pushed(definition, spark, where)
-    needed = definition.arrow_schema.names  # what else Spark looks at, it alone knows
+    # All columns, unless the condition was understood: only Spark knows what else it looks at.
+    needed = definition.arrow_schema.names
     if where is None or predicate is not None:
         needed = list(dict.fromkeys([*wanted, *(predicate.columns if predicate is not None else ())]))
     snapshot.require(predicate)
@@ -170,6 +172,7 @@ def _written(
     try:
         return _write(spark, definition, snapshot.good(lambda: units(snapshot.checked)), columns, where)
     except ReplitreeError:
+        # Once more only if a part was read elsewhere meanwhile: the same files would fail in the same way.
         before = dict(snapshot.others)
         repaired = units(snapshot.whole)
         if snapshot.others == before:
@@ -200,7 +203,8 @@ def _write_task(task: _Task) -> bytes:
 
     definition = decode_definition(*task.definition)
     batches = read_units(task.units, definition, task.columns, task.where)
-    path = Path(task.folder) / f"final-{secrets.token_hex(8)}.parquet"  # a repeated task has a file of its own
+    # A task that Spark repeats has a file of its own.
+    path = Path(task.folder) / f"final-{secrets.token_hex(8)}.parquet"
     with store_errors(f"write the rows of a final read to {task.folder}"):
         first = next(batches, None)
         if first is None:

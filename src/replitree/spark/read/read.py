@@ -35,7 +35,7 @@ from replitree.errors import BadInput
 from replitree.spark.session.columns import literal, quoted
 from replitree.spark.session.nested import reshaped
 from replitree.spark.session.types import spark_schema, spark_type
-from replitree.spark.store.located import SnapshotPlace, located
+from replitree.spark.store.located import located
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import Layout, Origin, is_plain, layouts_of, stored_schema
 from replitree.storage.schema.types import parse_type
@@ -92,28 +92,32 @@ def snapshot_df(
         Parts of the snapshot are gone.
     """
     schema = spark_schema(snapshot.definition)
-    wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
-    parts, problem = _select(snapshot, spark, where)
+    # A wrong name is found out before anything is read.
+    wanted = spark_schema(snapshot.definition, columns).names
+    predicate, problem = pushed(snapshot.definition, spark, where)
+    snapshot.require(predicate)
+    # A condition that only Spark understands prunes no part.
+    parts = snapshot.parts
+    if predicate is not None:
+        parts = tuple(part for part in parts if predicate.may_match(part.manifest))
     place = located(snapshot, spark, parts)
-    groups = _parts_by_layout(snapshot, parts)
-    frames = [_read_layout(spark, layout, place, some) for layout, some in groups.items()]
+    layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
+    groups: dict[Layout, list[SnapshotPart]] = {}
+    for part in parts:
+        groups.setdefault(layouts[part.manifest.schema_version], []).append(part)
+    frames = []
+    for layout, some in groups.items():
+        # With the columns that the files have: Spark would show a column that they lack as null, not as its default.
+        stored = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
+        files = read_files(spark, stored, place.paths(some), place.options)
+        place.read_by(files)
+        frames.append(files if is_plain(layout) else files.select(*[_column(origin) for origin in layout]))
     frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
     if where is not None:
         frame = filtered(frame, where, problem)
     if columns is not None or wanted != frame.columns:
         frame = frame.select(*[quoted(name) for name in wanted])
     return frame
-
-
-def _select(
-    snapshot: Snapshot, spark: SparkSession, where: str | None
-) -> tuple[tuple[SnapshotPart, ...], BadInput | None]:
-    """Choose the parts; a condition that only Spark understands prunes nothing, and why is told if Spark does not."""
-    predicate, problem = pushed(snapshot.definition, spark, where)
-    snapshot.require(predicate)
-    if predicate is None:
-        return snapshot.parts, problem
-    return tuple(part for part in snapshot.parts if predicate.may_match(part.manifest)), None
 
 
 def pushed(
@@ -140,29 +144,10 @@ def pushed(
     except BadInput as error:
         return None, error
     zoned = any(definition.column(name).type.startswith("timestamp") for name in predicate.columns)
-    if zoned and not _is_utc(spark):  # Spark reads the condition's times in its own zone
+    # Spark reads the condition's times in the session's zone.
+    if zoned and (spark.conf.get(TIME_ZONE) or "").lower() not in _UTC:
         return None, None
     return predicate, None
-
-
-def _is_utc(spark: SparkSession) -> bool:
-    return (spark.conf.get(TIME_ZONE) or "").lower() in _UTC
-
-
-def _parts_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[Layout, list[SnapshotPart]]:
-    layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
-    found: dict[Layout, list[SnapshotPart]] = {}
-    for part in parts:
-        found.setdefault(layouts[part.manifest.schema_version], []).append(part)
-    return found
-
-
-def _read_layout(spark: SparkSession, layout: Layout, place: SnapshotPlace, parts: Sequence[SnapshotPart]) -> DataFrame:
-    """Read parts of one layout with the columns that they have, and give these the names and types of the table's."""
-    schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
-    frame = read_files(spark, schema, place.paths(parts), place.options)
-    place.read_by(frame)
-    return frame if is_plain(layout) else frame.select(*[_column(origin) for origin in layout])
 
 
 def _column(origin: Origin) -> Column:

@@ -34,10 +34,9 @@ from pyspark.sql.types import StructType
 from replitree.client.read.final import final_groups
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.snapshot import Snapshot, SnapshotPart, near_folder
-from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
-from replitree.client.transport.stored import StoredParts, stored_parts, through_of
+from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
 from replitree.spark.read.final import FinalUnit, cut_group, pack, read_units
 from replitree.spark.session.options import flag, number, open_connection, open_table, read_level, seconds, table_name
@@ -115,7 +114,11 @@ def read_schema(options: Mapping[str, str]) -> StructType:
     """Return the schema of a read that does not say one."""
     with open_connection(options) as connection:
         definition = connection.catalog.definition(table_name(options))
-    return spark_schema(definition, _columns_option(options))
+    text = options.get("columns")
+    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if names is not None and not names:
+        raise BadInput("option columns names no column: leave it out for all")
+    return spark_schema(definition, names)
 
 
 def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
@@ -139,28 +142,23 @@ def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
     return ReadPlan(dict(options), (definition.encode_metadata(), definition.encode_columns()), tuple(names), schema)
 
 
-def _min_index(options: Mapping[str, str], table: Table) -> int | None:
-    """Return what must be included: by default what jobs of this application have written."""
-    if "minindex" in options or "asof" in options:
-        return number(options, "minindex")
-    return last_written(table.definition.table_id)
-
-
 def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     """Take the snapshot and pack its files into tasks."""
     options = plan.options
     with open_connection(options) as connection:
         table = open_table(connection, options)
+        # By default what jobs of this application have written is included.
+        says_when = "minindex" in options or "asof" in options
+        least = number(options, "minindex") if says_when else last_written(table.definition.table_id)
         snapshot = table.snapshot(
-            _min_index(options, table),
+            least,
             level=read_level(options),
             as_of=number(options, "asof"),
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
             timeout_s=seconds(options),
         )
-        if (
-            through_of(options.get("through")) == "replica"
-        ):  # tasks that shall read in the store find out for themselves
+        # Of a read in the store each task finds out by itself whether it reaches it.
+        if through_of(options.get("through")) == "replica":
             snapshot = snapshot.through("replica")
         lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
         replicas = table.replicas()
@@ -171,8 +169,12 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     if tasks is not None and tasks < 1:
         raise BadInput(f"option partitions is at least 1, not {tasks}")
     packed = pack(units, sizes, tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    encoded = (snapshot.definition.encode_metadata(), snapshot.definition.encode_columns())
+    if encoded != plan.definition:
+        # The table was altered after Spark asked for its schema: its columns must still be there, with the same types.
+        plan = replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, snapshot.definition)))
     planned = replace(
-        _with_definition(plan, snapshot.definition),
+        plan,
         index=snapshot.index,
         addresses=addresses,
         owner=next((replica.address for replica in replicas if replica.name == snapshot.replica), ""),
@@ -193,26 +195,13 @@ def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUni
     units: list[FileUnit | GroupUnit] = []
     sizes: list[int] = []
     for group in final_groups(snapshot.parts, definition, predicate):
-        here = snapshot.checked(group) if snapshot.near(group) is not None else None  # who fetches, fetches all anyway
+        # Cut only where the files are: a task that fetches parts fetches all of them anyway.
+        here = snapshot.checked(group) if snapshot.near(group) is not None else None
         size = sum(part.manifest.bytes for part in group)
         ranges = [unit.key_range for unit in cut_group(here, definition)] if here is not None else [None]
         units += [GroupUnit(group, machine, key_range) for key_range in ranges]
         sizes += [size // len(ranges)] * len(ranges)
     return units, sizes
-
-
-def _with_definition(plan: ReadPlan, definition: TableDefinition) -> ReadPlan:
-    """Use the snapshot's definition, if the table was altered after Spark asked for its schema.
-
-    Raises
-    ------
-    SchemaMismatch
-        The columns that Spark asked for are gone, or have other types: make the frame again.
-    """
-    encoded = (definition.encode_metadata(), definition.encode_columns())
-    if encoded == plan.definition:
-        return plan
-    return replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, definition)))
 
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -224,10 +213,12 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         A file is gone, or may go (`LeaseLost`): the frame is older than its parts are kept.
     """
     task: Task | None = partition.value
-    if task is None:  # Spark makes a partition of nothing for an empty table
+    # Spark makes a partition of nothing for an empty table.
+    if task is None:
         return
     plan, units = task.plan, task.units
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:  # also when a LIMIT ends the task early
+    # A context, so that the folder goes also when a LIMIT closes this generator early.
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
         http = HttpClient(plan.token)
         files = _TaskFiles(plan, http, Path(folder))
         with _leased(plan.lease, http) as check:
@@ -258,8 +249,13 @@ class _TaskFiles:
         replace = partial(self._cache.good_copy, unit.part)
         if folder is not None:
             return CheckedFile(folder / unit.file, entry, replace)
-        if self._stored is not None and self._is_in_reach(self._stored, unit.part):
-            return self._stored.objects.file(unit.part.manifest, entry, replace)
+        manifest = unit.part.manifest
+        if self._stored is not None and manifest.share_id is not None and not unit.part.lacking:
+            problem = self._stored.problem(manifest)
+            if problem is None:
+                return self._stored.objects.file(manifest, entry, replace)
+            if self._way == "store":
+                raise problem
         return CheckedFile(self._cache.fetch_file(unit.part, unit.file), entry, replace)
 
     def group(self, unit: GroupUnit) -> FinalUnit:
@@ -276,14 +272,6 @@ class _TaskFiles:
 
     def _folder(self, part: SnapshotPart, machine: str) -> Path | None:
         return near_folder(part, machine, self.definition.name, self._stored)
-
-    def _is_in_reach(self, stored: StoredParts, part: SnapshotPart) -> bool:
-        if part.manifest.share_id is None or part.lacking:
-            return False
-        problem = stored.problem(part.manifest)
-        if problem is not None and self._way == "store":
-            raise problem
-        return problem is None
 
 
 def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _TaskFiles) -> Iterator[pa.RecordBatch]:
@@ -311,7 +299,8 @@ def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[
             f' time with .option("lease", seconds)'
         ) from error
     except ReplitreeError:
-        asked_at -= handle.seconds / 2  # its age is not known; so the next renewal comes soon
+        # How old the lease is is not known: the next renewal comes soon.
+        asked_at -= handle.seconds / 2
     lease = hold(handle, http, asked_at)
     try:
         yield lease.check
@@ -324,7 +313,8 @@ def _scan(
 ) -> Iterator[pa.RecordBatch]:
     where = plan.options.get("where")
     predicate = parse_predicate(where, definition) if where else None
-    ordered = sorted(files, key=lambda file: file[0])  # those of one schema version are scanned together
+    # Files of one schema version are neighbours then, and one scan reads them.
+    ordered = sorted(files, key=lambda file: file[0])
     try:
         for scan in scan_files(
             ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
@@ -342,13 +332,3 @@ def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.R
             rows = batch.slice(first, BATCH_ROWS)
             columns = [column.cast(wanted.type) for column, wanted in zip(rows.columns, target, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
-
-
-def _columns_option(options: Mapping[str, str]) -> list[str] | None:
-    text = options.get("columns")
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise BadInput("option columns names no column: leave it out for all")
-    return names

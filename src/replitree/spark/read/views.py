@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client.connection import Connection
-    from replitree.client.read.snapshot import Snapshot
 
 
 @check_arguments
@@ -93,8 +92,13 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
             keep_for_frame(found.lease, table.http)
         if verify:
             found.whole(found.parts)
+        where = None
+        if found.unread or any(part.lacking for part in found.parts):
+            # By the query's conditions parts may be left out, also some that can't be read.
+            usable = [each for each in conditions if pushed(found.definition, spark, each)[0] is not None]
+            where = " AND ".join(f"({each})" for each in usable) or None
         try:
-            found.to_df(spark, where=_needed(found, spark, conditions)).createOrReplaceTempView(name)
+            found.to_df(spark, where=where).createOrReplaceTempView(name)
         except PySparkException as error:
             first = " ".join(str(error).split("\n", 1)[0].split())
             raise ReplicaUnavailable(
@@ -102,14 +106,6 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
                 f" object store `replitree fsck {name}`, say what is missing"
             ) from error
     return names
-
-
-def _needed(snapshot: Snapshot, spark: SparkSession, conditions: Sequence[str]) -> str | None:
-    """Return the conditions by which parts of a snapshot can be left out; None when no part is lacking, or nothing can."""
-    if not snapshot.unread and not any(part.lacking for part in snapshot.parts):
-        return None
-    usable = [each for each in conditions if pushed(snapshot.definition, spark, each)[0] is not None]
-    return " AND ".join(f"({each})" for each in usable) or None
 
 
 def is_damage(error: Exception) -> bool:

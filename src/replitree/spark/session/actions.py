@@ -141,6 +141,7 @@ def install(spark: SparkSession) -> None:
     if client is None or "send_command" in vars(client):
         return
     with _lock:
+        # Again under the lock: two sessions of a process have the same client.
         if "send_command" not in vars(client):
             client.send_command = _GatewaySender(client)
         if "_collect_as_arrow" not in vars(DataFrame):
@@ -166,7 +167,8 @@ def _repeating(collect: Callable[..., _T]) -> Callable[..., _T]:
         except ActionFailed as error:
             if not error.is_whole:
                 raise
-            failed = error.with_traceback(None)  # its frames have the rows that have come
+            # Without its frames, which keep the rows that have come: the repetition needs the memory.
+            failed = error.with_traceback(None)
             failed.__context__ = None
         return _repeated(
             failed,
@@ -189,6 +191,7 @@ def _repeated(failed: ActionFailed, again: Callable[[], _T]) -> _T:
     """
     whole: set[Path] = set()
     for _ in range(REPEATS_MAX):
+        # A file that was whole before the last run is not what made it fail again.
         damaged = [file for file in failed.files if file.path not in whole]
         if not damaged:
             raise ActionFailed(
@@ -228,15 +231,12 @@ class _GatewaySender:
         answer = self._send(command, retry, binary)
         if binary or not answer.startswith(_ERROR) or not command.startswith(_CALL):
             return answer
-        return self._failed(command, answer)
-
-    def _failed(self, command: str, answer: str) -> str:
-        """Return the answer of a call that has failed, when it fails for another reason than damage, or succeeds at last."""
         _, target, name, rest = command.split("\n", 3)
         failed = self._damage(answer, target, name)
         if failed is None:
             return answer
         kind = self._class_of(target) if name in _NAMES else ""
+        # Only calls that read are sent again; a job that writes may have left something behind.
         if name not in READS.get(kind, ()):
             _await(failed.files, failed)
             raise failed
@@ -244,6 +244,8 @@ class _GatewaySender:
 
     def _again(self, target: str, name: str, rest: str, *, is_frame: bool) -> str:
         """Send a call again, of a frame to a new one that has its logical plan."""
+        # A frame keeps the plan that it was run with, and an adaptive plan keeps the failure of a stage: the same call of the
+        # same frame would fail for ever.
         frame = self._call(target, "filter", "true") if is_frame else None
         receiver = target if frame is None else frame._get_object_id()  # noqa: SLF001 - Py4J's name for it
         answer: str = self._send(f"{_CALL}{receiver}\n{name}\n{rest}")
@@ -254,6 +256,7 @@ class _GatewaySender:
 
     def _damage(self, answer: str, target: str, name: str) -> ActionFailed | None:
         """Return the error of a call that has met damage.  None: it failed for another reason, or says nothing of a file."""
+        # By the class itself: the answer names the exception object in the JVM, and not its text or its causes.
         story = self._send(f"{_CALL}z:org.apache.spark.util.Utils\nexceptionString\n{answer[1:]}\ne\n")
         text = str(java_gateway.get_return_value(story, self._client)) if story.startswith("y") else ""
         # Jobs whose tasks read files with Python say so in words of their own, and repeat by themselves.
@@ -266,7 +269,8 @@ class _GatewaySender:
             files,
             is_whole=True,
         )
-        try:  # the exception object in the JVM is released with the Python error that refers to it
+        # Also an error that is not raised here: the JVM's exception object is released with the Python error that refers to it.
+        try:
             java_gateway.get_return_value(answer, self._client, target, name)
         except (Py4JError, PySparkException) as error:
             failed.__cause__ = error

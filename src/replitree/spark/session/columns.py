@@ -67,6 +67,7 @@ def literal(scalar: pa.Scalar) -> Column:
     if kinds.is_timestamp(scalar.type):
         if scalar.type.tz is not None:
             return F.timestamp_micros(F.lit(scalar.value))
+        # Counted from 1970 without a zone: a literal of Python's `datetime` would be read in the session's zone.
         return F.expr(f"timestampadd(MICROSECOND, {scalar.value}L, timestamp_ntz'1970-01-01 00:00:00')")
     return F.lit(scalar.as_py()).cast(target)
 
@@ -93,6 +94,7 @@ def conformed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
         if name is None:
             expression = literal(column.default_scalar)
         else:
+            # By their texts: Spark's types differ in what may be null inside, which a cast does not change.
             same = schema[name].dataType.simpleString() == target.simpleString()
             expression = F.col(quoted(name)) if same else F.col(quoted(name)).cast(target)
         columns.append(expression.alias(column.name))
@@ -138,6 +140,7 @@ def _fits(given: DataType, target: DataType) -> bool:
             return _WIDTHS.index(type(given)) <= _WIDTHS.index(type(target))
         if isinstance(target, DecimalType):
             return target.precision - target.scale >= _DIGITS[type(given)]
+        # A double has 53 bits: not every 64-bit integer is one.
         return isinstance(target, DoubleType) and not isinstance(given, LongType)
     if isinstance(given, DecimalType) and isinstance(target, DecimalType):
         return target.scale >= given.scale and target.precision - target.scale >= given.precision - given.scale
@@ -161,24 +164,18 @@ def _partition_column(transform: Transform, arrow: pa.DataType) -> Column:
     if kind in (TransformKind.YEAR, TransformKind.MONTH, TransformKind.DAY, TransformKind.HOUR):
         return F.expr(_calendar(kind, name, arrow))
     if kind is TransformKind.IDENTITY:
-        return F.expr(_identity(name, arrow))
+        # A whole number for every type: Spark writes strings of other values into paths.
+        whole = name if kinds.is_integer(arrow) else f"xxhash64({name})"
+        if kinds.is_date(arrow):
+            whole = f"unix_date({name})"
+        elif kinds.is_boolean(arrow):
+            whole = f"cast({name} as int)"
+        return F.expr(whole)
     if kind is TransformKind.TRUNCATE and kinds.is_integer(arrow):
         return F.expr(f"{name} - pmod({name}, {transform.argument})")
     if kind is TransformKind.TRUNCATE and (kinds.is_string(arrow) or kinds.is_binary(arrow)):
         return F.expr(f"xxhash64(substring({name}, 1, {transform.argument}))")
     return _computed_here(transform, arrow)
-
-
-def _identity(name: str, arrow: pa.DataType) -> str:
-    """Whole numbers stay what they are; anything else becomes one, since Spark writes strings of others into paths."""
-    kinds = pa.types
-    if kinds.is_integer(arrow):
-        return name
-    if kinds.is_date(arrow):
-        return f"unix_date({name})"
-    if kinds.is_boolean(arrow):
-        return f"cast({name} as int)"
-    return f"xxhash64({name})"
 
 
 def _calendar(kind: TransformKind, name: str, arrow: pa.DataType) -> str:

@@ -146,7 +146,8 @@ def note_files(source: PartSource, files: Sequence[SoundFile]) -> None:
         for path, part, file in files:
             replace = file.replace if is_brought(path) and not path.is_symlink() else None
             known = str(path)
-            _files.pop(known, None)  # the newest are last
+            # Taken out first: the newest files are last, and the oldest ones are forgotten.
+            _files.pop(known, None)
             _files[known] = WatchedFile(path, part, source, CheckedFile(path, file.entry, replace))
         for known in list(_files)[: max(0, len(_files) - FILES_MAX)]:
             del _files[known]
@@ -202,7 +203,8 @@ def _await_whole(file: WatchedFile) -> None:
     report_at = begun
     while True:
         now, stamp = time.monotonic(), file.stamp()
-        if stamp != seen:  # reading all bytes again is for a file that may be another one
+        # All bytes are read again only when the file may be another one by now.
+        if stamp != seen:
             seen = stamp
             if file.is_whole:
                 return

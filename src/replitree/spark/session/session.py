@@ -81,10 +81,12 @@ def spark_session(
         table.to_df(spark).groupBy("k").count().show()
     """
     set_worker_python()
-    os.environ["JAVA_HOME"] = str(java_home())  # Spark's launcher looks there first, however old that Java is
+    # Spark's launcher looks there first, however old that Java is.
+    os.environ["JAVA_HOME"] = str(java_home())
     builder = builder if builder is not None else SparkSession.Builder()
     chosen: dict[str, object] = dict(vars(builder).get("_options", {}))
-    given = {key: _text(value) for key, value in (conf or {}).items()}
+    # Spark reads `true`, and not Python's `True`.
+    given = {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in (conf or {}).items()}
     chosen |= given
     chosen.setdefault("spark.app.name", app_name)
     chosen["spark.master"] = master or chosen.get("spark.master") or os.environ.get("MASTER") or "local[*]"
@@ -107,6 +109,7 @@ def set_worker_python() -> None:
     """
     package = str(Path(replitree.__file__).resolve().parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # Of a checkout: workers find an installed package by themselves.
     if "site-packages" not in package and package not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, paths)])
     python = os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
@@ -133,9 +136,6 @@ def check_worker_python(python: str) -> None:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it failed"]
         raise BadInput(f"Spark's workers would run {python}, which can't import what they need ({last[0]}): {advice}")
+    # Spark refuses workers of another minor version, but only when the first task runs.
     if done.stdout.strip() != mine:
         raise BadInput(f"Spark's workers would run Python {done.stdout.strip()}, and this is {mine}: {advice}")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

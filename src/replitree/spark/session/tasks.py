@@ -98,4 +98,5 @@ def reason_of(story: str) -> str:
     """
     lines = [line.strip() for line in story.splitlines() if line.strip()]
     ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    # The last one: causes come after what they caused.
     return (ours or lines or ["no reason was given"])[-1]

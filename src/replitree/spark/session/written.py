@@ -52,9 +52,14 @@ def note_written(table_id: str, result: InsertResult, driver: Writer | None = No
         return
     with suppress(OSError):
         folder = _folder(found)
-        _remove_ended(folder.parent)
+        # What applications left that have ended; the start time tells a process from a later one with its number.
+        for other in folder.parent.iterdir():
+            pid, _, started = other.name.partition("-")
+            if pid.isdigit() and str(process_started(int(pid)) or 0) != started:
+                shutil.rmtree(other, ignore_errors=True)
         private.make_folder(folder, exist_ok=True)
-        with private.open_file(folder / "lock", "wb") as lock:  # jobs of one application may commit at once
+        # Jobs of one application may commit at once.
+        with private.open_file(folder / "lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if index > (last_written(table_id, found) or -1):
                 draft = folder / f".{table_id}"
@@ -78,12 +83,14 @@ def last_written(table_id: str, driver: Writer | None = None) -> int | None:
 
 def remember(table: Table, spark: SparkSession) -> None:
     """Let the later reads of a table's connection include what jobs of this session's application have written."""
-    with suppress(Exception):  # a session without a JVM of its own, such as Spark Connect's, tells nothing
+    # A session without a JVM of its own, such as Spark Connect's, tells nothing.
+    with suppress(Exception):
         gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way
         table.inserter.written.add(last_written(table.definition.table_id, _java_process(gateway)))
 
 
-@lru_cache(maxsize=1)  # six calls of the JVM are a tenth of those that a frame takes
+# Six calls of the JVM are a tenth of those that a frame takes.
+@lru_cache(maxsize=1)
 def _java_process(gateway: Any) -> Writer:
     """Return the Java process of a gateway."""
     pid = int(gateway.jvm.java.lang.ProcessHandle.current().pid())
@@ -103,14 +110,6 @@ def _folder(driver: Writer) -> Path:
     if parent.is_symlink() or parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{parent} is not ours")
     return parent / f"{driver.pid}-{driver.started}"
-
-
-def _remove_ended(parent: Path) -> None:
-    """Remove what applications left that have ended."""
-    for folder in parent.iterdir():
-        pid, _, started = folder.name.partition("-")
-        if pid.isdigit() and str(process_started(int(pid)) or 0) != started:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 __all__ = ["last_written", "note_written", "remember"]

@@ -26,7 +26,7 @@ from replitree.storage.parts.verified import StoredFile
 
 BLOCK_BYTES = 2 << 20
 TAIL_BYTES = 64 << 10
-"""The last block is smaller: who only counts rows reads only that.  It begins with a block of the object's sums."""
+"""The last block is smaller: a query that only counts rows reads only that.  It begins with a block of the object's sums."""
 
 CACHE_BYTES = 128 << 20
 READS_AT_ONCE = 8
@@ -101,11 +101,11 @@ class Blocks:
             The object is gone, or the store gives no answer.
         """
         left = source.size - first
-        begin = min(1, left) + max(
-            0, -(-(left - self._tail_of(source)) // self._size)
-        )  # blocks are counted from the end
+        # Blocks are counted from the end: readers of Parquet begin with the footer, which is in block 1.
+        begin = min(1, left) + max(0, -(-(left - self._tail_of(source)) // self._size))
         for number in range(begin, 0, -1):
             block = self._block(source, number)
+            # From the second block on: a reader that wants one footer only does not make the store send more.
             if number < begin:
                 for ahead in range(number - 1, max(number - 1 - AHEAD, 0), -1):
                     self._block(source, ahead)
@@ -117,11 +117,12 @@ class Blocks:
             self._kept.clear()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _tail_of(self, source: ServedObject) -> int:
         """Bytes of an object's last block: all before it begin where blocks of the sums do."""
+        # A small object has one checksum: it can only be verified as a whole.
         if not is_summed(source.size):
             return source.size
         return self._tail + (source.size - self._tail) % SUMMED_BYTES
@@ -133,9 +134,11 @@ class Blocks:
 
     def _block(self, source: ServedObject, number: int) -> Future[pa.Buffer]:
         """Return a block that is here or on its way."""
+        # By checksum, not by name: verified bytes of one object are those of any other with that checksum.
         place = (source.content, source.size, number)
         with self._lock:
             found = self._kept.get(place)
+            # A failed read is not kept: the store may answer the next one.
             if found is None or (found.done() and found.exception() is not None):
                 at, end = self._first(source, number), self._first(source, number - 1)
                 found = self._kept[place] = self._pool.submit(source.read, at, end - at)

@@ -112,6 +112,7 @@ class Copies:
         excess = sum({**self._sizes, **wanted}.values()) - self._bytes_max
         if excess <= 0:
             return True
+        # Only now: each look at a plan is a call of the JVM.
         self._claims = [held for held in self._claims if held.is_read()]
         kept = wanted.keys() | {place for held in self._claims for place in held.places}
         for place in [place for place in self._sizes if place not in kept]:
@@ -169,6 +170,7 @@ class Claim:
         except CorruptPart:
             raise
         except (StoreError, OSError):
+            # The disk is full: the gateway needs none.
             return None
         return [
             str(folder / file.name) for folder, part in zip(folders, parts, strict=True) for file in part.manifest.files
@@ -188,21 +190,23 @@ class Claim:
         """Note that a frame of one relation reads what was brought."""
         jvm = frame.sparkSession.sparkContext._jvm  # noqa: SLF001 - there is no other way
         leaf = frame._jdf.queryExecution().analyzed().collectLeaves().head()  # noqa: SLF001 - as above
-        try:  # plans are copied, but what they read is not
+        # Of the relation: Spark copies plans, and not the relation that they read.
+        try:
             self.plans.append(jvm.java.lang.ref.WeakReference(leaf.relation()))  # type: ignore[union-attr]
-        except Py4JError:  # the session has another reader of Parquet files
+        # The session has another reader of Parquet files, whose plans are not known: the copies stay.
+        except Py4JError:
             self.plans.append(_Always())
 
 
 class _Always:
-    """Refers to what is never let go."""
+    """A reference to an object that lives as long as the process."""
 
     def get(self) -> object:
         return self
 
 
 class _Held:
-    """A claim as `Copies` sees it: who made the frame has let go of it when only plans are left."""
+    """A claim as `Copies` sees it: when only plans are left, the caller has dropped the frame."""
 
     def __init__(self, claim: Claim) -> None:
         self.places = claim.places
@@ -224,8 +228,10 @@ def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, 
         )
     except ReplitreeError:
         return False
+    # What the store does not have as the manifest says, a replica is asked for.
     if data is None or xxhash.xxh3_128_hexdigest(data) != file.checksum:
         return False
+    # Renamed when it is whole: frames of other threads may bring the same file, and open it as soon as it exists.
     draft = target.with_name(f".{uuid.uuid4().hex}")
     try:
         private.write_file(draft, data)
@@ -238,7 +244,8 @@ def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, 
 def _is_there(reference: WeakReference) -> bool:
     try:
         return reference.get() is not None
-    except Py4JNetworkError:  # that JVM has ended
+    # The JVM has ended, and its plans with it.
+    except Py4JNetworkError:
         return False
 
 
@@ -253,6 +260,7 @@ _found: dict[Path, Copies] = {}
 def these_copies() -> Copies:
     """Return this process's copies; a forked process has others."""
     with _guard:
+        # By the process's folder: a fork must not delete the copies of its parent.
         folder = process_folder() / FOLDER
         if folder not in _found:
             _found[folder] = Copies(folder)

@@ -8,7 +8,7 @@ when an object is damaged.
 Guarantees:
 
 * It listens on 127.0.0.1 only, and has only the files that were published here.
-* Who asks must send a header whose *name* is this process's secret: all that the client can be told to add to a
+* A client must send a header whose *name* is this process's secret: all that the client can be told to add to a
   request.  It is among the options of the reader, and neither in URLs nor in plans or logs.
 * Every byte that is sent was compared with a checksum.  A damaged object is replaced by a good copy, where one is to be had.
 * A file that is not in the store (any more) is an error, never an empty or a short one.
@@ -62,8 +62,6 @@ class Gateway:
     def publish(self, root: str, files: Mapping[str, StoredFile]) -> str:
         """Let data files of parts in a store be read; return the URL of a folder that has these files and no others.
 
-        A folder, because Spark asks for each path that it is given, one after the other.
-
         Parameters
         ----------
         root
@@ -71,7 +69,10 @@ class Gateway:
         files
             The files, by the names that the folder is to have.
         """
-        path = f"/{root}/{_digest(files)}"
+        # A folder of all files, because Spark asks for each path that it is given, one after the other.  It is named by what it
+        # has: frames that read the same files share it.
+        digest = xxhash.xxh3_128_hexdigest("\n".join(files).encode())
+        path = f"/{root}/{digest}"
         with self._lock:
             self._folders[path] = {name: ServedObject(file) for name, file in files.items()}
             self._folders.move_to_end(path)
@@ -84,7 +85,7 @@ class Gateway:
         self._blocks.forget()
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -94,6 +95,7 @@ class Gateway:
 
     def lets_in(self, headers: Iterable[str]) -> bool:
         """See `replitree.spark.store.webhdfs.Files`."""
+        # Names of headers have no case; compared in constant time, so that a client can't guess the secret by and by.
         secret = self._secret.lower().encode()
         return any(hmac.compare_digest(name.lower().encode(), secret) for name in headers)
 
@@ -119,10 +121,6 @@ class Gateway:
         return self._folders.get(folder, {}).get(name)
 
 
-def _digest(names: Iterable[str]) -> str:
-    return xxhash.xxh3_128_hexdigest("\n".join(names).encode())
-
-
 _guard = threading.Lock()
 _running: dict[int, Gateway] = {}
 
@@ -130,7 +128,8 @@ _running: dict[int, Gateway] = {}
 def this_gateway() -> Gateway:
     """Return this process's gateway; it is started when it is asked for first, and lasts as long as the process."""
     with _guard:
-        process = os.getpid()  # a forked one has no thread that serves
+        # By process: one that was forked has no thread that serves.
+        process = os.getpid()
         if process not in _running:
             _running[process] = Gateway()
         return _running[process]

@@ -83,6 +83,7 @@ def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPar
     if not shared or stored is None or stored.is_folder:
         return files
     is_read_here = is_local(spark) and stored.problem(shared[0].manifest) is None
+    # The smallest parts as copies: at the gateway the JVM asks several times for each file that it opens.
     claim = these_copies().claim(shared, frame_bytes_max(spark) if is_read_here else 0)
     if is_s3a_chosen(spark) and any(part not in claim for part in shared) and _has_s3a(spark, stored, shared[0]):
         return _InBucket(files, stored, claim, _S3A())
@@ -109,7 +110,7 @@ class _LocalFiles:
         return [str(file.path) for file in files]
 
     def read_by(self, frame: DataFrame) -> None:
-        """Nothing is let go before the process ends."""
+        """Keep everything until the process ends."""
 
 
 class _Client(Protocol):
@@ -140,6 +141,7 @@ class _InBucket:
         shared, others = _divided(parts)
         copies = self.claim.bring(self.others.snapshot, [part for part in shared if part in self.claim])
         opened = [part for part in shared if copies is None or part not in self.claim]
+        # Copies that found no room on the disk are read by the client, too.
         urls = self.client.urls(self.stored, opened) if opened else []
         return urls + (copies or []) + self.others.paths(others)
 
@@ -238,7 +240,7 @@ def same_server(ours: str, theirs: str) -> bool:
 
 
 def s3a_opens(spark: SparkSession, url: str, size: int) -> bool:
-    """Whether S3A, as the session has set it up, finds a file of this size at a URL; who gets no answer gives up soon."""
+    """Whether S3A, as the session has set it up, finds a file of this size at a URL; without an answer it gives up soon."""
     context = spark.sparkContext
     jvm: Any = context._jvm  # noqa: SLF001 - as above
     try:
@@ -246,12 +248,14 @@ def s3a_opens(spark: SparkSession, url: str, size: int) -> bool:
         for name, value in _LOOKING.items():
             conf.set(name.format(bucket=urlsplit(url).netloc), value)
         path = jvm.org.apache.hadoop.fs.Path(url)
+        # A new one: Hadoop's cache would give the session's own, with the session's patience.
         system = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
         try:
             return bool(system.getFileStatus(path).getLen() == size)
         finally:
             system.close()
-    except (Py4JError, PySparkException):  # the second one where PySpark knows the exception, as of a bad setting
+    # PySpark raises its own error for exceptions that it knows, as of a bad setting.
+    except (Py4JError, PySparkException):
         return False
 
 

@@ -27,7 +27,7 @@ from replitree.errors import CorruptPart, ReplitreeError
 
 PREFIX = "/webhdfs/v1"
 BLOCK_SIZE = 128 << 20
-"""What Hadoop is told of blocks; nothing depends on it."""
+"""The size of blocks that Hadoop hears of; nothing depends on it."""
 
 SEND_BYTES = 256 << 10
 """The bytes of an answer that the system may hold before the client takes them."""
@@ -80,6 +80,7 @@ class FileServer(ThreadingHTTPServer):
     @override
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if isinstance(request, socket.socket):
+            # The client names no length, and closes the connection when it has enough: little is sent in advance.
             request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         super().process_request(request, client_address)
 
@@ -91,7 +92,8 @@ class FileServer(ThreadingHTTPServer):
 class _WebHdfsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = 1 << 14  # a head and a small answer in one packet
+    # A head and a small answer go in one packet.
+    wbufsize = 1 << 14
     timeout = IDLE_S_MAX
     serves: Files
 
@@ -117,6 +119,7 @@ class _WebHdfsHandler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "UnsupportedOperationException", f"{op} is not done here")
 
     def _open(self, path: str, size: int, offset: str | None) -> None:
+        # The first of two steps: the client expects to be sent to the server that has the bytes, which is this one.
         if offset is None:
             self._head(HTTPStatus.TEMPORARY_REDIRECT, 0, f"http://{self.headers.get('Host', '')}{self.path}")
             return
@@ -124,6 +127,7 @@ class _WebHdfsHandler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "IllegalArgumentException", f"the file has {size} bytes")
             return
         stream = self.serves.stream(path, int(offset))
+        # The first block before the head: after it an error could only cut the answer short.
         try:
             first = next(stream, b"")
         except CorruptPart as error:
@@ -133,19 +137,14 @@ class _WebHdfsHandler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "FileNotFoundException", str(error))
             return
         self._head(HTTPStatus.OK, size - int(offset))
-        self._send(first, stream)
-
-    def _send(self, first: memoryview | bytes, stream: Iterator[memoryview]) -> None:
-        """Send a file as long as the client takes it; a broken one ends before its length, which the client notices.
-
-        A task may keep a file open for as long as it works on what it has read.
-        """
+        # Without a time limit: a task may keep a file open for as long as it works on what it has read.
         self.connection.settimeout(None)
         try:
             self.wfile.write(first)
             for block in stream:
                 self.wfile.write(block)
         except ReplitreeError:
+            # The answer ends before its length, which the client notices.
             self.close_connection = True
         self.connection.settimeout(IDLE_S_MAX)
 
@@ -164,6 +163,7 @@ class _WebHdfsHandler(BaseHTTPRequestHandler):
         self._say(status, {"RemoteException": {"exception": kind, "javaClassName": name, "message": why}})
 
     def _head(self, status: HTTPStatus, length: int, location: str | None = None) -> None:
+        # Without a `Content-Type`: the shaded client of Hadoop 3.5 lacks a class that reads it.
         self.send_response_only(status)
         self.send_header("Content-Length", str(length))
         if location is not None:

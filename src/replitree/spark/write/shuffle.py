@@ -39,7 +39,8 @@ def with_groups(rows: DataFrame, definition: TableDefinition, *, shuffle: bool |
 def has_many_tasks(rows: DataFrame) -> bool:
     """Tell whether a frame has more tasks than may write all partitions each, without running any of it."""
     plan = rows._jdf.queryExecution()  # noqa: SLF001 - Spark tells it nowhere else
-    if "AdaptiveSparkPlan" in plan.executedPlan().nodeName():  # it shuffles, and decides on the way
+    # An adaptive plan shuffles, and decides the number of its tasks while it runs.
+    if "AdaptiveSparkPlan" in plan.executedPlan().nodeName():
         return True
     return bool(plan.toRdd().getNumPartitions() > TASKS_UNSHUFFLED_MAX)
 

@@ -53,7 +53,7 @@ from replitree.spark.write.write_commit import MARK, commit_staged, discard_job,
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of
 
 OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
-"""Spark's names for what is overwritten."""
+"""Spark's names for the two kinds of overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,11 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     BadInput
         An option is wrong, or the job has to go into an object store and can't.
     """
-    replaced = _overwritten(options) if overwrite else None
+    replaced: Overwrite | Literal["session"] | None = None
+    if overwrite:
+        # The option wins over the session's setting, which only tasks know.
+        mode = options.get("partitionoverwritemode")
+        replaced = "session" if mode is None else _mode(mode)
     through = through_of(options.get("through"))
     if _quorum(options) is not None and overwrite:
         raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
@@ -123,12 +127,6 @@ def _open_job(
     return job
 
 
-def _overwritten(options: Mapping[str, str]) -> Overwrite | Literal["session"]:
-    """Return what a job that overwrites takes the place of: the option wins over the session's setting."""
-    mode = options.get("partitionoverwritemode")
-    return "session" if mode is None else _mode(mode)
-
-
 def _mode(text: str) -> Overwrite:
     mode = OVERWRITE_MODES.get(text.lower())
     if mode is None:
@@ -153,18 +151,13 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
     OutcomeUnknown
         It may have been inserted; run the job again with its token as ``inserttoken``.
     """
-    plan = _decided(plan, messages)
+    if plan.overwrite == "session":
+        # Tasks have read the session's setting; a job without tasks has no rows, and leaves the table empty.
+        modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
+        plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
     with open_connection(plan.options) as connection:
         table = open_table(connection, plan.options)
         note_written(table.definition.table_id, commit_staged(plan.job, table, messages, plan.terms))
-
-
-def _decided(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> WritePlan:
-    """Settle what is overwritten by what the tasks know of the session."""
-    if plan.overwrite != "session":
-        return plan
-    modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
-    return replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
 
 
 def abort_job(plan: WritePlan) -> None:

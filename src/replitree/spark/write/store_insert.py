@@ -120,7 +120,8 @@ def insert_stored(
         try:
             return commit_staged(job, table, _stage(rows, table, job, shuffle=shuffle), terms)
         except OutcomeUnknown:
-            raise  # the replica may be about to take it
+            # Not discarded: the replica may be about to take it.
+            raise
         except BaseException:
             discard_upload(upload, table.http)
             raise
@@ -130,25 +131,24 @@ def _stage(rows: DataFrame, table: Table, job: WriteJob, *, shuffle: bool | None
     """Have Spark's tasks stage the rows; return what they say, in their order."""
     ready, groups = with_groups(rows, table.definition, shuffle=shuffle)
     told = run_over_rows(ready.drop(*groups), partial(_staged, job))
-    return [_message(msgpack_decoder(_TaskResult).decode(each)) for each in told]
+    messages = []
+    for each in map(msgpack_decoder(_TaskResult).decode, told):
+        if each.problem:
+            raise error_from(each.problem)
+        messages.append(StagedMessage(each.folder, tuple(map(decode_manifest, each.manifests)), each.files, each.tags))
+    return messages
 
 
 def _staged(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Stage one attempt's rows; return what is to be told the driver."""
+    """Stage one attempt's rows; return the message for the driver."""
     try:
         message = write_task(job, batches)
-    except (BadInput, SchemaMismatch) as error:  # it will be the same as often as it is tried
+    except (BadInput, SchemaMismatch) as error:
+        # Not raised here: Spark would try the task again, with the same end.
         told = _TaskResult(problem={"error": type(error).__name__, "message": str(error)})
     else:
         told = _TaskResult(message.folder, message.manifests, message.files, message.tags)
     return msgspec.msgpack.encode(told)
-
-
-def _message(told: _TaskResult) -> StagedMessage:
-    """Return what a task has staged.  Raises what it could not do."""
-    if told.problem:
-        raise error_from(told.problem)
-    return StagedMessage(told.folder, tuple(map(decode_manifest, told.manifests)), told.files, told.tags)
 
 
 __all__ = ["insert_stored", "is_in_reach"]

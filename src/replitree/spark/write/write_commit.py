@@ -54,7 +54,15 @@ def commit_staged(
     if any(message.tags is not None for message in staged):
         return _commit_stored(job, table, staged, terms)
     if job.path is not None and all(message.folder for message in staged):
-        return _commit_shared(job, table, staged, terms)
+        folder, scratch = job.folder, job.scratch
+        assert folder is not None
+        assert scratch is not None
+        manifests = gather(job.table, [(scratch / message.folder, message) for message in staged], folder)
+        # From here on `abort_job` discards nothing: the replica may be taking the upload.
+        private.touch(scratch / MARK)
+        result = table.inserter.commit(job.opened, manifests, terms)
+        remove_scratch(job)
+        return result
     return _commit_remote(job, table, staged, terms)
 
 
@@ -76,17 +84,6 @@ def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage],
     return result
 
 
-def _commit_shared(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
-    folder, scratch = job.folder, job.scratch
-    assert folder is not None
-    assert scratch is not None
-    manifests = gather(job.table, [(scratch / message.folder, message) for message in staged], folder)
-    private.touch(scratch / MARK)
-    result = table.inserter.commit(job.opened, manifests, terms)
-    remove_scratch(job)
-    return result
-
-
 def _commit_remote(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
     with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
         folders = [
@@ -99,7 +96,8 @@ def _commit_remote(job: WriteJob, table: Table, staged: Sequence[StagedMessage],
         with renewed(upload, table.http):
             for manifest in manifests:
                 send_part(table.http, upload, target / manifest.partition, manifest)
-    discard_job(job, table.http)  # the one that not all tasks could reach
+    # The job's own upload, which not all tasks could reach.
+    discard_job(job, table.http)
     return table.inserter.commit(upload, manifests, terms)
 
 
@@ -130,21 +128,19 @@ def gather(
     manifests = []
     for partition, parts in sorted(writers.items()):
         if len(parts) == 1:
-            manifests.append(_moved(*parts[0], target / partition))
+            [(source, manifest)] = parts
+            private.make_folder(target / partition)
+            entries = []
+            for number, file in enumerate(manifest.files):
+                place = target / partition / data_file(number)
+                (source / file.name).rename(place)
+                move_sums(source / file.name, place)
+                entries.append(FileEntry(place.name, file.rows, file.bytes, file.checksum))
+            manifests.append(msgspec.structs.replace(manifest, files=tuple(entries)))
         else:
             files = [folder / file.name for folder, manifest in parts for file in manifest.files]
             manifests.append(adopt_files(files, definition, target, partition))
     return tuple(manifests)
-
-
-def _moved(source: Path, manifest: PartManifest, target: Path) -> PartManifest:
-    private.make_folder(target)
-    entries = []
-    for number, file in enumerate(manifest.files):
-        (source / file.name).rename(target / data_file(number))
-        move_sums(source / file.name, target / data_file(number))
-        entries.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
-    return msgspec.structs.replace(manifest, files=tuple(entries))
 
 
 def discard_job(job: WriteJob, http: HttpClient) -> None:

@@ -39,7 +39,6 @@ from replitree.errors import BadInput
 from replitree.spark.write.store_write import reached
 from replitree.storage.parts.manifest import PartManifest, decode_manifest
 from replitree.storage.schema.definition import TableDefinition, decode_definition
-from replitree.storage.shares.shares import ShareObjects
 
 MESSAGE_BYTES_MAX = 256 << 20
 """Bytes of part files that one task may send through the driver."""
@@ -156,7 +155,9 @@ class StagedMessage(WriterCommitMessage):
         files: Mapping[str, bytes],
         tags: Tags | None = None,
     ) -> None:
-        self.session_mode = _session_mode()
+        # The session's setting for overwrites: on a worker only the task's context has it.
+        context = TaskContext.get()
+        self.session_mode = context.getLocalProperty(SESSION_MODE) if context is not None else None
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
         self.files = dict(files)
@@ -165,12 +166,6 @@ class StagedMessage(WriterCommitMessage):
     def decoded(self) -> tuple[PartManifest, ...]:
         """Return the manifests."""
         return tuple(map(decode_manifest, self.manifests))
-
-
-def _session_mode() -> str | None:
-    """Return the setting of the session whose task this is."""
-    context = TaskContext.get()
-    return context.getLocalProperty(SESSION_MODE) if context is not None else None
 
 
 def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
@@ -191,33 +186,23 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
         return StagedMessage("", (), {})
     objects = reached(definition, job.store, job.through, job.replica)
     if objects is not None:
-        return _put_rows(job, definition, objects, rows)
+        with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+            folder = Path(temporary) / "parts"
+            # Not synced: the files are in the object store before the folder goes.
+            manifests = stage_slices(cut(rows, definition), definition, folder, sync=False)
+            put = put_parts(job.http, job.opened, objects, folder, manifests)
+        return StagedMessage("", put.manifests, {}, put.tags)
     scratch = job.scratch
     if scratch is not None and scratch.is_dir():
-        attempt = _attempt_name()
+        context = TaskContext.get()
+        number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
+        # By chance as well as by Spark's number of the attempt: another Spark context counts from 0 again.
+        attempt = f"task-{number}-{secrets.token_hex(4)}"
         return StagedMessage(attempt, stage_slices(cut(rows, definition), definition, scratch / attempt), {})
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         folder = Path(temporary) / "parts"
         manifests = stage_slices(cut(rows, definition), definition, folder)
         return StagedMessage("", manifests, _contents(folder, manifests))
-
-
-def _put_rows(
-    job: WriteJob, definition: TableDefinition, objects: ShareObjects, rows: pa.RecordBatchReader
-) -> StagedMessage:
-    """Put one attempt's rows into the object store."""
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
-        folder = Path(temporary) / "parts"
-        manifests = stage_slices(cut(rows, definition), definition, folder, sync=False)
-        put = put_parts(job.http, job.opened, objects, folder, manifests)
-    return StagedMessage("", put.manifests, {}, put.tags)
-
-
-def _attempt_name() -> str:
-    """Return a name that no other attempt has: Spark's number for it, and chance in case Spark counts anew."""
-    context = TaskContext.get()
-    number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
-    return f"task-{number}-{secrets.token_hex(4)}"
 
 
 def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
