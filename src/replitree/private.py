@@ -48,15 +48,11 @@ def open_new(path: Path | str, flags: int) -> int:
     is_group = is_group_folder(os.path.dirname(path))  # noqa: PTH120 - strings come here, too
     descriptor = os.open(path, flags, GROUP_FILE if is_group else PRIVATE_FILE)
     if is_group:
-        _open_to_group(descriptor)
+        found = os.fstat(descriptor)
+        # The umask may have taken rights from it; the file of another user stays as it is.
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != GROUP_FILE:
+            os.fchmod(descriptor, GROUP_FILE)
     return descriptor
-
-
-def _open_to_group(descriptor: int) -> None:
-    """Give a file the mode that the umask may have taken from it; the file of another user stays as it is."""
-    found = os.fstat(descriptor)
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != GROUP_FILE:
-        os.fchmod(descriptor, GROUP_FILE)
 
 
 def make_folder(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
