@@ -77,8 +77,10 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
             kind = kinds.get(name, Any)
             if not _fits(value, kind):
+                text = repr(value)
+                shown = text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
                 hint = _HINTS.get(name, "")
-                raise BadInput(f"{function.__name__}: {name} is {_named(kind)}, not {_shown(value)}{hint}")
+                raise BadInput(f"{function.__name__}: {name} is {_named(kind)}, not {shown}{hint}")
         return function(*args, **kwargs)
 
     return call
@@ -87,6 +89,7 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of a function's arguments; `Any` for those that are only imported for type checkers."""
+    # Modules of Spark are imported for type checkers only; their names are not defined at run time.
     names = _Names({**vars(typing), **function.__globals__, **vars(__import__("builtins"))})
     return typing.get_type_hints(function, localns=names)
 
@@ -109,7 +112,8 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, each) for each in typing.get_args(kind))
     if origin is Literal:
-        return isinstance(value, str)  # which words there are, the function says
+        # The function itself checks the word, and its message lists the words that there are.
+        return isinstance(value, str)
     if origin is not None and issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(_fits(each, str) for each in value)
     if origin is not None and issubclass(origin, Sequence):
@@ -124,31 +128,24 @@ def _fits(value: Any, kind: Any) -> bool:
 def _is_one(value: Any, kind: type) -> bool:
     """Tell whether a value is of a plain class."""
     if kind is str:
-        return isinstance(value, str) and _is_writable(value)
+        # Text with half of a surrogate pair can't be sent.
+        try:
+            return isinstance(value, str) and value.encode() is not None
+        except UnicodeEncodeError:
+            return False
     if kind is bool:
         return isinstance(value, bool)
     if kind is int:
-        return not isinstance(value, bool) and _is_index(value)
+        # numpy's integers are no `int`, and Python's booleans are.
+        try:
+            return not isinstance(value, bool) and INT_MIN <= operator.index(value) <= INT_MAX
+        except TypeError:
+            return False
     if kind is float:
         return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if issubclass(kind, _ByName):
         return any(each.__name__ == kind.__name__ for each in type(value).__mro__)
     return isinstance(value, kind)
-
-
-def _is_index(value: Any) -> bool:
-    try:
-        return INT_MIN <= operator.index(value) <= INT_MAX
-    except TypeError:
-        return False
-
-
-def _is_writable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
@@ -173,8 +170,3 @@ def _named(kind: Any) -> str:
     if origin is not None and issubclass(origin, os.PathLike):
         return "a path"
     return _WORDS.get(kind) or f"a {kind.__name__}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"

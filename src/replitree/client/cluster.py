@@ -182,7 +182,13 @@ class LocalCluster(Connection):
         if any(process.pid for process in self._processes.values()):
             return
         try:
-            self._make_folders()
+            # Folders that are there already are closed to other users; the servers see to the ones below.
+            open_to_group = {
+                each.folder: each.setting("files_group_readable") is True for each in self._processes.values()
+            }
+            private.make_top(self._folder, group=any(open_to_group.values()))
+            for folder, is_group in open_to_group.items():
+                private.make_top(folder, group=is_group)
         except (FileExistsError, NotADirectoryError) as error:
             raise BadInput(f"{self._folder} is not a folder: name one that can be made, or that is there") from error
         try:
@@ -211,13 +217,6 @@ class LocalCluster(Connection):
             self._zookeeper.stop()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _make_folders(self) -> None:
-        """Make the folders, or close them to other users; those below are the servers' own business."""
-        open_to_group = {each.folder: each.setting("files_group_readable") is True for each in self._processes.values()}
-        private.make_top(self._folder, group=any(open_to_group.values()))
-        for folder, is_group in open_to_group.items():
-            private.make_top(folder, group=is_group)
 
     def kill(self, name: str) -> None:
         """Kill a replica's process (SIGKILL) and return when it is gone."""
@@ -292,7 +291,8 @@ class _Process:
         """Return the value that the replica's configuration has, or will have; None if none is given."""
         try:
             written = tomllib.loads(self.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # there is none yet, or `configure` says what is wrong
+        except (OSError, ValueError):
+            # There is no such file yet, or it is damaged: then `configure` raises the error.
             written = {}
         return {**written, **self._settings}.get(name)
 
@@ -324,12 +324,16 @@ class _Process:
         )
 
     def wait_ready(self) -> None:
-        """Wait for the line that says so."""
+        """Wait until the replica's process has printed that it is ready."""
         deadline = time.monotonic() + START_S_MAX
         while not any(line.startswith('{"ready":true') for line in self._lines()):
             if not self.pid or time.monotonic() > deadline:
                 state = f"was not ready after {START_S_MAX:.0f} s" if self.pid else "ended"
-                raise ReplicaUnavailable(f"replica {self.name} {state}; its log is {self.log}: {self._last_words()}")
+                lines = self._lines()
+                # Lines for an operator say more than lines of JSON, which programs read.
+                plain = [line for line in lines if line.strip() and not line.startswith("{")]
+                end = " | ".join((plain or lines)[-LAST_LINES:]) or "(nothing)"
+                raise ReplicaUnavailable(f"replica {self.name} {state}; its log is {self.log}: {end}")
             time.sleep(READY_LOOK_S)
 
     def stop(self) -> None:
@@ -361,12 +365,6 @@ class _Process:
             log.seek(0 if is_rotated else self._log_start)
             return log.read().decode("utf-8", "replace").splitlines()
 
-    def _last_words(self) -> str:
-        """Return what it said to people, or else the end of its log."""
-        lines = self._lines()
-        plain = [line for line in lines if line.strip() and not line.startswith("{")]
-        return " | ".join((plain or lines)[-LAST_LINES:]) or "(nothing)"
-
 
 def make_token(path: Path) -> str:
     """Return the token in a file; make a file with a fresh one if there is none."""
@@ -376,8 +374,9 @@ def make_token(path: Path) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read: it holds a secret, or the way to one."""
+    """Write a file with a secret, or with the path of one."""
     draft = path.with_name(f".{path.name}")
+    # The mode is given when the file is created: a chmod afterwards would leave a moment in which others can open it.
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -200,16 +200,23 @@ class Connection:
         ReplicaUnavailable
             The table was created, but too few replicas serve it in time.
         """
+        if settings is not None and not isinstance(settings, TableSettings):
+            try:
+                settings = converted(dict(settings), TableSettings)
+            except msgspec.ValidationError as error:
+                known = ", ".join(TableSettings.__struct_fields__)
+                raise BadInput(f"the table's settings are wrong: {error}; there are {known}") from error
         definition = define_table(
             name,
             schema,
             order_by=order_by,
             partition_by=partition_by,
-            settings=_settings_of(settings),
+            settings=settings,
             policy=policy,
             storage=with_url(self.catalog, storage),
         )
-        http = self._http_client()  # without a token nothing is created
+        # The token is required before anything is created.
+        http = self._http_client()
         check_store(self.catalog, http, definition.name, definition.storage)
         self.catalog.create(definition)
         wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
@@ -415,38 +422,23 @@ class Connection:
     def _wait_for_replicas(self, definition: TableDefinition, wanted: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
-            serving = self._count_serving(definition, wanted)
+            serving = sum(replica.active for replica in self.catalog.replicas(definition.name))
+            if serving >= wanted:
+                # Coordination knows a moment before a replica takes inserts that it will, so the replicas are asked, too.
+                found = table_status(self.catalog, self._http_client(), definition).replicas
+                serving = sum(replica.state == "active" for replica in found)
             if serving >= wanted:
                 return
             if time.monotonic() > deadline:
+                found = table_status(self.catalog, self._http_client(), definition).replicas
+                said = [
+                    f"{each.name} is {each.state}: {each.reason}"
+                    for each in found
+                    if each.state != "active" and each.reason
+                ]
+                advice = f" ({'; '.join(said)}): mend that, or drop the table" if said else "; start their servers"
                 raise ReplicaUnavailable(
                     f"table {definition.name!r} was created, but {serving} of {wanted} replicas serve it after"
-                    f" {timeout_s:.0f} s{self._why_not_serving(definition)}"
+                    f" {timeout_s:.0f} s{advice}"
                 )
             time.sleep(LOOK_S)
-
-    def _why_not_serving(self, definition: TableDefinition) -> str:
-        """Say what those replicas say that do not serve, and what to do."""
-        found = table_status(self.catalog, self._http_client(), definition).replicas
-        said = [
-            f"{each.name} is {each.state}: {each.reason}" for each in found if each.state != "active" and each.reason
-        ]
-        return f" ({'; '.join(said)}): mend that, or drop the table" if said else "; start their servers"
-
-    def _count_serving(self, definition: TableDefinition, wanted: int) -> int:
-        """Count the replicas that take inserts, which they say themselves; coordination knows a moment earlier who will."""
-        joined = sum(replica.active for replica in self.catalog.replicas(definition.name))
-        if joined < wanted:
-            return joined
-        found = table_status(self.catalog, self._http_client(), definition).replicas
-        return sum(replica.state == "active" for replica in found)
-
-
-def _settings_of(settings: _Settings) -> TableSettings | None:
-    if settings is None or isinstance(settings, TableSettings):
-        return settings
-    try:
-        return converted(dict(settings), TableSettings)
-    except msgspec.ValidationError as error:
-        known = ", ".join(TableSettings.__struct_fields__)
-        raise BadInput(f"the table's settings are wrong: {error}; there are {known}") from error

@@ -93,11 +93,12 @@ class RecordedTable(Table):
 
 
 def least_quorum(size: int | str | None) -> int:
-    """Return how many replicas a quorum means at least: a client does not know how many there are.
+    """Return how many replicas a quorum means at least.
 
     >>> least_quorum(None), least_quorum("3"), least_quorum("majority")
     (1, 3, 2)
     """
+    # A client does not know how many replicas there are; "majority" and "all" mean two or more.
     if isinstance(size, str) and not size.isdecimal():
         return 2
     return int(size or 1)

@@ -226,7 +226,8 @@ class Table(TableChanges):
         except SchemaMismatch:
             known = self._definition.schema_version
             if is_stream(data) or self.refresh().schema_version <= known:
-                raise  # a stream can't be sent again, and columns that are no newer would refuse the same rows
+                # A stream can't be read again, and columns that are no newer would refuse the same rows.
+                raise
         return self._insert(data, terms)
 
     def _insert(self, data: Any, terms: Terms) -> InsertResult:
@@ -357,7 +358,10 @@ class Table(TableChanges):
             if lease is not None:
                 lease.release()
             return self._snapshot(replace(options, where=None))
-        stored = self._stored_parts()
+        # The handle keeps its access to the object store until the table has moved to another one.
+        stored, url = self._stored, self._definition.store_url
+        if url != (stored.url if stored is not None else ""):
+            stored = self._stored = stored_parts(self._definition)
         source = PartCache(
             self._http, self.name, addresses, stored=stored, owner=replica.address, others=self._addresses
         )
@@ -370,8 +374,9 @@ class Table(TableChanges):
         return self.snapshot(level="linearizable", lease_s=LEASE_S, timeout_s=timeout_s)
 
     def _completed(self, body: SnapshotBody, replica: ReplicaInfo) -> SnapshotBody:
-        """Return a snapshot with the manifests that its replica does not know and another one has: the rows are there, too."""
+        """Return a snapshot with the manifests that its replica does not know and another replica has."""
         addresses = [known.address for known in self._router.replicas()]
+        # A replica that has the manifest has the rows, too.
         cache = PartCache(self._http, self.name, addresses, owner=replica.address, others=self._addresses)
         found = cache.find_manifests(body.unread)
         brought = [
@@ -387,16 +392,10 @@ class Table(TableChanges):
         """Return the addresses of all replicas, whichever this handle is bound to."""
         return tuple(replica.address for replica in self.replicas() if replica.address)
 
-    def _stored_parts(self) -> StoredParts | None:
-        """Return how parts are read in the table's object store, the same one as long as that is not another one."""
-        known, url = self._stored, self._definition.store_url
-        if url != (known.url if known is not None else ""):
-            known = self._stored = stored_parts(self._definition)
-        return known
-
     def _ask(self, options: ReadOptions, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
         """Ask one replica after the other for a snapshot; also return when it was asked for (monotonic seconds)."""
 
+        # The time is taken before the request, since the lease in the answer runs from a moment in between.
         def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
             asked_at = time.monotonic()
             path = f"{route}&lacking=1&wait_s={wait_s:.3f}"
@@ -450,6 +449,7 @@ class Table(TableChanges):
             snapshot = self._snapshot(options)
             return snapshot.to_arrow(columns, where, final=final)
         except SnapshotExpired:
+            # An earlier snapshot can't be taken again, because its parts are gone.
             if as_of is not None:
                 raise
         with self._snapshot(replace(options, lease_s=LEASE_S)) as held:

@@ -30,7 +30,15 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
     yield from _coordination(state)
     yield from _kept_tables(state)
     if not state.coordination.problem and not state.tables:
-        yield from _no_tables(state)
+        if not state.servers:
+            text = "coordination knows neither a table nor a server"
+            advice = (
+                "start the servers, and see whether the path in the url is the one in their configuration; if there were "
+                "tables, the doctor says what to do once it can ask the servers for what is on their disks"
+            )
+            yield DoctorFinding(Severity.WARNING, "no-servers", text, advice)
+        elif not any(server.kept_tables for server in state.servers):
+            yield DoctorFinding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
     for server in state.servers:
         yield from _disk(server)
     yield from _clocks(state.servers)
@@ -50,20 +58,22 @@ def _coordination(state: ClusterState) -> Iterator[DoctorFinding]:
             "start the ZooKeeper servers, and look at the network between them and here; without them replicas are "
             "read-only, and nothing that was acknowledged is lost",
         )
-    yield from _latency(coordination)
-    yield from _ensemble(coordination)
-    yield from _fullness(coordination)
-
-
-def _latency(coordination: CoordinationState) -> Iterator[DoctorFinding]:
     latency = coordination.latency_s
     if latency is not None and latency >= LATENCY_NOTICE_S:
-        severity = Severity.WARNING if latency >= LATENCY_WARNING_S else Severity.NOTICE
         yield DoctorFinding(
-            severity,
+            Severity.WARNING if latency >= LATENCY_WARNING_S else Severity.NOTICE,
             "coordination-slow",
             f"coordination takes {span(latency)} for a read; every insert waits for it at least once",
             "look at the load of the ZooKeeper servers, at the disk with their log (it should be its own), and at the network",
+        )
+    yield from _ensemble(coordination)
+    nodes = max((server.nodes or 0 for server in coordination.servers), default=0)
+    if nodes >= NODES_NOTICE:
+        yield DoctorFinding(
+            Severity.WARNING if nodes >= NODES_WARNING else Severity.NOTICE,
+            "coordination-full",
+            f"ZooKeeper keeps {nodes:,} nodes in memory, and all of them start and recover with it",
+            "see below which table has a long log or many parts; drop what is not needed, or give ZooKeeper a larger heap",
         )
 
 
@@ -81,18 +91,6 @@ def _ensemble(coordination: CoordinationState) -> Iterator[DoctorFinding]:
         f"{len(away)} of {count(len(servers), 'ZooKeeper server')} can't be used: {listed(away)}; {left}",
         "start them again",
     )
-
-
-def _fullness(coordination: CoordinationState) -> Iterator[DoctorFinding]:
-    nodes = max((server.nodes or 0 for server in coordination.servers), default=0)
-    if nodes >= NODES_NOTICE:
-        severity = Severity.WARNING if nodes >= NODES_WARNING else Severity.NOTICE
-        yield DoctorFinding(
-            severity,
-            "coordination-full",
-            f"ZooKeeper keeps {nodes:,} nodes in memory, and all of them start and recover with it",
-            "see below which table has a long log or many parts; drop what is not needed, or give ZooKeeper a larger heap",
-        )
 
 
 # --- servers ------------------------------------------------------------------------------------------------------------------
@@ -114,60 +112,39 @@ def _disk(server: ServerState) -> Iterator[DoctorFinding]:
         yield DoctorFinding(Severity.NOTICE, "disk-nearly-full", has, room, replica=server.name)
 
 
-def _no_tables(state: ClusterState) -> Iterator[DoctorFinding]:
-    """Say that there is nothing to look after, unless there was something, which is told already."""
-    if not state.servers:
-        text = "coordination knows neither a table nor a server"
-        advice = (
-            "start the servers, and see whether the path in the url is the one in their configuration; if there were tables, "
-            "the doctor says what to do once it can ask the servers for what is on their disks"
-        )
-        yield DoctorFinding(Severity.WARNING, "no-servers", text, advice)
-    elif not any(server.kept_tables for server in state.servers):
-        yield DoctorFinding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
-
-
 def _kept_tables(state: ClusterState) -> Iterator[DoctorFinding]:
-    """Judge tables that are on disks and not in coordination.
-
-    When several servers have the parts, or no table is left at all, coordination has lost it: a drop is not over before all
-    that take part have deleted theirs.  Parts on one server only may be of a drop that it was not there for.
-    """
+    """Judge tables that are on disks and not in coordination."""
     keepers: dict[tuple[str, str], list[tuple[ServerState, KeptTable]]] = {}
     for server in state.servers:
         for kept in server.kept_tables:
             keepers.setdefault((kept.table, Path(kept.folder).name), []).append((server, kept))
     names = {table.name for table in state.tables}
     for (table, _), where in sorted(keepers.items()):
+        # A drop ends after all replicas that take part have deleted their parts.  So parts on several servers mean that
+        # coordination has lost the table; parts on one server may be of a drop that this server missed.
         if table not in names and (len(where) > 1 or not names):
-            yield _gone(table, [f"{server.name} ({kept.folder})" for server, kept in where], all_gone=not names)
+            lost = "coordination has lost a table" if names else "coordination has lost all its tables"
+            places = listed([f"{server.name} ({kept.folder})" for server, kept in where])
+            yield DoctorFinding(
+                Severity.CRITICAL,
+                "table-gone",
+                f"{lost}: it knows nothing of {table}, whose parts are on the disks of {places}; no client can insert or read",
+                "check the path in the url; if there is a backup of ZooKeeper's data, stop all servers and put it back; "
+                "otherwise stop the server whose disk has most, run there: replitree restore "
+                f"{table if names else '--all'} --config FILE --yes, and start it again; if the table was dropped, delete the "
+                "folders",
+                table,
+            )
         else:
-            yield from (_kept(server, kept) for server, kept in where)
-
-
-def _gone(table: str, places: list[str], *, all_gone: bool) -> DoctorFinding:
-    lost = "coordination has lost all its tables" if all_gone else "coordination has lost a table"
-    which = "--all" if all_gone else table
-    return DoctorFinding(
-        Severity.CRITICAL,
-        "table-gone",
-        f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; no client can insert or read",
-        "check the path in the url; if there is a backup of ZooKeeper's data, stop all servers and put it back; otherwise stop "
-        f"the server whose disk has most, run there: replitree restore {which} --config FILE --yes, and start it again; if the "
-        "table was dropped, delete the folders",
-        table,
-    )
-
-
-def _kept(server: ServerState, kept: KeptTable) -> DoctorFinding:
-    return DoctorFinding(
-        Severity.WARNING,
-        "kept-table",
-        f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
-        f"if coordination has lost that table: replitree restore {kept.table}; if it was dropped while this server was away, "
-        "delete the folder",
-        replica=server.name,
-    )
+            for server, kept in where:
+                yield DoctorFinding(
+                    Severity.WARNING,
+                    "kept-table",
+                    f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
+                    f"if coordination has lost that table: replitree restore {kept.table}; if it was dropped while this server "
+                    "was away, delete the folder",
+                    replica=server.name,
+                )
 
 
 def _mib(size: int) -> str:
@@ -175,11 +152,14 @@ def _mib(size: int) -> str:
 
 
 def _clocks(servers: tuple[ServerState, ...]) -> Iterator[DoctorFinding]:
-    """Compare clocks with the one of this machine; when all are off, it is this one that is wrong."""
+    """Compare the servers' clocks with the clock of this machine."""
     told = [server for server in servers if server.clock_apart_s is not None]
     off = [server for server in told if _apart(server) >= CLOCKS_NOTICE_S]
     advice = "let NTP set the clocks; replitree needs no clock for what it stores, but times in logs can't be compared"
-    if len(told) > 1 and len(off) == len(told) and _agree(told):
+    apart_s = [server.clock_apart_s or 0.0 for server in told]
+    doubt_s = 2 * max((server.clock_doubt_s for server in told), default=0.0)
+    # When all clocks are off and agree with each other, the clock of this machine is the wrong one.
+    if len(told) > 1 and len(off) == len(told) and max(apart_s) - min(apart_s) < CLOCKS_NOTICE_S + doubt_s:
         apart = min(_apart(server) for server in told)
         text = f"the clock of this machine is at least {span(apart)} off those of all replicas"
         yield DoctorFinding(Severity.NOTICE, "clock-here", text, advice)
@@ -194,11 +174,6 @@ def _clocks(servers: tuple[ServerState, ...]) -> Iterator[DoctorFinding]:
 def _apart(server: ServerState) -> float:
     """Return how far a clock is certainly off, in seconds."""
     return max(0.0, abs(server.clock_apart_s or 0.0) - server.clock_doubt_s)
-
-
-def _agree(servers: list[ServerState]) -> bool:
-    apart = [server.clock_apart_s or 0.0 for server in servers]
-    return max(apart) - min(apart) < CLOCKS_NOTICE_S + 2 * max(server.clock_doubt_s for server in servers)
 
 
 def _versions(state: ClusterState) -> Iterator[DoctorFinding]:

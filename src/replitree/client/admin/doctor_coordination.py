@@ -52,12 +52,13 @@ def read_srvr(address: str, answer: str) -> CoordinationServer:
 
 
 def typical_s(read: Callable[[], object]) -> float:
-    """Return how long a read takes, in seconds: the one in the middle of several."""
+    """Return how long a read takes, in seconds."""
     times: list[float] = []
     for _ in range(LATENCY_READS):
         begin = time.monotonic()
         read()
         times.append(time.monotonic() - begin)
+    # The median, because one slow read says little.
     return statistics.median(times)
 
 
@@ -71,13 +72,9 @@ def _ask_server(host: tuple[str, int]) -> CoordinationServer:
         try:
             connection.settimeout(ANSWER_S_MAX)
             connection.sendall(b"srvr")
-            return read_srvr(address, _read_all(connection))
+            answer = b""
+            while len(answer) < ANSWER_BYTES_MAX and (piece := connection.recv(4096)):
+                answer += piece
+            return read_srvr(address, answer.decode("utf-8", "replace"))
         except OSError:
             return CoordinationServer(address=address)
-
-
-def _read_all(connection: socket.socket) -> str:
-    answer = b""
-    while len(answer) < ANSWER_BYTES_MAX and (piece := connection.recv(4096)):
-        answer += piece
-    return answer.decode("utf-8", "replace")

@@ -60,7 +60,11 @@ def read_facts(table: TablePlace) -> fx.Procedure[Facts | None]:
     for parent in (layout.blocks(table), layout.results(table), f"{table.path}/quorum/status"):
         names: tuple[str, ...] = (yield fx.Children(parent)) or ()
         counts.append(len(names))
-    leaders = yield from _leaders(table)
+    election = layout.leader_election(table)
+    candidates: tuple[str, ...] = (yield fx.Children(election)) or ()
+    ordered = sorted(candidates, key=lambda name: name.rpartition("-")[2])
+    leading: fx.Many = (yield fx.GetMany(tuple(f"{election}/{name}" for name in ordered))) if ordered else fx.Many(())
+    leaders = tuple(node.value.decode("utf-8", "replace") for node in leading.nodes if node is not None)
     held: dict[str, PartSet] = {}
     registered: dict[str, int] = {}
     for standing in log.replicas:
@@ -69,14 +73,6 @@ def read_facts(table: TablePlace) -> fx.Procedure[Facts | None]:
         held[standing.name] = PartSet.of(maximal(map(parse_part, parts)))
     blocks, results, quorums = counts
     return Facts(dropping, log, leaders, blocks, results, quorums, held, registered, restored_from(restoring))
-
-
-def _leaders(table: TablePlace) -> fx.Procedure[tuple[str, ...]]:
-    parent = layout.leader_election(table)
-    names: tuple[str, ...] = (yield fx.Children(parent)) or ()
-    ordered = sorted(names, key=lambda name: name.rpartition("-")[2])
-    many: fx.Many = (yield fx.GetMany(tuple(f"{parent}/{name}" for name in ordered))) if ordered else fx.Many(())
-    return tuple(node.value.decode("utf-8", "replace") for node in many.nodes if node is not None)
 
 
 def read_broken(replica: Replica, parts: PartSet) -> fx.Procedure[tuple[str, ...]]:

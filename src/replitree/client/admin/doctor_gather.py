@@ -7,7 +7,7 @@ the caller must fix (credentials that are refused) is raised.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,7 +19,6 @@ from replitree.client.admin.doctor_coordination import ask_servers, typical_s
 from replitree.client.admin.doctor_facts import Facts, fullest_partition, holders, read_broken, read_facts
 from replitree.client.admin.doctor_state import (
     ClusterState,
-    CoordinationServer,
     CoordinationState,
     KeptTable,
     Lacking,
@@ -87,10 +86,20 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
     try:
         latency = typical_s(lambda: catalog.run(_one_read()))
         tables = {name: _facts(catalog, name) for name in catalog.all_names()}
-        answers = _ask_all(http, (facts for facts in tables.values() if isinstance(facts, Facts)), catalog.servers())
+        known = set(catalog.servers())
+        for facts in tables.values():
+            if isinstance(facts, Facts):
+                known.update((each.name, each.address) for each in facts.log.replicas)
+        # A process is asked once, whether it acts for replicas or has no table yet.
+        asked = sorted(known)
+        answers = dict(zip(asked, _side_by_side(lambda who: _ask(http, who[1]), asked), strict=True))
+        # A refused token is no answer about a server: without this check the doctor would report all servers as down.
+        check_token([each.refused or each.said for each in answers.values() if each.refused or each.said])
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
     except CoordinationUnavailable as error:
-        return ClusterState(url=url, version=installed_version(), coordination=_unavailable(servers, error))
+        return ClusterState(
+            url=url, version=installed_version(), coordination=CoordinationState(problem=str(error), servers=servers)
+        )
     return ClusterState(
         url=url,
         version=installed_version(),
@@ -105,10 +114,6 @@ def _one_read() -> Procedure[bool]:
     return found
 
 
-def _unavailable(servers: tuple[CoordinationServer, ...], error: ReplitreeError) -> CoordinationState:
-    return CoordinationState(problem=str(error), servers=servers)
-
-
 def _facts(catalog: Catalog, name: str) -> Facts | str:
     """Return what coordination says about a table, or why that can't be known."""
     try:
@@ -121,22 +126,6 @@ def _facts(catalog: Catalog, name: str) -> Facts | str:
 
 
 # --- the replica processes ----------------------------------------------------------------------------------------------------
-
-
-def _ask_all(
-    http: HttpClient, tables: Iterable[Facts], servers: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], _Answer]:
-    """Ask every process that acts for a replica, or is there without one, each once; by its name and its address.
-
-    Raises
-    ------
-    NotAuthorized
-        All that answer refuse the token.
-    """
-    known = sorted({(each.name, each.address) for facts in tables for each in facts.log.replicas} | set(servers))
-    answers = _side_by_side(lambda who: _ask(http, who[1]), known)
-    check_token([each.refused or each.said for each in answers if each.refused or each.said])
-    return dict(zip(known, answers, strict=True))
 
 
 def _ask(http: HttpClient, address: str) -> _Answer:
@@ -221,27 +210,25 @@ def _definition(catalog: Catalog, name: str) -> TableDefinition | str:
 
 def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer]) -> tuple[ReplicaState, ...]:
     tables = {each.name: said[each.name].table(name) for each in facts.log.replicas}
-    broken = {
-        each.name: _broken(catalog, Replica(catalog.place(name), each.name), facts, tables[each.name])
-        for each in facts.log.replicas
+    broken: dict[str, frozenset[str]] = {}
+    for replica, answer in tables.items():
+        held = facts.held[replica]
+        # The answer of the replica itself is newer than its nodes.
+        if answer is not None:
+            broken[replica] = frozenset(map(str, answer.get("lacking") or ()))
+        elif len(held) <= BROKEN_LOOK_MAX:
+            broken[replica] = frozenset(catalog.run(read_broken(Replica(catalog.place(name), replica), held)))
+        else:
+            broken[replica] = frozenset()
+    # The holders of a part are known only when it is known what is broken on every replica.
+    lacking = {
+        replica: tuple(
+            Lacking(part=part, holders=holders(facts, broken, replica, parse_part(part))) for part in sorted(parts)
+        )
+        for replica, parts in broken.items()
     }
     return tuple(
-        _replica(each, facts, said[each.name], tables[each.name], _lacking(facts, broken, each.name))
-        for each in facts.log.replicas
-    )
-
-
-def _broken(catalog: Catalog, replica: Replica, facts: Facts, said: dict[str, Any] | None) -> frozenset[str]:
-    """Return the parts that are broken on a replica: it says so itself, or coordination does."""
-    if said is not None:
-        return frozenset(map(str, said.get("lacking") or ()))
-    held = facts.held[replica.name]
-    return frozenset(catalog.run(read_broken(replica, held)) if len(held) <= BROKEN_LOOK_MAX else ())
-
-
-def _lacking(facts: Facts, broken: dict[str, frozenset[str]], name: str) -> tuple[Lacking, ...]:
-    return tuple(
-        Lacking(part=part, holders=holders(facts, broken, name, parse_part(part))) for part in sorted(broken[name])
+        _replica(each, facts, said[each.name], tables[each.name], lacking[each.name]) for each in facts.log.replicas
     )
 
 
@@ -276,7 +263,7 @@ def _replica(
 
 
 def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answer]) -> tuple[MutationState, ...]:
-    """Ask each replica for the mutations that it has not finished; tell each mutation once, as the worst replica sees it."""
+    """Ask each replica for the mutations that it has not finished; return each mutation as the worst replica sees it."""
     asked = [each for each in facts.log.replicas if said[each.name].table(table) is not None]
     path = f"/v1/tables/{quote(table)}/mutations"
 

@@ -42,8 +42,14 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
             replica.name,
         )
         return
-    yield from _presence(table, replica)
-    if replica.active and replica.answers:
+    if not replica.active:
+        severity, code, text, advice = _away(table, replica)
+        yield DoctorFinding(severity, code, text, advice, table.name, replica.name)
+    elif not replica.answers:
+        text = f"{replica.name} has a session, but does not answer: {replica.problem}"
+        advice = "was it killed or cut off a moment ago? Its session ends by itself; otherwise look at its process and its log"
+        yield DoctorFinding(Severity.WARNING, "unreachable", text, advice, table.name, replica.name)
+    else:
         yield from _state(table, replica)
         yield from _waiting(table, replica)
     yield from _lacking(table, replica)
@@ -54,18 +60,6 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
 
 
 # --- is it there --------------------------------------------------------------------------------------------------------------
-
-
-def _presence(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
-    if not replica.active:
-        severity, code, text, advice = _away(table, replica)
-    elif not replica.answers:
-        severity, code = Severity.WARNING, "unreachable"
-        text = f"{replica.name} has a session, but does not answer: {replica.problem}"
-        advice = "was it killed or cut off a moment ago? Its session ends by itself; otherwise look at its process and its log"
-    else:
-        return
-    yield DoctorFinding(severity, code, text, advice, table.name, replica.name)
 
 
 def _away(table: TableState, replica: ReplicaState) -> tuple[Severity, str, str, str]:
@@ -152,11 +146,18 @@ def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding
     lost = [each.part for each in replica.lacking if not each.holders]
     fetchable = [each.part for each in replica.lacking if each.holders]
     if lost:
+        text = (
+            f"{count(len(lost), 'part')} of {table.name} broken or missing on {replica.name}, and no other replica has "
+            f"the rows: {listed(lost)}"
+        )
+        # Folders that look like copies may be a mistake of an operator that can be put right.
+        copies = {f"{folder} ({why})" for each in replica.unusable_copies.values() for folder, why in each.items()}
+        if copies:
+            text += f"; on its disk these look like copies and were not used: {listed(sorted(copies))}"
         yield DoctorFinding(
             Severity.CRITICAL,
             "lost-parts",
-            f"{count(len(lost), 'part')} of {table.name} broken or missing on {replica.name}, and no other replica has "
-            f"the rows: {listed(lost)}{_unusable(replica)}",
+            text,
             _advice_for_lacking(table, replica),
             table.name,
             replica.name,
@@ -172,12 +173,6 @@ def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding
             table.name,
             replica.name,
         )
-
-
-def _unusable(replica: ReplicaState) -> str:
-    """Name the folders that look like copies and were not used."""
-    folders = {f"{folder} ({why})" for found in replica.unusable_copies.values() for folder, why in found.items()}
-    return f"; on its disk these look like copies and were not used: {listed(sorted(folders))}" if folders else ""
 
 
 def _advice_for_lacking(table: TableState, replica: ReplicaState) -> str:

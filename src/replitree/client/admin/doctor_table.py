@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed
-from replitree.client.admin.doctor_state import MutationState, ReplicaState, TableState
+from replitree.client.admin.doctor_state import MutationState, TableState
 from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT
@@ -50,7 +50,15 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         yield from _log(table)
         yield from _leader(table)
         yield from _parts(table)
-        yield from _remembered(table)
+        for code, number, most, what in (
+            ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
+            ("many-results", table.results, RESULTS_NOTICE, "results of merges"),
+            ("many-quorums", table.quorums, QUORUMS_NOTICE, "open quorum inserts"),
+        ):
+            if number >= most:
+                text = f"coordination remembers {number:,} {what} of {table.name}"
+                advice = "a replica that leads cleans them: see whether one leads, and its log"
+                yield DoctorFinding(Severity.NOTICE, code, text, advice, table.name)
         for mutation in table.mutations:
             yield from _mutation(table, mutation)
 
@@ -75,7 +83,21 @@ def _usable(table: TableState) -> Iterator[DoctorFinding]:
             table.name,
         )
     elif all(replica.mark is not ReplicaMark.GOOD for replica in replicas):
-        yield _all_lost(table, replicas)
+        # A lost replica has a state of its own; a half-built one has only what it had copied so far.
+        best = max(replicas, key=lambda replica: (replica.mark is ReplicaMark.LOST, replica.pointer, replica.parts))
+        half = " --half-built" if best.mark is ReplicaMark.HALF_BUILT else ""
+        missed = entries_between(best.pointer, table.log_first)
+        each = "; ".join(
+            f"{r.name} ({r.mark.value}) up to {r.pointer:,} with {count(r.parts, 'part')}" for r in replicas
+        )
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            "all-lost",
+            f"all replicas of {table.name} are lost, so none can recover from another one: {each}",
+            f"choose the one whose state is to be the table's: replitree recover {table.name} --from {best.name}{half} --yes; "
+            f"that one has missed {count(missed, 'entry', 'entries')} for good",
+            table.name,
+        )
     if not any(replica.serves for replica in replicas):
         yield DoctorFinding(
             Severity.CRITICAL,
@@ -87,22 +109,6 @@ def _usable(table: TableState) -> Iterator[DoctorFinding]:
     if len(replicas) == 1:
         text = f"{table.name} has one replica only, {replicas[0].name}: its rows are on one disk"
         yield DoctorFinding(Severity.NOTICE, "one-replica", text, "start a server with another name", table.name)
-
-
-def _all_lost(table: TableState, replicas: tuple[ReplicaState, ...]) -> DoctorFinding:
-    """Say from which replica the table could go on: the one with its own state that has seen most of the log."""
-    best = max(replicas, key=lambda replica: (replica.mark is ReplicaMark.LOST, replica.pointer, replica.parts))
-    half = " --half-built" if best.mark is ReplicaMark.HALF_BUILT else ""
-    missed = entries_between(best.pointer, table.log_first)
-    each = "; ".join(f"{r.name} ({r.mark.value}) up to {r.pointer:,} with {count(r.parts, 'part')}" for r in replicas)
-    return DoctorFinding(
-        Severity.CRITICAL,
-        "all-lost",
-        f"all replicas of {table.name} are lost, so none can recover from another one: {each}",
-        f"choose the one whose state is to be the table's: replitree recover {table.name} --from {best.name}{half} --yes; "
-        f"that one has missed {count(missed, 'entry', 'entries')} for good",
-        table.name,
-    )
 
 
 # --- the log ------------------------------------------------------------------------------------------------------------------
@@ -122,9 +128,21 @@ def _log(table: TableState) -> Iterator[DoctorFinding]:
         )
     if least is None or most is None or length <= LOG_SLACK * max(least, 1):
         return
-    holders = _holders(table)
+    # The log is also kept for an active replica that recovers, which is marked lost meanwhile.
+    kept = (r for r in table.replicas if r.mark is ReplicaMark.GOOD or (r.active and r.mark is not ReplicaMark.DROPPED))
+    holders = sorted(kept, key=lambda replica: (replica.pointer, replica.name))
     if holders and entries_between(table.log_first, holders[0].pointer) <= least:
-        yield _held(table, holders[0], length)
+        holder = holders[0]
+        behind = entries_between(holder.pointer, table.log_tail)
+        entries = count(length, "entry", "entries")
+        text = f"the log of {table.name} keeps {entries} for {holder.name}, which has {behind:,} of them still to pull"
+        severity = Severity.NOTICE
+        if holder.active:
+            advice = f"nothing is removed that an active replica needs; see what {holder.name} waits for"
+            severity = Severity.WARNING if length > LOG_SLACK * (most or length) else Severity.NOTICE
+        else:
+            advice = f"it is marked lost when it is more than {most:,} behind, and the entries go"
+        yield DoctorFinding(severity, "log-held", text, advice, table.name, holder.name)
     elif length > LOG_SLACK * most:
         yield DoctorFinding(
             Severity.WARNING,
@@ -133,24 +151,6 @@ def _log(table: TableState) -> Iterator[DoctorFinding]:
             "a replica that leads cleans it: see whether one leads, and its log lines of cleaning",
             table.name,
         )
-
-
-def _holders(table: TableState) -> list[ReplicaState]:
-    """Return the replicas that the log is kept for, the one furthest behind first."""
-    kept = (r for r in table.replicas if r.mark is ReplicaMark.GOOD or (r.active and r.mark is not ReplicaMark.DROPPED))
-    return sorted(kept, key=lambda replica: (replica.pointer, replica.name))
-
-
-def _held(table: TableState, holder: ReplicaState, length: int) -> DoctorFinding:
-    behind = entries_between(holder.pointer, table.log_tail)
-    entries = count(length, "entry", "entries")
-    text = f"the log of {table.name} keeps {entries} for {holder.name}, which has {behind:,} of them still to pull"
-    if holder.active:
-        advice = f"nothing is removed that an active replica needs; see what {holder.name} waits for"
-        severity = Severity.WARNING if length > LOG_SLACK * (table.keep_max or length) else Severity.NOTICE
-        return DoctorFinding(severity, "log-held", text, advice, table.name, holder.name)
-    advice = f"it is marked lost when it is more than {table.keep_max:,} behind, and the entries go"
-    return DoctorFinding(Severity.NOTICE, "log-held", text, advice, table.name, holder.name)
 
 
 # --- merges, partitions, mutations --------------------------------------------------------------------------------------------
@@ -198,19 +198,6 @@ def _parts(table: TableState) -> Iterator[DoctorFinding]:
     elif parts >= max(2, table.parts_delay // 2):
         text = f"{has}; from {table.parts_delay:,} on inserts into it are slowed down"
         yield DoctorFinding(Severity.NOTICE, "many-parts", text, advice, table.name)
-
-
-def _remembered(table: TableState) -> Iterator[DoctorFinding]:
-    """Judge what coordination remembers besides the log."""
-    for code, number, most, what in (
-        ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
-        ("many-results", table.results, RESULTS_NOTICE, "results of merges"),
-        ("many-quorums", table.quorums, QUORUMS_NOTICE, "open quorum inserts"),
-    ):
-        if number >= most:
-            text = f"coordination remembers {number:,} {what} of {table.name}"
-            advice = "a replica that leads cleans them: see whether one leads, and its log"
-            yield DoctorFinding(Severity.NOTICE, code, text, advice, table.name)
 
 
 def _mutation(table: TableState, mutation: MutationState) -> Iterator[DoctorFinding]:

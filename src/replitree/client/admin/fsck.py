@@ -29,7 +29,6 @@ from replitree.protocol.rescue.fsck_look import (
     AskReferences,
     DeleteTrial,
     ListAges,
-    Listing,
     ListObjects,
     NeededFile,
     Reference,
@@ -231,16 +230,33 @@ class _Performer:
         for replica in self._catalog.replicas(self.table):
             for part in parts if replica.active and replica.address else ():
                 path = f"/v1/tables/{quote(self.table)}/parts/{quote(part)}/check"
-                with suppress(ReplitreeError):  # it does not have the part, or does not answer; the next look tells
+                # A replica that does not have the part, or does not answer, is asked again in the next round.
+                with suppress(ReplitreeError):
                     self._http.request(replica.address, "POST", path, timeout_s=ASK_S)
 
     def perform(self, effect: Any) -> Any:
         """Perform one effect."""
         match effect:
             case ListObjects():
-                return self._list()
+                try:
+                    return self._inventory.listing()
+                except NotAuthorized:
+                    raise
+                except StoreError as error:
+                    return ObjectsInDoubt(str(error))
             case ListAges(path):
-                return self._ages(path)
+                now_ms = self._catalog.now_ms(layout.sharing(self._place))
+                names: tuple[str, ...] = self._catalog.perform(fx.Children(path)) or ()
+                found: list[AgedNode] = []
+                for first in range(0, len(names), READ_BATCH):
+                    batch = names[first : first + READ_BATCH]
+                    many: fx.Many = self._catalog.perform(fx.GetMany(tuple(f"{path}/{name}" for name in batch)))
+                    found += (
+                        AgedNode(name, node.value, now_ms - node.changed_ms)
+                        for name, node in zip(batch, many.nodes, strict=True)
+                        if node is not None
+                    )
+                return tuple(found)
             case AskReferences(replica):
                 return self._ask(replica)
             case DeleteObjects(share):
@@ -251,14 +267,6 @@ class _Performer:
                 return self._gone(lambda: self._inventory.delete_trial(key))
         return self._catalog.perform(effect)
 
-    def _list(self) -> Listing | ObjectsInDoubt:
-        try:
-            return self._inventory.listing()
-        except NotAuthorized:
-            raise
-        except StoreError as error:
-            return ObjectsInDoubt(str(error))
-
     @staticmethod
     def _gone(delete: Any) -> ObjectsGone | ObjectsInDoubt:
         try:
@@ -266,20 +274,6 @@ class _Performer:
         except StoreError as error:
             return ObjectsInDoubt(str(error))
         return ObjectsGone()
-
-    def _ages(self, path: str) -> tuple[AgedNode, ...]:
-        now_ms = self._catalog.now_ms(layout.sharing(self._place))
-        names: tuple[str, ...] = self._catalog.perform(fx.Children(path)) or ()
-        found: list[AgedNode] = []
-        for first in range(0, len(names), READ_BATCH):
-            batch = names[first : first + READ_BATCH]
-            many: fx.Many = self._catalog.perform(fx.GetMany(tuple(f"{path}/{name}" for name in batch)))
-            found += (
-                AgedNode(name, node.value, now_ms - node.changed_ms)
-                for name, node in zip(batch, many.nodes, strict=True)
-                if node is not None
-            )
-        return tuple(found)
 
     def _ask(self, replica: Replica) -> tuple[Reference, ...] | None:
         self.silent.pop(replica.name, None)
@@ -302,11 +296,12 @@ class _Performer:
         return tuple(each.reference() for each in answer.shares)
 
     def undescribed(self) -> tuple[tuple[str, str], ...]:
-        """Return the parts of which no replica that answers knows a manifest: replica and part, as the last two looks saw."""
+        """Return the parts of which no replica that answers knows a manifest, as pairs of replica and part."""
         self._described.discard("")
         return tuple(
             (name, part)
             for name, said in sorted(self._undescribed.items())
+            # Only what both of the last two rounds saw: a part may be registered between two requests of one round.
             for part in sorted(said[-1] & said[-min(2, len(said))])
             if part not in self._described
         )
@@ -333,8 +328,9 @@ class _Share(msgspec.Struct, frozen=True):
     place: str = ""
 
     def reference(self) -> Reference:
-        """Return what it needs: its data files, and the manifest; who borrows all its files needs the manifest alone."""
+        """Return the files that a part needs in the store: its data files and its manifest."""
         files = tuple(NeededFile(each.name, each.bytes) for each in self.files)
+        # A part that borrows all its data files still needs its own manifest.
         is_needed = bool(files) or self.place in ("parts", "lacking")
         return Reference(self.part, ShareId(self.share), (*files, NeededFile(MANIFEST_FILE, None)) if is_needed else ())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -89,9 +90,8 @@ def recover_from(
     """
     catalog.definition(table)
     _check_replica(catalog, table, name)
-    if catalog.run(
-        _exists(layout.restoring(catalog.place(table)))
-    ):  # it is created with the table, so it can't come later
+    # This node is created with the table, so it can't appear after this read.
+    if catalog.run(_fresh(Exists(layout.restoring(catalog.place(table))))):
         raise BadInput(f"table {table} is being restored: finish that, with `replitree restore {table}`")
     outcome = catalog.run(survive(catalog.place(table), name, half_built=half_built, behind=behind))
     if isinstance(outcome, NotSurvivor):
@@ -120,7 +120,8 @@ def drop_replica(catalog: Catalog, table: str, name: str) -> None:
         if outcome not in (TableOutcome.UNSETTLED, TableOutcome.NOT_EMPTY):
             break
     match outcome:
-        case TableOutcome.DONE | TableOutcome.MISSING:  # it was there a moment ago: another process has dropped it
+        case TableOutcome.DONE | TableOutcome.MISSING:
+            # The replica was there a moment ago: missing now, it was dropped by another process.
             return
         case TableOutcome.ACTIVE:
             raise BadInput(
@@ -136,7 +137,7 @@ def drop_replica(catalog: Catalog, table: str, name: str) -> None:
 
 def replica_names(catalog: Catalog, table: str) -> tuple[str, ...]:
     """Return the names of a table's replicas, those that are half-dropped too."""
-    return tuple(sorted(catalog.run(_children(layout.replicas(catalog.place(table))))))
+    return tuple(sorted(catalog.run(_fresh(Children(layout.replicas(catalog.place(table))))) or ()))
 
 
 def check_parts(
@@ -199,12 +200,7 @@ def _check_replica(catalog: Catalog, table: str, name: str) -> None:
         raise BadInput(f"table {table} has no replica {name!r}; it has {', '.join(names) or 'none'}")
 
 
-def _exists(path: str) -> Procedure[bool]:
-    yield Sync(path)
-    found: bool = yield Exists(path)
-    return found
-
-
-def _children(path: str) -> Procedure[tuple[str, ...]]:
-    yield Sync(path)
-    return (yield Children(path)) or ()
+def _fresh(look: Exists | Children) -> Procedure[Any]:
+    """Perform a read of coordination that sees all commits so far."""
+    yield Sync(look.path)
+    return (yield look)

@@ -115,7 +115,12 @@ class TableAside(ChangingTable):
         hint = "`replitree table frozen`, or frozen(), tells"
         body = {"name": name, "note": note}
         index = str(self._written.index + 1)
-        at = self._frozen_at(name)
+        try:
+            snapshots, _ = self.frozen_everywhere()
+        except Unavailable:
+            # The replica that is asked to freeze says why it can't.
+            snapshots = ()
+        at = next((each.replica for each in snapshots if each.name == name), None)
         who, made = self._commander.once("freeze", body, Frozen, hint, timeout_s=timeout_s, at=at, min_index=index)
         return msgspec.structs.replace(made, replica=who)
 
@@ -129,14 +134,6 @@ class TableAside(ChangingTable):
         answers, silent = self._everywhere("frozen", _FrozenList)
         snapshots = [msgspec.structs.replace(each, replica=who) for who, found in answers for each in found.frozen]
         return tuple(snapshots), silent
-
-    def _frozen_at(self, name: str) -> str | None:
-        """Return the replica that has a frozen snapshot of this name already; None: none of those that can be asked."""
-        try:
-            snapshots, _ = self.frozen_everywhere()
-        except Unavailable:
-            return None  # the replica that is asked to freeze says why it can't
-        return next((each.replica for each in snapshots if each.name == name), None)
 
     def _everywhere(self, verb: str, kind: type[T]) -> tuple[list[tuple[str, T]], dict[str, str]]:
         answers: list[tuple[str, T]] = []

@@ -157,6 +157,7 @@ class TableChanges(TableColumns, TableStorage, TableAside):
         """
         check_condition(where)
         if final:
+            # The lease keeps the parts until the winning rows are read, however long that takes.
             with self._leased(timeout_s) as snapshot:
                 where, partition = final_delete(snapshot, where, partition)
         body: dict[str, Any] = {"kind": "delete", "where": where, "assignments": [], "partition": partition}

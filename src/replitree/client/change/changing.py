@@ -38,6 +38,7 @@ class ChangingTable(ABC):
 
     def _command(self, verb: str, body: dict[str, Any], command_id: str | None, timeout_s: float) -> CommandResult:
         result = self._commander.command(verb, body, command_id, timeout_s=timeout_s)
-        if result.finished:  # the rest would make later snapshots wait
+        # Only finished commands are noted: later snapshots would wait for the others.
+        if result.finished:
             (self._written.add_mutation if verb == "mutations" else self._written.add)(result.index)
         return result

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -142,7 +141,28 @@ class Commander:
             answer = self._http.request(replica.address, "POST", path, encoded, timeout_s=seconds)
             return answer.decode(CommandResult)
 
-        return self._certain(send, known_as, timeout_s)
+        def first(replica: ReplicaInfo, seconds: float) -> CommandResult:
+            try:
+                return send(replica, seconds)
+            except (AnswerLost, OutcomeUnknown) as error:
+                raise _InDoubt(replica, error) from error
+
+        total_s = timeout_s + ANSWER_S
+        deadline = time.monotonic() + total_s
+        try:
+            return self._router.ask(first, timeout_s=total_s, attempt_s=total_s)
+        except _InDoubt as doubt:
+            # Only this replica can say whether its own request got into the log.
+            same = Router(self._catalog, self._table, doubt.replica.name)
+            left = max(1.0, deadline - time.monotonic())
+            try:
+                return same.ask(send, timeout_s=left, attempt_s=left, token=known_as)
+            except ReplitreeError as error:
+                raise OutcomeUnknown(
+                    f"the command may be in the log: {doubt.replica.name} can't say so ({error}). Repeat it with"
+                    f" the id {known_as}: it will not be done twice.",
+                    known_as,
+                ) from error
 
     def once(
         self,
@@ -189,6 +209,7 @@ class Commander:
                 raise _InDoubt(replica, error) from error
 
         router = self._router if at is None else Router(self._catalog, self._table, at)
+        # `_InDoubt` is no outcome that the router knows, so the router raises it instead of asking another replica.
         try:
             return router.ask(send, timeout_s=timeout_s + ANSWER_S, attempt_s=timeout_s + ANSWER_S)
         except _InDoubt as doubt:
@@ -238,31 +259,6 @@ class Commander:
     def replicas(self) -> tuple[ReplicaInfo, ...]:
         """Return the replicas that would be asked, in their order."""
         return self._router.replicas()
-
-    def _certain(self, send: Callable[[ReplicaInfo, float], _T], command_id: str, timeout_s: float) -> _T:
-        """Send until the outcome is certain: see the module's table."""
-
-        def first(replica: ReplicaInfo, seconds: float) -> _T:
-            try:
-                return send(replica, seconds)
-            except (AnswerLost, OutcomeUnknown) as error:
-                raise _InDoubt(replica, error) from error
-
-        total_s = timeout_s + ANSWER_S
-        deadline = time.monotonic() + total_s
-        try:
-            return self._router.ask(first, timeout_s=total_s, attempt_s=total_s)
-        except _InDoubt as doubt:
-            same = Router(self._catalog, self._table, doubt.replica.name)
-            left = max(1.0, deadline - time.monotonic())
-            try:
-                return same.ask(send, timeout_s=left, attempt_s=left, token=command_id)
-            except ReplitreeError as error:
-                raise OutcomeUnknown(
-                    f"the command may be in the log: {doubt.replica.name} can't say so ({error}). Repeat it with"
-                    f" the id {command_id}: it will not be done twice.",
-                    command_id,
-                ) from error
 
     def _request(
         self, replica: ReplicaInfo, method: str, path: str, body: dict[str, Any] | None, seconds: float, kind: type[_T]

@@ -81,7 +81,8 @@ def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -
     """
     definition = snapshot.definition
     _check_table(definition)
-    delete_where(where, definition, partition=partition)  # by itself: `a) OR (b` must not become two conditions
+    # The condition is read by itself first: `a) OR (b` must not become two conditions.
+    delete_where(where, definition, partition=partition)
     predicate = parse_predicate(where, definition)
     snapshot.require(predicate)
     found = snapshot.good(lambda: list(_winners(snapshot, predicate, partition)))
@@ -146,18 +147,20 @@ def _winners(snapshot: Snapshot, predicate: Predicate, partition: str | None) ->
 
 
 def _check_ties(snapshot: Snapshot, group: Sequence[SnapshotPart], predicate: Predicate, winners: Winners) -> None:
-    """Refuse when a losing row has its winner's version and does not match: the delete would make it the winner."""
+    """Refuse when a losing row has its winner's version and does not match the condition."""
     import pyarrow.compute as pc
 
     definition = snapshot.definition
     names = _key_and_version(definition)
     if set(predicate.columns) <= set(names):
-        return  # rows with equal key and version match alike
+        # Rows with equal key and version match alike.
+        return
     wanted = set(zip(*(column.to_pylist() for column in winners.rows.columns), strict=True))
     needed = list(dict.fromkeys([*names, *predicate.columns]))
     for batch in read_batches(snapshot.checked(group), definition, needed):
         others = batch.filter(pa.array(~where_true(predicate, batch))).select(names)
-        for name in names:  # most rows end here, without a Python object for each
+        # Arrow sorts out most rows here, so that few become Python objects.
+        for name in names:
             others = others.filter(pc.is_in(others.column(name), value_set=winners.rows.column(name).combine_chunks()))
         for number, row in enumerate(zip(*(column.to_pylist() for column in others.columns), strict=True)):
             if row not in wanted:
@@ -165,6 +168,7 @@ def _check_ties(snapshot: Snapshot, group: Sequence[SnapshotPart], predicate: Pr
             *key, version = (column[number] for column in others.columns)
             cells = zip(definition.order_by, key, strict=True)
             shown = " AND ".join(_equals(name, [_literal(value)]) for name, value in cells)
+            # The delete would remove the winner and so make the other row the winner.
             raise BadInput(
                 f"the key {shown} has two rows of the version {version}: the last one matches {predicate.text!r}, the other"
                 " one does not and would come back. Insert the key once more with a higher version and repeat this, or"
@@ -193,7 +197,8 @@ def _terms(winners: Winners, definition: TableDefinition, where: str, *, within:
     for (newest, *firsts), lasts in grouped.items():
         each = [[value] for value in firsts] + [lasts]
         keys = [_equals(column, values) for column, values in zip(definition.order_by, each, strict=True)]
-        if newest is None:  # null is below every version
+        # In versions, null is below every value.
+        if newest is None:
             doomed = f"{name} IS NULL AND ({where})"
         else:
             older = f"{name} IS NULL OR {name} < {newest}" if nullable else f"{name} < {newest}"
@@ -202,12 +207,13 @@ def _terms(winners: Winners, definition: TableDefinition, where: str, *, within:
 
 
 def _place(winners: Winners, definition: TableDefinition) -> list[str]:
-    """Return conditions that only rows of this partition meet; none for columns of the order key, which the keys decide."""
+    """Return conditions that only rows of this partition meet."""
     transforms = definition.partition_by
     bounds = bounds_manifest(definition, winners.partition, winners.values)
     found = []
     for transform, value in zip(transforms, winners.values, strict=True):
         column = transform.column
+        # The conditions on the keys decide these columns already.
         if column in definition.order_by:
             continue
         if value is None:
@@ -249,7 +255,8 @@ def _literal(value: pa.Scalar) -> str | None:
     kinds = pa.types
     try:
         known: Any = value.as_py()
-    except (ValueError, OverflowError) as error:  # Python's years are 1 to 9999
+    except (ValueError, OverflowError) as error:
+        # Python's years are 1 to 9999.
         raise BadInput(
             f"the date or time {value.value} (since 1970) of a key can't be written as SQL: {error}"
         ) from error
@@ -260,7 +267,8 @@ def _literal(value: pa.Scalar) -> str | None:
     if kinds.is_string(value.type):
         escaped: str = known.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
-    return format(known, "f") if kinds.is_decimal(value.type) else str(known).lower()  # true and false
+    # Python's `True` is SQL's `true`.
+    return format(known, "f") if kinds.is_decimal(value.type) else str(known).lower()
 
 
 __all__ = ["FINAL_CONDITIONS_MAX", "FINAL_KEYS_MAX", "final_delete"]

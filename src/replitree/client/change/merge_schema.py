@@ -61,7 +61,8 @@ def merge_schema(table: Alterable, schema: pa.Schema) -> CommandResult | None:
             again = table.refresh()
             if again.schema_version == known.schema_version:
                 raise
-            known = again  # another client may have added the column a moment ago
+            # Another client may have added the column a moment ago.
+            known = again
     raise BadInput(f"others altered the table {TRIES} times meanwhile; insert again when they are done")
 
 

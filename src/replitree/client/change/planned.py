@@ -134,8 +134,12 @@ def planned_merges(
     Unavailable
         No replica answers, or the columns are being changed at the same time.
     """
-    planner = table.replica(_planner(commander))
+    # The leader is asked if it is there, since only the leader proposes merges; else the replica that answered.
+    who, status = commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
+    active = {replica.name for replica in commander.replicas() if replica.active}
+    planner = table.replica(status.leader if status.leader in active else who)
     body: dict[str, Any] = {"partition": partition, "final": final, "lease_s": LEASE_S}
+    # The lease runs from the moment the replica grants it, so the client counts from before the request.
     asked_at = time.monotonic()
     _, plan = planner.commander.ask("POST", "merges/plan", _PlanAnswer, body, timeout_s=timeout_s)
     address = next(replica.address for replica in planner.replicas() if replica.name == plan.replica)
@@ -149,6 +153,7 @@ def planned_merges(
             raise Unavailable(
                 f"the columns of {table.name} are being changed, versions {versions} are in use: try again"
             )
+        # Names of parts become names of folders here.
         for source in (source for merge in plan.merges for source in merge.sources):
             parse_part(source.part)
             problem = manifest_problem(source.manifest)
@@ -158,13 +163,6 @@ def planned_merges(
     finally:
         if lease is not None:
             lease.release()
-
-
-def _planner(commander: Commander) -> str:
-    """Return the replica to ask: the leader, since only it proposes merges, or one that answers."""
-    who, status = commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
-    active = {replica.name for replica in commander.replicas() if replica.active}
-    return status.leader if status.leader in active else who
 
 
 def publish_result(

@@ -56,7 +56,8 @@ def check_store(catalog: Catalog, http: HttpClient, table: str, storage: str) ->
         except (ReplicaUnavailable, AnswerLost) as error:
             return error
         except ReplitreeError:
-            return None  # a version that does not know the question
+            # An older version does not know this request.
+            return None
         return None
 
     with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(servers)), thread_name_prefix="replitree-store") as pool:

@@ -77,8 +77,8 @@ TOKEN_CHARACTERS_MAX = 1024
 def stored_s(manifests: Sequence[PartManifest]) -> float:
     """Return how long a replica may take to store what it commits, in seconds.
 
-    A large part that goes into an object store takes longer than any answer otherwise: who gave it up would begin again, with
-    another upload of the same rows, and again.
+    A large part that goes into an object store takes longer than any other answer.  A client that gave it up would begin again
+    with another upload of the same rows, and so on without an end.
     """
     return sum(manifest.bytes for manifest in manifests) / STORED_BYTES_PER_S
 
@@ -224,28 +224,28 @@ class TableInserter:
 
     def insert(self, data: Any, terms: Terms) -> InsertResult:
         """Insert rows: see `Table.insert`."""
-        small = self._as_small(data)
-        if small is not None:
-            return self._send(small, terms)
+        if isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema):
+            # The replica checks the rows again.  This check comes before the bytes are counted and written: a damaged array
+            # would end the caller's process.
+            check_sound(data)
+            if data.num_rows and _is_small(data):
+                return self._send(data, terms)
         slices = cut(data, self._definition, terms.zone)
         first = next(slices, None)
         if first is None:
             return InsertResult(None, 0, "empty", terms.token)
+        # Rows in another form or schema are counted after they were converted.
         if first.last and _is_small(first.rows):
             return self._send(first.rows, terms)
         return self._upload(data, chain((first,), slices), terms)
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    def _as_small(self, data: Any) -> pa.Table | pa.RecordBatch | None:
-        """Return data that can be sent as it is: a few Arrow rows in the table's schema.  The replica checks them again."""
-        if isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema):
-            check_sound(data)  # before its bytes are counted and written: a damaged array would end the user's process
-            return data if data.num_rows and _is_small(data) else None
-        return None
-
     def _send(self, rows: pa.Table | pa.RecordBatch, terms: Terms) -> InsertResult:
-        body, token = _encode(rows), terms.token
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write(rows)
+        body, token = sink.getvalue(), terms.token
         path = self._route + insert_query(token, terms.overwrite, terms.quorum)
         attempt_s = ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)
         request = self._http.request
@@ -268,8 +268,10 @@ class TableInserter:
             began = time.monotonic()
             upload, manifests = self._fill(slices, terms.timeout_s)
             stored = stored_s(manifests) if self._definition.is_shared else 0.0
-            deadline += time.monotonic() - began + stored  # writing files is work, not waiting
+            # The time limit is for waiting; writing files is work.
+            deadline += time.monotonic() - began + stored
             left = max(1.0, deadline - time.monotonic())
+            # An insert with a quorum stays with its replica, which alone knows its outcome.
             wait_s = min(left, ELSEWHERE_S + stored) if again and terms.quorum is None else left
             try:
                 return self.commit(upload, manifests, replace(terms, timeout_s=wait_s))
@@ -285,22 +287,17 @@ class TableInserter:
         upload = open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
         try:
             folder = upload.folder
-            if folder is None:
-                with renewed(upload, self._http):
-                    return upload, self._send_slices(slices, upload)
-            manifests = stage_slices(slices, self._definition, folder)
+            if folder is not None:
+                return upload, stage_slices(slices, self._definition, folder)
+            with renewed(upload, self._http), tempfile.TemporaryDirectory(prefix="replitree-upload-") as temporary:
+                folder = Path(temporary) / "parts"
+                manifests = stage_slices(slices, self._definition, folder)
+                for manifest in manifests:
+                    send_part(self._http, upload, folder / manifest.partition, manifest)
+                return upload, manifests
         except BaseException:
             discard_upload(upload, self._http)
             raise
-        return upload, manifests
-
-    def _send_slices(self, slices: Iterator[Slice], upload: Upload) -> tuple[PartManifest, ...]:
-        with tempfile.TemporaryDirectory(prefix="replitree-upload-") as temporary:
-            folder = Path(temporary) / "parts"
-            manifests = stage_slices(slices, self._definition, folder)
-            for manifest in manifests:
-                send_part(self._http, upload, folder / manifest.partition, manifest)
-        return manifests
 
     def commit(self, upload: Upload, manifests: tuple[PartManifest, ...], terms: Terms) -> InsertResult:
         """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
@@ -317,7 +314,8 @@ class TableInserter:
             )
             return self._result(done, terms.token)
         except OutcomeUnknown:
-            raise  # the replica may be about to take it
+            # The upload stays: the replica may be about to take it.
+            raise
         except ReplitreeError:
             discard_upload(upload, self._http)
             raise
@@ -340,6 +338,7 @@ class TableInserter:
             It is too long or empty, or contradicts `deduplicate`.
         """
         if token is None:
+            # An overwrite is no duplicate of an earlier insert of the same rows: these are to be the only rows now.
             return None if deduplicate and overwrite is None else fresh_token()
         if not deduplicate:
             raise BadInput("a token is there to find duplicates: give a token, or deduplicate=False, not both")
@@ -352,10 +351,3 @@ class TableInserter:
 
 def _is_small(rows: pa.Table | pa.RecordBatch) -> bool:
     return bool(rows.num_rows <= REQUEST_ROWS_MAX and rows.nbytes <= REQUEST_BYTES_MAX)
-
-
-def _encode(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write(rows)
-    return sink.getvalue()

@@ -53,7 +53,12 @@ def cut(data: Any, definition: TableDefinition, zone: str = UTC) -> Iterator[Sli
         The rows do not fit the table.
     """
     if is_stream(data):
-        reader = data if isinstance(data, pa.RecordBatchReader) else _opened(data)
+        try:
+            reader = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise BadInput(
+                f"can't read rows from a {type(data).__name__}: {error}; insert a data frame or a table"
+            ) from error
         yield from _cut_stream(reader, definition, zone)
     elif isinstance(data, pa.Table | pa.RecordBatch):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
@@ -62,29 +67,14 @@ def cut(data: Any, definition: TableDefinition, zone: str = UTC) -> Iterator[Sli
         yield from _cut_table(conform(data, definition, zone=zone), definition, zone)
 
 
-def _opened(data: Any) -> pa.RecordBatchReader:
-    """Open the Arrow stream of an object.
-
-    Raises
-    ------
-    BadInput
-        It gives none, or one whose elements are not rows.
-    """
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BadInput(
-            f"can't read rows from a {type(data).__name__}: {error}; insert a data frame or a table"
-        ) from error
-
-
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Read a stream to its end; an exception of a reader that is a Python program of the caller's goes on to the caller."""
+    """Read a stream to its end."""
     while True:
         try:
             batch = reader.read_next_batch()
         except StopIteration:
             return
+        # Any other exception is one of the caller's own program, which gave the reader: the caller gets it as it is.
         except (pa.ArrowException, OSError) as error:
             problem = str(error).partition(". Detail: ")[0] or type(error).__name__
             raise BadInput(f"the source of the rows has failed: {problem}; nothing was inserted") from error
@@ -92,12 +82,14 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _cut_table(table: pa.Table, definition: TableDefinition, zone: str) -> Iterator[Slice]:
-    check_sound(table)  # before its bytes are counted: Arrow trusts offsets then
+    # The check comes before the bytes are counted, because Arrow trusts the offsets when it counts.
+    check_sound(table)
     rows = table.num_rows
     count = max(-(-rows // SLICE_ROWS_MAX), -(-table.nbytes // SLICE_BYTES_MAX), 1)
     size = max(1, -(-rows // count))
     if not rows:
-        conform(table, definition, zone=zone)  # wrong columns are an error even without rows
+        # Wrong columns are an error even if there are no rows.
+        conform(table, definition, zone=zone)
     for start in range(0, rows, size):
         yield Slice(conform(table.slice(start, size), definition, zone=zone), last=start + size >= rows)
 
@@ -124,12 +116,8 @@ def _cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
             yield batch
         return
-    for slice_ in _halves(batch):
-        yield from _cut_batch(slice_)
-
-
-def _halves(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
     half = batch.num_rows // 2
-    if half == 0:  # one enormous row
-        return ()
-    return batch.slice(0, half), batch.slice(half)
+    # A single row that is too large is left out here.
+    if half > 0:
+        yield from _cut_batch(batch.slice(0, half))
+        yield from _cut_batch(batch.slice(half))

@@ -61,7 +61,8 @@ def stage_slices(
     """
     stager: SliceStager | None = None
     for piece in slices:
-        if stager is None and piece.last:  # nearly always: everything at once
+        # Nearly every upload is one slice, which needs no stager.
+        if stager is None and piece.last:
             return stage_table(piece.rows, definition, folder, files_max=FILES_MAX, sync=sync)
         stager = stager or SliceStager(definition, folder)
         stager.add(piece.rows)
@@ -93,7 +94,8 @@ class SliceStager:
 
     def __init__(self, definition: TableDefinition, folder: Path, *, first_number: int = 0) -> None:
         self._table = definition
-        self._definition = definition.stored  # what is written has the columns' stored names
+        # Files have the columns' stored names, which a rename does not change.
+        self._definition = definition.stored
         self._folder = folder
         self._first_number = first_number
         self._parts: dict[str, _Growing] = {}
@@ -111,7 +113,10 @@ class SliceStager:
         pieces = split_by_partition(stored_rows(rows, self._table), self._definition)
         for piece in pieces:
             if piece.partition not in self._parts:
-                self._parts[piece.partition] = self._new_part(piece.values)
+                statistics = {name: StatisticsCollector() for name in self._definition.key_columns}
+                self._parts[piece.partition] = _Growing(
+                    piece.values, ContentHasher(self._definition.arrow_schema), statistics
+                )
         with store_errors(f"write a part in {self._folder}"):
             make_folder(self._folder)
             if rows.num_rows < FILE_ROWS_MIN:
@@ -119,6 +124,7 @@ class SliceStager:
                     self._write(piece, None)
                 return
             with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
+                # One partition is encoded by many threads, many partitions by one thread each.
                 if len(pieces) == 1:
                     self._write(pieces[0], pool)
                 else:
@@ -131,10 +137,8 @@ class SliceStager:
     def _write(self, piece: PartitionRows, pool: ThreadPoolExecutor | None) -> None:
         part = self._parts[piece.partition]
         rows = sort_rows(piece.rows, self._definition.order_by)
-        target, draft = (
-            self._folder / piece.partition,
-            self._folder / f"slice_{piece.partition}",
-        )  # no partition has a _
+        # No name of a partition begins with "slice_", because none has an underscore.
+        target, draft = self._folder / piece.partition, self._folder / f"slice_{piece.partition}"
         make_folder(target)
         private.make_folder(draft)
         written = write_files(rows, self._definition, draft, files_max=FILES_MAX, sync=False, pool=pool)
@@ -148,10 +152,6 @@ class SliceStager:
             part.hasher.update(batch)
         for column, collector in part.statistics.items():
             collector.update(rows.column(column))
-
-    def _new_part(self, values: tuple[Scalar, ...]) -> _Growing:
-        statistics = {name: StatisticsCollector() for name in self._definition.key_columns}
-        return _Growing(values, ContentHasher(self._definition.arrow_schema), statistics)
 
     def _manifest(self, partition: str, part: _Growing) -> PartManifest:
         schema = self._definition.arrow_schema

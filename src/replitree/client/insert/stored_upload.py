@@ -13,9 +13,9 @@ Absent on purpose: manifests in the store, which the replica puts; and whether a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,12 +110,17 @@ def put_parts(
         for before, after in zip(manifests, named, strict=True)
         for old, new in zip(before.files, after.files, strict=True)
     ]
-    keys = [key for _, key, _ in files]
-    with _deleted_on_failure(objects, [*keys, *map(sums_key, keys)]):
+    try:
         with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
             found = list(pool.map(lambda each: _put(objects, *each), files))
-        tags = iter(found)
-        return PutParts(named, {each.partition: {file.name: next(tags) for file in each.files} for each in named})
+    except BaseException:
+        # What this process leaves behind costs room until `fsck` finds it.
+        keys = [key for _, key, _ in files]
+        with suppress(ReplitreeError):
+            objects.store.delete([*keys, *map(sums_key, keys)])
+        raise
+    tags = iter(found)
+    return PutParts(named, {each.partition: {file.name: next(tags) for file in each.files} for each in named})
 
 
 def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifest]) -> tuple[PartManifest, ...]:
@@ -128,7 +133,8 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
     """
     body = msgspec.json.encode({"files": {manifest.partition: len(manifest.files) for manifest in manifests}})
     problem: ReplitreeError = ReplicaUnavailable(f"{upload.replica.address} does not answer")
-    for _ in range(NAME_TRIES):  # names that were given and not heard are not used
+    # Names in a lost answer are never used, so asking for others is harmless.
+    for _ in range(NAME_TRIES):
         try:
             answer = http.request(
                 upload.replica.address, "POST", f"{upload.route}/objects", body, timeout_s=NAME_S_MAX
@@ -136,18 +142,18 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
         except (AnswerLost, ReplicaUnavailable) as error:
             problem = error
         else:
-            return tuple(_renamed(manifest, answer.names[manifest.partition]) for manifest in manifests)
+            named: list[PartManifest] = []
+            for manifest in manifests:
+                names = answer.names[manifest.partition]
+                files = tuple(
+                    FileEntry(data_file(names.first + number), file.rows, file.bytes, file.checksum)
+                    for number, file in enumerate(manifest.files)
+                )
+                named.append(msgspec.structs.replace(manifest, files=files).shared_as(names.share))
+            return tuple(named)
     raise ReplicaUnavailable(
         f"replica {upload.replica.name} did not name objects in the store ({problem}); nothing was inserted, try again"
     )
-
-
-def _renamed(manifest: PartManifest, names: ShareNames) -> PartManifest:
-    files = tuple(
-        FileEntry(data_file(names.first + number), file.rows, file.bytes, file.checksum)
-        for number, file in enumerate(manifest.files)
-    )
-    return msgspec.structs.replace(manifest, files=files).shared_as(names.share)
 
 
 def _put(objects: ShareObjects, path: Path, key: str, file: FileEntry) -> str:
@@ -159,16 +165,6 @@ def _put(objects: ShareObjects, path: Path, key: str, file: FileEntry) -> str:
     if found is None:
         raise StoreError(f"{objects.store.name} does not show what was stored a moment ago; try again")
     return found.tag
-
-
-@contextmanager
-def _deleted_on_failure(objects: ShareObjects, keys: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(ReplitreeError):
-            objects.store.delete(keys)
-        raise
 
 
 __all__ = ["PutParts", "Tags", "name_files", "put_parts", "reach"]

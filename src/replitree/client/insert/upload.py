@@ -107,14 +107,12 @@ class Upload:
 
     @property
     def folder(self) -> Path | None:
-        """Its folder if this process can write there as the replica's user, else None.
-
-        What another user writes, root too, would be that user's, and closed to the replica.
-        """
+        """Its folder if this process can write there as the replica's user, else None."""
         if self.path is None or self.machine != this_machine():
             return None
         folder = Path(self.path)
         try:
+            # A file of another user, root too, would be closed to the replica.
             is_own = folder.is_dir() and folder.stat().st_uid == os.geteuid()
             return folder if is_own and os.access(folder, os.W_OK | os.X_OK) else None
         except OSError:
@@ -161,10 +159,8 @@ def open_upload(
 
 @contextmanager
 def renewed(upload: Upload, http: HttpClient) -> Iterator[None]:
-    """Say now and then that an upload is being written, from a thread.
-
-    Only a replica on another machine needs to hear it: one on this machine sees whether the writer lives.
-    """
+    """Renew an upload from a thread while it is being written."""
+    # A replica on this machine sees whether the process of the writer lives.
     if upload.machine == this_machine():
         yield
         return
@@ -215,7 +211,8 @@ def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file
     address, size = upload.replica.address, file.bytes
     route = f"{upload.route}/{quote(partition)}/{file.name}?checksum={file.checksum}"
     problem: ReplitreeError = ReplicaUnavailable(f"{address} does not answer")
-    for _ in range(SEND_TRIES):  # the same bytes under the same name: sending them again is harmless
+    # Sending a part again is harmless: it is the same bytes under the same name.
+    for _ in range(SEND_TRIES):
         try:
             with path.open("rb") as body:
                 http.request(address, "PUT", route, body, timeout_s=SEND_S_MAX, length=size).decode(dict[str, int])
@@ -270,7 +267,8 @@ def commit_upload(
         except BadInput:
             # The upload may be gone because an earlier try, whose answer was lost, took it.
             found, index = catalog.find_block(upload.table, block)
-            if not found or quorum is not None:  # a request with the token gets the outcome of its quorum
+            # A repeated request with the token waits for the quorum and gets its outcome.
+            if not found or quorum is not None:
                 raise
             return InsertAnswer("duplicate", sum(manifest.rows for manifest in manifests), index)
 

@@ -178,7 +178,8 @@ class PartCache:
             return self._everyone().fetch_file(part, file.entry.name)
         except ReplitreeError as error:
             if isinstance(problem, FileNotFoundError) and not file.path.parent.is_dir():
-                raise  # the whole part is gone: it has left the table, or is on its way out
+                # The whole part is gone: it has left the table, or leaves it now.
+                raise
             raise NoGoodFile(self._no_copy(part, problem, error), part) from error
         finally:
             if file.path != brought:
@@ -248,10 +249,9 @@ class PartCache:
         )
 
     def report(self, part: str) -> bool:
-        """Let the replica whose files are read here check its copy; it sets a damaged one aside and fetches another.
+        """Let the replica whose files are read here check its copy; it moves a damaged one aside and fetches another.
 
-        False: the replica does not have the part any more, and will not fetch it.  True also when it did not answer: it
-        checks its parts by itself, too.
+        False: the replica does not have the part any more, and will not fetch it.
         """
         if self._owner:
             path = f"/v1/tables/{quote(self._table)}/parts/{quote(part)}/check"
@@ -260,6 +260,7 @@ class PartCache:
             except (CorruptPart, SnapshotExpired, TableNotFound):
                 return False
             except ReplitreeError:
+                # A replica that did not answer still checks its parts by itself.
                 return True
         return True
 
@@ -280,7 +281,8 @@ class PartCache:
             time.sleep(pause)
             pause = min(PAUSE_S_MAX, 2 * pause)
         problem = next((each for each in problems if isinstance(each, RowsUnavailable)), problems[-1])
-        if isinstance(problem, ReplicaUnavailable) or type(problem) is StoreError:  # a corrupt part is one too
+        # `CorruptPart` is a `StoreError`, and means that another copy may be read.
+        if isinstance(problem, ReplicaUnavailable) or type(problem) is StoreError:
             raise problem
         raise SnapshotExpired(f"part {part.part} can't be had any more ({problem}); take a new snapshot") from problem
 
@@ -303,20 +305,19 @@ class PartCache:
 
 
 def _may_pass(problems: Sequence[ReplitreeError]) -> bool:
-    """Whether a replica that did not send a file may do so soon: it starts, or makes the part whole.
-
-    One that does not have the part any more has executed what took it out of the table, and one that has searched its disk in
-    vain has no copy.
-    """
+    """Return whether a replica that did not send a file may do so soon, because it starts or repairs the part."""
+    # A replica without the part has executed the entry that removed it from the table: no other replica will have it long.
     if any(isinstance(problem, SnapshotExpired) for problem in problems):
         return False
+    # After `RowsUnavailable` the replica has searched its disk in vain.
     return any(
         isinstance(problem, ReplicaUnavailable) and not isinstance(problem, RowsUnavailable) for problem in problems
     )
 
 
 def place_name(part: str, manifest: PartManifest) -> str:
-    """Return the name of a folder that nothing but this part has: equal rows may lie in different files."""
+    """Return the name of a folder for this part and these files."""
+    # Equal rows may lie in different files on two replicas, so the content hash would not be enough.
     return f"{part}-{xxhash.xxh3_128_hexdigest(manifest.encode())}"
 
 

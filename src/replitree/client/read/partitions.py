@@ -49,18 +49,20 @@ def partitions_of(parts: Iterable[SnapshotPart]) -> tuple[PartitionInfo, ...]:
     """
     ordered = sorted(parts, key=lambda part: parse_part(part.part))
     groups = groupby(ordered, key=lambda part: parse_part(part.part).partition)
-    return tuple(_partition(name, tuple(group)) for name, group in groups)
-
-
-def _partition(name: str, parts: tuple[SnapshotPart, ...]) -> PartitionInfo:
-    names = [parse_part(part.part) for part in parts]
-    return PartitionInfo(
-        partition=name,
-        values=next((part.manifest.partition_values for part in parts if part.manifest.partition_values), ()),
-        parts=len(parts),
-        rows=sum(part.manifest.rows for part in parts),
-        bytes=sum(part.manifest.bytes for part in parts),
-        level=max(part.level for part in names),
-        block_min=min(part.block_min for part in names),
-        block_max=max(part.block_max for part in names),
-    )
+    found: list[PartitionInfo] = []
+    for name, group in groups:
+        members = tuple(group)
+        names = [parse_part(part.part) for part in members]
+        found.append(
+            PartitionInfo(
+                partition=name,
+                values=next((part.manifest.partition_values for part in members if part.manifest.partition_values), ()),
+                parts=len(members),
+                rows=sum(part.manifest.rows for part in members),
+                bytes=sum(part.manifest.bytes for part in members),
+                level=max(part.level for part in names),
+                block_min=min(part.block_min for part in names),
+                block_max=max(part.block_max for part in names),
+            )
+        )
+    return tuple(found)

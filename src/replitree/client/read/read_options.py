@@ -113,7 +113,8 @@ class ReadOptions:
     @property
     def needed(self) -> str | None:
         """The condition by which a replica may leave out parts."""
-        return None if self.final else self.where  # of a final read, rows of other parts decide which row is left
+        # In a final read, rows of other parts decide which row stays, so no part may be left out.
+        return None if self.final else self.where
 
     def query(self, written: Written, columns: int = 0) -> str:
         """Return the options as the query of a URL, but for the time that the replica may wait.
@@ -128,7 +129,10 @@ class ReadOptions:
         if self.as_of is not None:
             query = f"as_of={self.as_of}"
         elif self.is_strict:
-            query = f"level={self.level}&min_index={self._included(written)}&seen={written.seen}"
+            # A strict read always includes what was written through this connection.
+            asked = -1 if self.min_index is None else self.min_index
+            included = max(0, *(index + 1 for index in (asked, written.index, written.settled, written.mutated)))
+            query = f"level={self.level}&min_index={included}&seen={written.seen}"
         elif self.min_index is not None:
             query = f"min_index={max(0, self.min_index + 1)}&mutated={max(-1, self.min_index)}"
         else:
@@ -137,12 +141,8 @@ class ReadOptions:
         if self.lease_s is not None:
             query += f"&lease_s={self.lease_s:g}"
         where = quote(self.needed or "", safe="")
+        # A longer condition is left out of the url; the client then leaves parts out itself.
         return f"{query}&where={where}&columns={columns}" if 0 < len(where) <= WHERE_CHARACTERS_MAX else query
-
-    def _included(self, written: Written) -> int:
-        """Return the index below which everything must be included in a strict read: what was written always must."""
-        asked = -1 if self.min_index is None else self.min_index
-        return max(0, *(index + 1 for index in (asked, written.index, written.settled, written.mutated)))
 
     def in_time(self, call: Callable[[ReplicaInfo, float, float], T]) -> Callable[[ReplicaInfo, float], T]:
         """Return a call that ends the round of the replicas when the time is over and one has said that it is behind.
@@ -161,14 +161,12 @@ class ReadOptions:
             except (Unavailable, AnswerLost) as error:
                 if time.monotonic() < deadline:
                     raise
-                raise TimeIsUp(self._last_word(error)) from error
+                if isinstance(error, ReplicaBehind):
+                    raise TimeIsUp(ReplicaBehind(f"{error} ({self.timeout_s:g} s were given)")) from error
+                last = error if isinstance(error, Unavailable) else ReplicaUnavailable(f"{error}; try again later")
+                raise TimeIsUp(last) from error
 
         return asked
-
-    def _last_word(self, error: ReplitreeError) -> Unavailable:
-        if isinstance(error, ReplicaBehind):
-            return ReplicaBehind(f"{error} ({self.timeout_s:g} s were given)")
-        return error if isinstance(error, Unavailable) else ReplicaUnavailable(f"{error}; try again later")
 
     def check(self, body: SnapshotBody) -> None:
         """Do nothing if a replica has understood the level.

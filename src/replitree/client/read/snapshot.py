@@ -134,7 +134,8 @@ class SnapshotBody(msgspec.Struct, frozen=True):
         return max((self.schema_version, *(part.manifest.schema_version for part in self.parts)))
 
     def check(self) -> SnapshotBody:
-        """Return this answer if it makes sense: names in it become names of files here."""
+        """Return this answer if it makes sense."""
+        # Names of parts become names of folders here, so a damaged name must not get through.
         for part in self.parts:
             parse_part(part.part)
             problem = manifest_problem(part.manifest)
@@ -227,7 +228,8 @@ class Snapshot:
     ) -> None:
         lost = self.lease is not None and self.lease.is_lost
         if lost and isinstance(error, Exception):
-            self.check()  # that is why it failed, whatever it looked like
+            # If the lease was lost, parts have gone: that is the error to report, whatever the read ran into.
+            self.check()
         self.close()
 
     def close(self) -> None:
@@ -342,19 +344,19 @@ class Snapshot:
             A part is broken or gone on every replica that answers.
         """
         self.check()
-        here = [self._near(part) for part in parts]
+        here: list[Path | None] = []
+        for part in parts:
+            folder: Path | None = None
+            # A part on this machine may be gone by now: its replica may have found it broken and moved it aside.
+            with suppress(SnapshotExpired):
+                folder = near_folder(part, self.machine, self.definition.name, self.stored)
+            here.append(folder)
         wanted = [part for part, folder in zip(parts, here, strict=True) if folder is None]
         if not wanted:
             return [folder for folder in here if folder is not None]
         with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
             fetched = pool.map(self._fetched, wanted)
             return [next(fetched) if folder is None else folder for folder in here]
-
-    def _near(self, part: SnapshotPart) -> Path | None:
-        """Return a part's folder here; None also when it has gone: its replica may have found it broken and set it aside."""
-        with suppress(SnapshotExpired):
-            return near_folder(part, self.machine, self.definition.name, self.stored)
-        return None
 
     def _fetched(self, part: SnapshotPart) -> Path:
         try:
@@ -547,7 +549,8 @@ def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:
     folder = Path(part.path)
     try:
         is_there = folder.is_dir()
-    except PermissionError:  # the replica's folders are private to its user
+    except PermissionError:
+        # The replica's folders are private to its user.
         return None
     if not is_there:
         raise SnapshotExpired(f"part {part.part} of table {table} is gone from this machine; take a new snapshot")
@@ -567,20 +570,19 @@ def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredPart
     folder = stored.folder(part.manifest) if stored is not None else None
     if folder is None or stored is None:
         return local_folder(part, machine, table)
-    return _linked_folder(part, stored) if part.manifest.borrowed else folder
-
-
-def _linked_folder(part: SnapshotPart, stored: StoredParts) -> Path:
-    """Return a folder of this process with links to the objects of a part, which lie in the folders of several shares."""
-    folder = process_folder() / f"{place_name(part.part, part.manifest)}-linked"
-    private.make_folder(folder, exist_ok=True)
+    if not part.manifest.borrowed:
+        return folder
+    # The objects of this part lie in the folders of several shares: a folder of this process has links to all of them.
+    linked = process_folder() / f"{place_name(part.part, part.manifest)}-linked"
+    private.make_folder(linked, exist_ok=True)
     for file in part.manifest.files:
         with suppress(FileExistsError):
-            (folder / file.name).symlink_to(stored.path(part.manifest, file))
-    draft = folder / f".{threading.get_ident()}"
+            (linked / file.name).symlink_to(stored.path(part.manifest, file))
+    # Two threads may make the folder at the same time, so each writes the manifest under a name of its own.
+    draft = linked / f".{threading.get_ident()}"
     private.write_file(draft, part.manifest.encode())
-    draft.replace(folder / MANIFEST_FILE)
-    return folder
+    draft.replace(linked / MANIFEST_FILE)
+    return linked
 
 
 def _link_of(part: SnapshotPart, file: CheckedFile) -> Path:

@@ -65,7 +65,7 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_token(heard: Sequence[object]) -> None:
-    """Do nothing, unless all who answered refused the token: then it is unknown how they are, and not that they are down.
+    """Raise when all servers that answered refused the token: then their state is unknown, and not that they are down.
 
     Parameters
     ----------
@@ -91,6 +91,7 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
     try:
         return converted(value or (), kind)
     except msgspec.ValidationError:
+        # A replica of another version may mean something else by this field.
         return otherwise
 
 

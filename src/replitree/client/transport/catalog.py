@@ -174,6 +174,7 @@ class Catalog:
         Unavailable
             The node could not be made, or was not there any more.
         """
+        # The node is ephemeral: if this process dies before the delete below, the node goes with its session.
         made = self._session.perform(fx.Commit(fx.Create(f"{parent}/now-", ephemeral=True, sequential=True)))
         if not isinstance(made, fx.Applied):
             raise Unavailable("coordination did not say what time it is; try again")
@@ -234,10 +235,16 @@ class Catalog:
             return ()
         paths = (*map(layout.host, found), *map(layout.is_active, found))
         nodes = self._session.perform(fx.GetMany(paths)).nodes
-        pairs = zip(found, nodes[: len(found)], nodes[len(found) :], strict=True)
-        return tuple(
-            _info(replica.name, host, active is not None) for replica, host, active in pairs if host is not None
-        )
+        infos: list[ReplicaInfo] = []
+        for replica, host, active in zip(found, nodes[: len(found)], nodes[len(found) :], strict=True):
+            if host is not None:
+                is_active, at = active is not None, decode_identity(host.value)
+                # A replica that has never been active has no address.
+                none = ReplicaInfo(replica.name, active=is_active)
+                infos.append(
+                    none if at is None else ReplicaInfo(replica.name, at.address, at.machine, is_active, at.pid)
+                )
+        return tuple(infos)
 
     def log_state(self, name: str) -> LogState:
         """Return where a table's log begins and ends, and where each replica stands, as coordination has it.
@@ -336,12 +343,16 @@ class Catalog:
         while True:
             present = self.replicas(name)
             for replica in present:
-                if not replica.active:  # it can't leave by itself; when it comes back it finds the table gone
+                # A replica without a session can't leave by itself; when it starts again it finds the table gone.
+                if not replica.active:
                     self._session.run(leave_table(Replica(place, replica.name), shared=self.is_shared(place)))
             if not present:
-                self._note_left(place)
+                from replitree.client.transport.left_objects import note_left
+
+                note_left(self._session.coordination(), self._root, place)
             self._session.run(remove_table(place))
-            if not self._is_dropped(place):  # it is gone; if there is a table of this name, then it is another one
+            # A table of this name without the mark is another one, created since.
+            if not self._is_dropped(place):
                 return
             if time.monotonic() > deadline:
                 names = ", ".join(replica.name for replica in present) or "none"
@@ -349,11 +360,6 @@ class Catalog:
                     f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
                 )
             time.sleep(LOOK_S)
-
-    def _note_left(self, place: TablePlace) -> None:
-        from replitree.client.transport.left_objects import note_left
-
-        note_left(self._session.coordination(), self._root, place)
 
     def left_objects(self, *, with_repair: bool, grace_s: float) -> tuple[LeftObjects, ...]:
         """Look what dropped tables have left in object stores, and delete it; see `replitree.client.transport.left_objects`."""
@@ -367,10 +373,3 @@ class Catalog:
 
     def _is_dropped(self, place: TablePlace) -> bool:
         return bool(self._session.perform(fx.Exists(layout.dropped(place))))
-
-
-def _info(name: str, host: Any, active: bool) -> ReplicaInfo:
-    identity = decode_identity(host.value)
-    if identity is None:
-        return ReplicaInfo(name, active=active)
-    return ReplicaInfo(name, identity.address, identity.machine, active, identity.pid)

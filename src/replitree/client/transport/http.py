@@ -112,7 +112,8 @@ class _Connections:
 
     def take(self, keep_as: str) -> socket.socket | None:
         """Return a kept connection, or None."""
-        if self.process != os.getpid():  # forked: the parent goes on using its sockets, of which these are copies
+        # After a fork the parent goes on using the sockets of which these are copies.
+        if self.process != os.getpid():
             self.close()
             self.process = os.getpid()
         return self.open.pop(keep_as, None)
@@ -202,7 +203,12 @@ class HttpClient:
             if response.status != http.client.OK:
                 raise _read(response).error()
             while piece := response.read(PIECE_BYTES):
-                _write(target, piece)
+                try:
+                    target.write(piece)
+                except OSError as error:
+                    raise StoreError(
+                        f"can't write {target.name}: {error.strerror or error}; make room on that disk"
+                    ) from error
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
 
@@ -210,14 +216,6 @@ class HttpClient:
         """Close the connections of all threads that are not in use."""
         for connections in list(self._all):
             connections.close()
-
-    def _connections(self) -> _Connections:
-        try:
-            found: _Connections = self._kept.connections
-        except AttributeError:
-            found = self._kept.connections = _Connections()
-            self._all.add(found)
-        return found
 
     @contextmanager
     def _exchange(
@@ -231,7 +229,11 @@ class HttpClient:
         purpose: str = "",
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request; give the response to be read to its end; keep the connection if all went well."""
-        connections = self._connections()
+        try:
+            connections: _Connections = self._kept.connections
+        except AttributeError:
+            connections = self._kept.connections = _Connections()
+            self._all.add(connections)
         keep_as = f"{address} {purpose}"
         kept = connections.take(keep_as)
         if kept is not None and _has_ended(kept):
@@ -260,10 +262,11 @@ class HttpClient:
 
 
 def _send(connection: socket.socket, head: str, body: Body | None, length: int | None) -> None:
-    """Send a request; a body in memory goes with the head, for every packet wakes the replica once more."""
+    """Send a request."""
     if body is None or isinstance(body, bytes | pa.Buffer):
         content = memoryview(body or b"")
         whole = f"{head}Content-Length: {content.nbytes}\r\n\r\n".encode("ascii")
+        # A small body goes with the head, because every packet wakes the replica once more.
         if content.nbytes <= PIECE_BYTES:
             connection.sendall(b"".join((whole, content)))
         else:
@@ -281,15 +284,9 @@ def _read(response: http.client.HTTPResponse) -> HttpResponse:
     return HttpResponse(response.status, response.read())
 
 
-def _write(target: IO[bytes], piece: bytes) -> None:
-    try:
-        target.write(piece)
-    except OSError as error:
-        raise StoreError(f"can't write {target.name}: {error.strerror or error}; make room on that disk") from error
-
-
 def _has_ended(connection: socket.socket) -> bool:
-    """Tell whether the replica closed a kept connection: it has something to read though nothing was asked."""
+    """Return whether the replica has closed a kept connection."""
+    # Nothing was asked, so something to read can only be the end of the connection.
     look = select.poll()
     look.register(connection, select.POLLIN)
     return bool(look.poll(0))

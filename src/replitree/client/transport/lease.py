@@ -152,7 +152,8 @@ class Lease:
         return self.handle
 
     def __del__(self) -> None:
-        self._renewal.stop()  # its thread lets go
+        # The renewing thread releases the lease when it ends.
+        self._renewal.stop()
 
 
 def hold(handle: LeaseHandle, http: HttpClient, asked_at: float | None = None) -> Lease:
@@ -171,8 +172,7 @@ def hold(handle: LeaseHandle, http: HttpClient, asked_at: float | None = None) -
 def keep_for_frame(lease: Lease, http: HttpClient) -> None:
     """Let a lease expire by itself, because the last use of a frame is not known.
 
-    Of one process the newest `FRAMES_MAX` such leases are left alone; older ones are let go, so that a program that makes a
-    frame every second does not use up what a replica can give.
+    The newest `FRAMES_MAX` such leases of a process stay; older ones are released.
 
     Parameters
     ----------
@@ -181,7 +181,9 @@ def keep_for_frame(lease: Lease, http: HttpClient) -> None:
     """
     with _frames_lock:
         _frames.append((lease.hand_over(), http))
+        # A replica grants a limited number of leases, and a program may make a frame every second.
         oldest = _frames.popleft() if len(_frames) > FRAMES_MAX else None
+    # The request to the replica is sent without the lock.
     if oldest is not None:
         handle, its_http = oldest
         handle.release(its_http)
@@ -225,7 +227,8 @@ class _Renewal(threading.Thread):
             except LeaseLost as error:
                 self._problem = str(error)
                 return
-            except ReplitreeError as error:  # perhaps the next one gets through
+            except ReplitreeError as error:
+                # The next renewal may get through before the lease ends.
                 if time.monotonic() > self._until:
                     self._problem = f"it could not be renewed for {self._seconds:g} s: {error}"
                     return

@@ -85,11 +85,13 @@ def note_left(coordination: Coordination, root: str, place: TablePlace) -> None:
     paths = layout.metadata(place), layout.columns(place), layout.sharing(place)
     metadata, columns, sharing = (coordination.perform(fx.Get(path)) for path in paths)
     if metadata is None or columns is None or sharing is None:
-        return  # it is on disks, or another process has just removed and noted it
+        # The table lies on disks, or another process has just removed and noted it.
+        return
     definition, store_id = decode_definition(metadata.value, columns.value), sharing.value.decode()
     parents = layout.shares(place), layout.all_writing(place), layout.all_garbage(place)
     has_nodes = any(coordination.perform(fx.Children(parent)) for parent in parents)
-    is_unused = not store_id  # no replica has ever opened it
+    # No replica has ever opened it.
+    is_unused = not store_id
     if not has_nodes and (is_unused or _has_nothing(definition, store_id)):
         return
     make_root(coordination, layout.all_dropped_objects(root))
@@ -107,12 +109,14 @@ def _has_nothing(definition: TableDefinition, store_id: str) -> bool:
     try:
         location = StoreLocation.parse(definition.store_url)
         if location.scheme == "file" and not Path(location.place).is_dir():
-            return False  # opening it would make it
+            # Opening the store would create the folder.
+            return False
         left = ShareObjects(lambda: open_store(location, patience_s=LOOK_S), definition.table_id)
         left.store_id = store_id
         left.check_store()
         return inventory_of(left.store, definition.table_id).is_empty()
-    except ReplitreeError:  # a process that reaches the store looks later
+    except ReplitreeError:
+        # This process can't reach the store; one that can will look later.
         return False
 
 

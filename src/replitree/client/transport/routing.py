@@ -116,7 +116,8 @@ class Router:
         pause = PAUSE_S_MIN
         while True:
             for replica in self._replicas(story):
-                for _ in range(2):  # the second time only after a connection that had gone stale
+                # The second time comes only after a kept connection had gone stale.
+                for _ in range(2):
                     left = deadline - time.monotonic()
                     if left <= 0:
                         raise story.end(timeout_s)
@@ -147,6 +148,7 @@ class Router:
         known = self._known
         if time.monotonic() < known.until:
             return known.order
+        # One thread looks the replicas up; the others wait for its result and find it below.
         with self._lock:
             if time.monotonic() < self._known.until:
                 return self._known.order
@@ -155,8 +157,24 @@ class Router:
             except CoordinationUnavailable:
                 if not known.order:
                     raise
-                found = known.order  # the replicas may well be there
-            self._known = _CachedOrder(self._ordered(found, known.order), time.monotonic() + FRESH_S)
+                # The replicas may be reachable although coordination is not.
+                found = known.order
+            if self._pinned is not None:
+                if found and all(replica.name != self._pinned for replica in found):
+                    names = ", ".join(replica.name for replica in found)
+                    raise BadInput(f"table {self._table} has no replica {self._pinned!r}; it has {names}")
+                found = tuple(replica for replica in found if replica.name == self._pinned)
+            usable = [replica for replica in found if replica.address]
+            if not usable:
+                who = f"replica {self._pinned}" if self._pinned else "any replica"
+                raise ReplicaUnavailable(
+                    f"table {self._table} is not served by {who} yet; start a server and wait a moment"
+                )
+            first = known.order[0].name if known.order else None
+            # Many clients that start at once spread over the replicas by chance.
+            chance = {replica.name: random.random() for replica in usable}  # noqa: S311 - not a secret
+            order = sorted(usable, key=lambda r: (not r.active, r.name != first, not r.is_local, chance[r.name]))
+            self._known = _CachedOrder(tuple(order), time.monotonic() + FRESH_S)
             return self._known.order
 
     def forget(self) -> None:
@@ -170,23 +188,6 @@ class Router:
         except Unavailable as error:
             story.add(error)
             return ()
-
-    def _ordered(self, found: tuple[ReplicaInfo, ...], before: tuple[ReplicaInfo, ...]) -> tuple[ReplicaInfo, ...]:
-        """Active ones first, among them the one that answered last, then those of this machine, then by chance."""
-        if self._pinned is not None:
-            if found and all(replica.name != self._pinned for replica in found):
-                names = ", ".join(replica.name for replica in found)
-                raise BadInput(f"table {self._table} has no replica {self._pinned!r}; it has {names}")
-            found = tuple(replica for replica in found if replica.name == self._pinned)
-        usable = [replica for replica in found if replica.address]
-        if not usable:
-            who = f"replica {self._pinned}" if self._pinned else "any replica"
-            raise ReplicaUnavailable(
-                f"table {self._table} is not served by {who} yet; start a server and wait a moment"
-            )
-        first = before[0].name if before else None
-        chance = {replica.name: random.random() for replica in usable}  # noqa: S311 - not a secret
-        return tuple(sorted(usable, key=lambda r: (not r.active, r.name != first, not r.is_local, chance[r.name])))
 
     def _prefer(self, replica: ReplicaInfo) -> None:
         """Ask this replica first from now on."""
@@ -211,7 +212,7 @@ class _RequestHistory:
         stale = False
         match error:
             case AnswerLost(stale=stale):
-                # A stale connection too: the replica may have died with the request in its hands.
+                # This holds for a stale connection, too: the replica may have died after it had read the request.
                 self._doubt = self._doubt or self._token is not None
             case OutcomeUnknown(token=token):
                 self._doubt = True

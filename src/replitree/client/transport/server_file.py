@@ -69,29 +69,21 @@ def rewritten(text: str, managed: Mapping[str, object], where: str) -> str:
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{where} is no TOML ({error}): correct it, or remove it and start again") from error
     wanted = {**{key: value for key, value in FIRST.items() if key not in before}, **managed}
-    head, body = _cut(text)
-    kept = [line for line in head if _key_of(line) not in managed]
+    # Managed keys are replaced before the first table; a key in a table is another setting.
+    before_lines = text.splitlines()
+    is_table = (number for number, line in enumerate(before_lines) if line.lstrip().startswith("["))
+    first_table = next(is_table, len(before_lines))
     lines = [f"{key} = {json.dumps(value)}" for key, value in wanted.items()]
-    found = "\n".join([*lines, *kept, *body]).rstrip("\n") + "\n"
-    if _read(found) != {**before, **wanted}:
+    for line in before_lines[:first_table]:
+        key = _KEY.match(line)
+        if key is None or (key[1] or key[2]) not in managed:
+            lines.append(line)
+    found = "\n".join([*lines, *before_lines[first_table:]]).rstrip("\n") + "\n"
+    # A value over several lines loses its first line only: the result is read again to find that out.
+    try:
+        is_right = tomllib.loads(found) == {**before, **wanted}
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:
         raise BadInput(f"{where} has a managed setting ({', '.join(managed)}) over several lines: write it in one")
     return found
-
-
-def _cut(text: str) -> tuple[list[str], list[str]]:
-    """Return the lines before the first table, and the others."""
-    lines = text.splitlines()
-    first = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    return lines[:first], lines[first:]
-
-
-def _key_of(line: str) -> str | None:
-    found = _KEY.match(line)
-    return None if found is None else found[1] or found[2]
-
-
-def _read(text: str) -> dict[str, object] | None:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None

@@ -77,12 +77,17 @@ def read_standing(replica: Replica) -> fx.Procedure[ReplicaStanding | None]:
     if host is None:
         return None
     identity = decode_identity(host.value)
+    mark = ReplicaMark.HALF_BUILT if lost is not None and lost.value == HALF_BUILT else ReplicaMark.LOST
+    if host.value == DROPPED_HOST or lost is None:
+        mark = ReplicaMark.DROPPED
+    elif lost.value == NOT_LOST:
+        mark = ReplicaMark.GOOD
     return ReplicaStanding(
         replica.name,
         identity.address if identity is not None else "",
         active is not None,
         host.version,
-        _mark(host, lost),
+        mark,
         layout.pointer_index(pointer.value) if pointer is not None else 0,
         len(queue),
     )
@@ -112,11 +117,3 @@ def entries_between(low: int, high: int) -> int:
         return max(0, high - low)
     used = max(0, layout.PARENT_ENTRIES - NUMBERS_LEFT - low % layout.PARENT_ENTRIES)
     return max(0, used + high % layout.PARENT_ENTRIES) if low < high else 0
-
-
-def _mark(host: fx.Node, lost: fx.Node | None) -> ReplicaMark:
-    if host.value == DROPPED_HOST or lost is None:
-        return ReplicaMark.DROPPED
-    if lost.value == NOT_LOST:
-        return ReplicaMark.GOOD
-    return ReplicaMark.HALF_BUILT if lost.value == HALF_BUILT else ReplicaMark.LOST

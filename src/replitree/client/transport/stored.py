@@ -107,17 +107,16 @@ class StoredParts:
             return None if self.folder(manifest) is not None else StoreError(self._elsewhere())
         with self._lock:
             if time.monotonic() >= self._valid_until:
-                self._problem = self._ask(manifest)
+                self._problem = None
+                try:
+                    found = self.objects.store.get(self.objects.key(str(manifest.share_id), MANIFEST_FILE))
+                    if found is None or decode_manifest(found).files != manifest.files:
+                        self._problem = StoreError(self._elsewhere())
+                except ReplitreeError as error:
+                    self._problem = error
+                # A store that was reached once stays usable; after a problem it is asked again later.
                 self._valid_until = float("inf") if self._problem is None else time.monotonic() + ASK_AGAIN_S
             return self._problem
-
-    def _ask(self, manifest: PartManifest) -> ReplitreeError | None:
-        try:
-            found = self.objects.store.get(self.objects.key(str(manifest.share_id), MANIFEST_FILE))
-            is_here = found is not None and decode_manifest(found).files == manifest.files
-        except ReplitreeError as error:
-            return error
-        return None if is_here else StoreError(self._elsewhere())
 
     def bring(self, manifest: PartManifest, file: FileEntry, target: Path) -> bool:
         """Copy one data file of a part here, verified; tell whether that was possible."""
@@ -126,7 +125,8 @@ class StoredParts:
             return False
         try:
             self.objects.bring(share, file, target)
-        except ReplitreeError:  # a replica may say more, or have it
+        except ReplitreeError:
+            # A replica may have the file, or report a clearer error.
             return False
         return True
 
