@@ -109,13 +109,18 @@ class Screen:
 
     def rows(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Show a small table."""
-        shown = [tuple(columns), *(tuple(_short(value) for value in row) for row in rows)]
+        # The end of a long value says more than its beginning: most long values are paths.
+        texts = [[" ".join(cell(value).split()) for value in row] for row in rows]
+        short = [[text if len(text) <= _CELL_MAX else f"…{text[-_CELL_MAX + 1 :]}" for text in row] for row in texts]
+        shown = [tuple(columns), *map(tuple, short)]
+        is_number = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
         widths = [max(len(str(line[i])) for line in shown) for i in range(len(columns))]
         if title:
             self._print(f"   {title}", "italic")
         for number, line in enumerate(shown):
             cells = (
-                _padded(str(text), width, rows, i) for i, (text, width) in enumerate(zip(line, widths, strict=True))
+                str(text).rjust(width) if right else str(text).ljust(width)
+                for text, width, right in zip(line, widths, is_number, strict=True)
             )
             self._print("     " + "  ".join(cells).rstrip(), "dim" if number == 0 else "")
 
@@ -125,7 +130,13 @@ class Screen:
 
         text = "\n".join(f"     {line}" for line in draw(tail, marks, signs=UNICODE if self._unicode else ASCII))
         if self._console.is_terminal and not keep:
-            self._show(text)
+            from rich.live import Live
+            from rich.text import Text
+
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(Text(text, style="cyan"), refresh=True)
             return
         self.close()
         if keep:
@@ -137,28 +148,8 @@ class Screen:
             self._live.stop()
             self._live = None
 
-    def _show(self, text: str) -> None:
-        from rich.live import Live
-        from rich.text import Text
-
-        if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(Text(text, style="cyan"), refresh=True)
-
     def _print(self, text: str, style: str = "") -> None:
         from rich.text import Text
 
         self._console.print(Text(text, style=style), soft_wrap=True)
         self._console.file.flush()
-
-
-def _short(value: object) -> str:
-    text = " ".join(cell(value).split())
-    return text if len(text) <= _CELL_MAX else f"…{text[-_CELL_MAX + 1 :]}"
-
-
-def _padded(text: str, width: int, rows: Sequence[Sequence[Any]], column: int) -> str:
-    """Pad a cell: numbers to the right, words to the left."""
-    numbers = bool(rows) and all(isinstance(row[column], int | float) for row in rows)
-    return text.rjust(width) if numbers else text.ljust(width)

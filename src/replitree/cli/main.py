@@ -113,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in given
     if debug:
         os.environ["REPLITREE_DEBUG"] = "1"
-    else:  # what libraries log is not for people; an error is one line
+    else:
+        # Log lines of libraries would hide the one line that says what is wrong.
         logging.getLogger().addHandler(logging.NullHandler())
     as_json = "--json" in given
     try:
@@ -129,37 +130,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(given: list[str], status_code: int) -> int:
-    """Return the exit status of a command that failed: for the doctor, 1 and 2 mean something else."""
+    """Return the exit status of a command that failed."""
     command = next((word for word in given if not word.startswith("-")), "")
+    # The doctor's statuses 1 and 2 are findings.
     return doctor.EXIT_UNKNOWN if command == "doctor" else status_code
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command that the arguments name; return its exit status.
-
-    Not by calling `app`: that takes every broken pipe, also one to a server, for a reader who closed our output, and ends
-    without a word.
-    """
+    """Run the command that the arguments name; return its exit status."""
+    # Calling `app` would end without a message after any broken pipe, also one to a server: typer takes each for a reader that
+    # has closed our output.
     command = command_line()
     try:
         with command.make_context("replitree", arguments) as context:
             status_code = command.invoke(context)
     except typer.Exit as ended:
         status_code = ended.exit_code
-    if sys.stdout is not None:  # None when the process was started without that descriptor
-        sys.stdout.flush()  # a full disk must show in the exit status
+    # `sys.stdout` is None when the process was started without that descriptor.
+    if sys.stdout is not None:
+        # The flush is done here, so that a full disk shows in the exit status.
+        sys.stdout.flush()
     return status_code if isinstance(status_code, int) else 0
 
 
 def _is_output_closed(error: Exception) -> bool:
-    """Return whether the reader of our output has closed it; then Python must not complain again when it flushes at exit."""
+    """Return whether the reader of our output has closed it."""
     if not isinstance(error, BrokenPipeError):
         return False
     output = sys.stdout.fileno()
     poll = select.poll()
     poll.register(output, 0)
-    if not poll.poll(0):  # a pipe without a reader reports an error at once
+    # A pipe without a reader reports an error at once.
+    if not poll.poll(0):
         return False
+    # Python flushes the output at exit, and would report the same error once more.
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return True
 
@@ -168,7 +172,8 @@ def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
     """Print an error as one line; return the exit status."""
     shown = help_text(error)
     if shown is not None and not as_json:
-        print(shown, file=sys.stderr)  # a command without arguments shows its help
+        # A command without arguments shows its help.
+        print(shown, file=sys.stderr)
         return EXIT_BAD_INPUT
     usage = usage_message(error)
     if usage is not None:
@@ -176,11 +181,14 @@ def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
         return EXIT_BAD_INPUT
     if isinstance(error, ReplitreeError):
         print_error(type(error).__name__, str(error), as_json=as_json)
-        return _status_of(error)
+        if isinstance(error, ReplicaBehind):
+            return EXIT_BEHIND
+        return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
     if isinstance(error, OSError) and error.filename is not None:
         print_error(type(error).__name__, f"{error.filename}: {error.strerror}", as_json=as_json)
         return EXIT_FAILED
-    if isinstance(error, OSError) and error.errno in DISK_FULL:  # Python does not tell which file it was
+    # Python does not say which file the error is about.
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         print_error(
             type(error).__name__, f"can't write the output or a temporary file: {error.strerror}", as_json=as_json
         )
@@ -188,12 +196,6 @@ def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
     hint = "" if debug else " (this is a bug; --debug shows where)"
     print_error(type(error).__name__, f"unexpected {type(error).__name__}: {error}{hint}", as_json=as_json)
     return EXIT_FAILED
-
-
-def _status_of(error: ReplitreeError) -> int:
-    if isinstance(error, ReplicaBehind):
-        return EXIT_BEHIND
-    return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
 
 
 if __name__ == "__main__":

@@ -177,9 +177,9 @@ def find_cluster(url: str | None, folder: Path | None) -> str:
     if url is not None and folder is not None:
         raise BadInput("--url and --dir name two clusters: give one of them")
     if url is None and folder is None:
-        url, folder = os.environ.get("REPLITREE_URL") or None, _folder_of_environment()
-        if url is not None:
-            return url
+        url = os.environ.get("REPLITREE_URL") or None
+        in_environment = os.environ.get("REPLITREE_DIR")
+        folder = Path(in_environment) if in_environment else None
     if url is not None:
         return url
     chosen = folder or DEFAULT_FOLDER
@@ -189,8 +189,3 @@ def find_cluster(url: str | None, folder: Path | None) -> str:
             "or name one with --url or --dir"
         )
     return str(chosen)
-
-
-def _folder_of_environment() -> Path | None:
-    value = os.environ.get("REPLITREE_DIR")
-    return Path(value) if value else None

@@ -21,7 +21,6 @@ from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
 
 PIPE_COLUMNS = 160
@@ -86,7 +85,18 @@ class Output:
         if screen.is_terminal and width_of(columns, rows) > screen.width:
             print("\n".join((plain(title), *(_paragraph(columns, row, screen.width) for row in rows))))
             return
-        screen.print(_grid(title, columns, rows))
+        from rich.table import Table
+        from rich.text import Text
+
+        # Titles, headings and cells are given as `Text`: Rich would parse plain strings for its own markup.
+        shown = Text(plain(title)) if title else None
+        grid = Table(title=shown, title_justify="left", title_style="bold", header_style="bold")
+        for i, column in enumerate(columns):
+            numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
+            grid.add_column(Text(plain(column)), justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            grid.add_row(*(Text(cell(value)) for value in row))
+        screen.print(grid)
 
     def vertical(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print each row as a block with one line for each column: for rows with many columns.
@@ -116,22 +126,6 @@ class Output:
             print(f"  {name:<{width}}  {cell(value)}")
 
 
-def _grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RichTable:
-    """Return a table of plain text: every title, heading and cell is a `Text`, which Rich does not parse."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(
-        title=Text(plain(title)) if title else None, title_justify="left", title_style="bold", header_style="bold"
-    )
-    for i, column in enumerate(columns):
-        numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
-        grid.add_column(Text(plain(column)), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(cell(value)) for value in row))
-    return grid
-
-
 def width_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
     """Return the width from which on a table can be read: long values are folded, names and short values are not."""
     longest = (max((len(cell(row[i])) for row in rows), default=0) for i in range(len(columns)))
@@ -140,6 +134,7 @@ def width_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
 
 def _paragraph(columns: Sequence[str], row: Sequence[object], width: int) -> str:
     """Return a row as its first value and, below it, the others with their names."""
+    # A no-break space keeps a name and its value on one line.
     pairs = [f"{name}\N{NO-BREAK SPACE}{cell(value)}" for name, value in zip(columns[1:], row[1:], strict=True)]
     lines = textwrap.wrap("  ".join(pairs), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join((cell(row[0]), *lines)).replace("\N{NO-BREAK SPACE}", " ")
@@ -169,11 +164,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    r"""Return text with its control characters shown as escapes, so that a terminal does not execute them.
+    r"""Return text with its control characters shown as escapes.
 
     >>> plain("\x1b[31mred\x07")
     '\\x1b[31mred\\x07'
     """
+    # A terminal would execute control characters that come from a table or from an error message.
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

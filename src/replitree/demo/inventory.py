@@ -34,7 +34,8 @@ _NO_DISKS = (
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone")
 _SKIPPED_SYSTEMS = frozenset((*_NO_DISKS, *_NETWORK))
 _KINDS = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
-_YEARS_S = 253_402_300_799  # the end of the year 9999: some archives hold files from later
+# The end of the year 9999; some archives hold files with later times.
+_YEARS_S = 253_402_300_799
 _SUFFIX_LENGTH_MAX = 12
 
 
@@ -60,7 +61,8 @@ def skipped_folders(extra: Sequence[Path] = ()) -> frozenset[str]:
     try:
         mounts = Path("/proc/mounts").read_text(errors="replace").splitlines()
     except OSError:
-        mounts = []  # no Linux
+        # Another system than Linux has no such file.
+        mounts = []
     for line in mounts:
         words = line.split()
         if len(words) > 2 and words[2] in _SKIPPED_SYSTEMS:
@@ -121,7 +123,8 @@ def walk(folder: str, deep: bool, skipped: frozenset[str]) -> Iterator[tuple[Any
             try:
                 looked = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone in the meantime, or not ours to see
+                # The entry is gone meanwhile, or this user must not see it.
+                continue
             yield row(entry.path, looked)
 
 
@@ -176,7 +179,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # not ours to read, or gone
+        # The folder is gone, or this user must not read it.
+        return []
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

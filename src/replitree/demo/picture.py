@@ -77,19 +77,15 @@ def draw(tail: int, marks: Sequence[ReplicaPosition], *, signs: Signs = UNICODE,
     states = max((len(mark.state) for mark in marks), default=0)
     lines = [f"{'log':<{names}}  {'':<{states}}  {signs.log * width}{signs.log_end} {tail}"]
     for mark in marks:
-        line = _line(tail, mark, signs, width)
-        where = "not there yet" if mark.pointer is None else f"{mark.pointer}{_queued(mark)}"
+        line, where = "", "not there yet"
+        if mark.pointer is not None:
+            pulled = _column(mark.pointer, tail, width)
+            executed = _column(mark.pointer - mark.queue, tail, width)
+            head = signs.stopped if mark.state == "killed" else signs.here
+            line = signs.done * executed + signs.queued * (pulled - executed) + head
+            where = f"{mark.pointer} ({mark.queue} in its queue)" if mark.queue else str(mark.pointer)
         lines.append(f"{mark.name:<{names}}  {mark.state:<{states}}  {line:<{width + 1}} {where}")
     return lines
-
-
-def _line(tail: int, mark: ReplicaPosition, signs: Signs, width: int) -> str:
-    if mark.pointer is None:
-        return ""
-    pulled = _column(mark.pointer, tail, width)
-    executed = _column(mark.pointer - mark.queue, tail, width)
-    head = signs.stopped if mark.state == "killed" else signs.here
-    return signs.done * executed + signs.queued * (pulled - executed) + head
 
 
 def _column(index: int, tail: int, width: int) -> int:

@@ -99,6 +99,20 @@ def about(columns: Sequence[tuple[str, str]]) -> tuple[Question, ...]:
     times = [name for name, kind in columns if kind.startswith(_TIMES)]
     missing = ", ".join(f"count_if({quoted(name)} IS NULL) AS {quoted(name)}" for name, _ in columns[:8])
     different = ", ".join(f"approx_count_distinct({quoted(name)}) AS {quoted(name)}" for name in plain[:8])
+    frequent = Question("How many rows are there, once more?", "SELECT count(*) AS rows FROM data")
+    if words:
+        name = quoted(words[0])
+        frequent = Question(
+            f"Which values of {words[0]} are the most frequent?",
+            f"SELECT {name}, count(*) AS rows FROM data GROUP BY {name} ORDER BY rows DESC, {name} LIMIT 5",  # noqa: S608
+        )
+    reach = Question("Are there any rows?", "SELECT count(*) > 0 AS yes FROM data")
+    if ordered := numbers or times or plain:
+        name = quoted(ordered[0])
+        reach = Question(
+            f"From where to where does {ordered[0]} reach?",
+            f"SELECT min({name}) AS smallest, max({name}) AS largest FROM data",  # noqa: S608
+        )
     return (
         Question("How many rows are there?", "SELECT count(*) AS rows FROM data"),
         Question("How many values are missing in each column?", f"SELECT {missing} FROM data"),  # noqa: S608
@@ -106,28 +120,8 @@ def about(columns: Sequence[tuple[str, str]]) -> tuple[Question, ...]:
             "About how many different values has each column?",
             f"SELECT {different or 'count(*) AS rows'} FROM data",  # noqa: S608
         ),
-        _most_frequent(words),
-        _range((numbers or times or plain)[:1]),
-    )
-
-
-def _most_frequent(columns: Sequence[str]) -> Question:
-    if not columns:
-        return Question("How many rows are there, once more?", "SELECT count(*) AS rows FROM data")
-    name = quoted(columns[0])
-    return Question(
-        f"Which values of {columns[0]} are the most frequent?",
-        f"SELECT {name}, count(*) AS rows FROM data GROUP BY {name} ORDER BY rows DESC, {name} LIMIT 5",  # noqa: S608
-    )
-
-
-def _range(columns: Sequence[str]) -> Question:
-    if not columns:
-        return Question("Are there any rows?", "SELECT count(*) > 0 AS yes FROM data")
-    name = quoted(columns[0])
-    return Question(
-        f"From where to where does {columns[0]} reach?",
-        f"SELECT min({name}) AS smallest, max({name}) AS largest FROM data",  # noqa: S608
+        frequent,
+        reach,
     )
 
 

@@ -90,24 +90,20 @@ def check(wanted: Wanted) -> None:
     if wanted.repository is not None:
         git.check_repository(wanted.repository)
     if wanted.file is not None:
-        _check_file(wanted.file)
-
-
-def _check_file(path: Path) -> None:
-    if path.suffix.lower() not in INPUT_SUFFIXES:
-        raise BadInput(
-            f"{path}: the demo reads {', '.join(INPUT_SUFFIXES)}; convert the file, or use `replitree insert`"
-        )
-    try:
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise BadInput(f"{path} is empty")
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path} is a folder: name one file") from None
-    except OSError as error:
-        raise BadInput(f"can't read {path}: {error.strerror}") from error
+        if wanted.file.suffix.lower() not in INPUT_SUFFIXES:
+            raise BadInput(
+                f"{wanted.file}: the demo reads {', '.join(INPUT_SUFFIXES)}; convert the file, or use `replitree insert`"
+            )
+        try:
+            with wanted.file.open("rb") as file:
+                if not file.read(1):
+                    raise BadInput(f"{wanted.file} is empty")
+        except FileNotFoundError:
+            raise BadInput(f"there is no file {wanted.file}") from None
+        except IsADirectoryError:
+            raise BadInput(f"{wanted.file} is a folder: name one file") from None
+        except OSError as error:
+            raise BadInput(f"can't read {wanted.file}: {error.strerror}") from error
 
 
 def prepare(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> DemoData:
@@ -135,9 +131,19 @@ def prepare(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Demo
 def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> DemoData:
     """Walk this machine as often as it takes to have enough rows."""
     walks = [folder / "walk-1"]
-    rows = _first_walk(spark, wanted, walks[0], say)
+    # Each task of the first walk has a fair share of the rows; if that was not enough, tasks may have all of them.
+    rows_max = max(inventory.WalkLimits().rows_max, wanted.rows_min)
+    share = rows_max // wanted.blocks
+    rows = _walk(spark, wanted, 1, walks[0], share)
+    if rows < wanted.rows_min:
+        rows = _walk(spark, wanted, 1, walks[0], rows_max)
+    elif max(map(_rows_of, _blocks(walks[0]))) >= share:
+        say(f"the walk stopped after {rows:,} entries; this machine has more")
+    if rows == 0:
+        raise BadInput(f"nothing below {wanted.root} can be seen: use --input FILE or --git REPOSITORY")
     keys = (inventory.ORDER_BY, inventory.PARTITION_BY)
-    if rows >= wanted.rows_min:  # what each task found is a block
+    # The rows of each task are one block.
+    if rows >= wanted.rows_min:
         return DemoData("files", inventory.COLUMNS, *keys, questions.INVENTORY, _blocks(walks[0]), rows)
     say(
         f"this machine has only {rows:,} files, folders and links: the walk is repeated, as for an inventory "
@@ -150,20 +156,6 @@ def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> DemoD
     say(f"{len(walks)} walks, {rows:,} rows")
     made = DemoData("files", inventory.COLUMNS, *keys, questions.INVENTORY, (), rows)
     return _divide(spark.read.parquet(*map(str, walks)), folder / "blocks", wanted.blocks, made)
-
-
-def _first_walk(spark: SparkSession, wanted: Wanted, target: Path, say: Say) -> int:
-    """Walk with a fair share of rows for each task; without shares when that was not enough."""
-    rows_max = max(inventory.WalkLimits().rows_max, wanted.rows_min)
-    share = rows_max // wanted.blocks
-    rows = _walk(spark, wanted, 1, target, share)
-    if rows < wanted.rows_min:
-        rows = _walk(spark, wanted, 1, target, rows_max)
-    elif max(map(_rows_of, _blocks(target))) >= share:
-        say(f"the walk stopped after {rows:,} entries; this machine has more")
-    if rows == 0:
-        raise BadInput(f"nothing below {wanted.root} can be seen: use --input FILE or --git REPOSITORY")
-    return rows
 
 
 def _walk(spark: SparkSession, wanted: Wanted, number: int, target: Path, rows_max: int) -> int:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from replitree.demo import compare, sources
 from replitree.demo.picture import ReplicaPosition
-from replitree.demo.questions import Question
 from replitree.demo.sources import DemoData, Wanted
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from replitree.client import LocalCluster, Table
     from replitree.client.admin.status import ReplicaStatus
-    from replitree.client.read.snapshot import Snapshot
 
 REPLICAS = 3
 VICTIM = "r3"
@@ -102,7 +100,10 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> DemoVerdict:
         try:
             with cluster:
                 spark = session.result()
-                _say_started(cluster, spark, begin, teller)
+                for process in cluster.processes:
+                    teller.say(f"{process.name} runs as process {process.pid}")
+                teller.say(f"ZooKeeper at {cluster.url}")
+                teller.say(f"Spark {spark.version}; all of it in {time.monotonic() - begin:.1f} s")
                 verdict = _DemoStory(cluster, spark, teller).tell(wanted, folder)
         finally:
             session.result().stop()
@@ -121,13 +122,6 @@ def _start_spark(folder: Path) -> SparkSession:
     return spark
 
 
-def _say_started(cluster: LocalCluster, spark: SparkSession, begin: float, teller: Teller) -> None:
-    for process in cluster.processes:
-        teller.say(f"{process.name} runs as process {process.pid}")
-    teller.say(f"ZooKeeper at {cluster.url}")
-    teller.say(f"Spark {spark.version}; all of it in {time.monotonic() - begin:.1f} s")
-
-
 class _DemoStory:
     """The steps, and what they have in common."""
 
@@ -139,7 +133,11 @@ class _DemoStory:
 
     def tell(self, wanted: Wanted, folder: Path) -> DemoVerdict:
         """Tell it from the reading on."""
-        data = self._read(wanted, folder / "input")
+        what = wanted.repository or wanted.file
+        self._teller.step(f"Spark reads {what or 'the inventory of this machine: every file, folder and link'}")
+        begin = time.monotonic()
+        data = sources.prepare(self._spark, wanted, folder / "input", self._teller.say)
+        self._teller.say(f"{data.rows:,} rows in {len(data.blocks)} blocks, {time.monotonic() - begin:.1f} s")
         table = self._cluster.create_table(
             data.table, data.schema, order_by=data.order_by, partition_by=data.partition_by, wait_replicas=REPLICAS
         )
@@ -152,14 +150,6 @@ class _DemoStory:
 
     # --- the steps ---
 
-    def _read(self, wanted: Wanted, folder: Path) -> DemoData:
-        what = wanted.repository or wanted.file
-        self._teller.step(f"Spark reads {what or 'the inventory of this machine: every file, folder and link'}")
-        begin = time.monotonic()
-        data = sources.prepare(self._spark, wanted, folder, self._teller.say)
-        self._teller.say(f"{data.rows:,} rows in {len(data.blocks)} blocks, {time.monotonic() - begin:.1f} s")
-        return data
-
     def _load(self, table: Table, data: DemoData) -> int:
         """Insert all blocks; kill and start the victim on the way.  Returns the log's tail."""
         self._teller.step(
@@ -170,7 +160,9 @@ class _DemoStory:
         for number, block in enumerate(data.blocks):
             if number == kill_before:
                 killed = True
-                self._kill_victim()
+                pid = {process.name: process.pid for process in self._cluster.processes}[VICTIM]
+                self._cluster.kill(VICTIM)
+                self._teller.say(f"SIGKILL for {VICTIM} (process {pid}); the load goes on without it")
             if number == start_before:
                 self._start_victim(table)
                 killed = False
@@ -202,8 +194,9 @@ class _DemoStory:
         self._teller.step(f"Five questions, answered by Spark at index {snapshot.index} of the number line")
         snapshot.to_df(self._spark).createOrReplaceTempView("data")
         for question in data.questions:
-            self._answer(question)
-        self._check("the questions saw every row", held=self._rows_at(snapshot) == data.rows)
+            frame = self._spark.sql(question.sql)
+            self._teller.rows(question.text, frame.columns, [tuple(row) for row in frame.collect()])
+        self._check("the questions saw every row", held=snapshot.to_df(self._spark).count() == data.rows)
 
     def _repeat(self, table: Table, data: DemoData, tail: int) -> None:
         self._teller.step("The same load again: every block must be recognised")
@@ -223,11 +216,6 @@ class _DemoStory:
 
     def _insert(self, table: Table, block: Path, number: int, writer: str) -> Any:
         return table.replica(writer).insert(self._spark.read.parquet(str(block)), token=f"demo:{number}")
-
-    def _kill_victim(self) -> None:
-        pid = {process.name: process.pid for process in self._cluster.processes}[VICTIM]
-        self._cluster.kill(VICTIM)
-        self._teller.say(f"SIGKILL for {VICTIM} (process {pid}); the load goes on without it")
 
     def _start_victim(self, table: Table) -> None:
         self._draw(table, killed=True, keep=True)
@@ -252,13 +240,6 @@ class _DemoStory:
                 f"all replicas are at the end of the log, {time.monotonic() - begin:.1f} s after the last insert"
             )
         return status.log_tail
-
-    def _answer(self, question: Question) -> None:
-        frame = self._spark.sql(question.sql)
-        self._teller.rows(question.text, frame.columns, [tuple(row) for row in frame.collect()])
-
-    def _rows_at(self, snapshot: Snapshot) -> int:
-        return snapshot.to_df(self._spark).count()
 
     def _draw(self, table: Table, *, killed: bool, keep: bool) -> None:
         status = table.status()

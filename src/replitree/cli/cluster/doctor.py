@@ -42,15 +42,14 @@ def doctor(at: Cluster) -> None:
     else:
         say(f"cluster {state.url}")
         for alike in grouped(findings):
-            say(_text(alike[0]) + _others(alike))
+            names = [finding.table for finding in alike[1:] if finding.table]
+            more = f"\n{'':<8}  likewise of {counted(len(names), 'other table')}: {', '.join(names)}" if names else ""
+            say(_text(alike[0]) + more)
     raise typer.Exit(EXIT_OF_SEVERITY[severity])
 
 
 def grouped(findings: Sequence[DoctorFinding]) -> list[list[DoctorFinding]]:
-    """Put findings together that say the same of several tables, in the order of the first of each.
-
-    They differ in nothing but the table's name, the id in the name of its folder, and numbers.
-    """
+    """Put findings together that say the same of several tables, in the order of the first of each."""
     groups: dict[tuple[object, ...], list[DoctorFinding]] = {}
     for finding in findings:
         said = (_without_table(finding, finding.text), _without_table(finding, finding.advice))
@@ -59,14 +58,9 @@ def grouped(findings: Sequence[DoctorFinding]) -> list[list[DoctorFinding]]:
 
 
 def _without_table(finding: DoctorFinding, text: str) -> str:
+    # Such findings differ in the table's name, the id in the name of its folder, and numbers.
     found = text if not finding.table else re.sub(rf"\b{re.escape(finding.table)}(-[0-9a-f]{{8}})?\b", "TABLE", text)
     return re.sub(r"[0-9][0-9.,]*", "#", found)
-
-
-def _others(alike: Sequence[DoctorFinding]) -> str:
-    """Name the other tables of which the same is said."""
-    names = [finding.table for finding in alike[1:] if finding.table]
-    return f"\n{'':<8}  likewise of {counted(len(names), 'other table')}: {', '.join(names)}" if names else ""
 
 
 def _text(finding: DoctorFinding) -> str:

@@ -68,27 +68,25 @@ def fsck(
     if dropped and table is not None:
         raise BadInput(f"--dropped looks for what all dropped tables have left: leave {table} out")
     if dropped:
-        _dropped(at, with_repair=repair, grace_s=grace_s)
+        with at.connect() as connection:
+            found = connection.left_objects(with_repair=repair, grace_s=grace_s)
+        at.out.result([msgspec.to_builtins(each) for each in found], "\n".join(map(_left, found)) or "nothing is left")
+        if not all(each.gone for each in found):
+            raise typer.Exit(EXIT_NOT_CLEAN)
         return
     if table is None:
         raise BadInput("say which table, or --dropped")
     check_name(table)
     with at.connect() as connection:
         report = connection.fsck(table, with_repair=repair, grace_s=grace_s, everybody_is_back=everybody_is_back)
+    not_judged = [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
+    if report.not_judged:
+        not_judged.append(f"NOT JUDGED    uploads: {report.not_judged}")
     at.out.result(
-        msgspec.to_builtins(report), "\n".join((_summary(report), *_not_judged(report), *map(_text, report.findings)))
+        msgspec.to_builtins(report),
+        "\n".join((_summary(report), *not_judged, *map(_text, report.findings))),
     )
     if not report.clean:
-        raise typer.Exit(EXIT_NOT_CLEAN)
-
-
-def _dropped(at: Cluster, *, with_repair: bool, grace_s: float) -> None:
-    import msgspec
-
-    with at.connect() as connection:
-        found = connection.left_objects(with_repair=with_repair, grace_s=grace_s)
-    at.out.result([msgspec.to_builtins(each) for each in found], "\n".join(map(_left, found)) or "nothing is left")
-    if not all(each.gone for each in found):
         raise typer.Exit(EXIT_NOT_CLEAN)
 
 
@@ -112,11 +110,6 @@ def _summary(report: FsckReport) -> str:
         return f"{report.table} on {report.store}: {has}; nothing is wrong"
     done = sum(each.repair == "done" for each in report.findings)
     return f"{report.table} on {report.store}: {has}; {counted(len(report.findings), 'finding')}, {done} repaired"
-
-
-def _not_judged(report: FsckReport) -> list[str]:
-    silent = [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
-    return [*silent, *([f"NOT JUDGED    uploads: {report.not_judged}"] if report.not_judged else [])]
 
 
 def _text(found: FsckFinding) -> str:

@@ -73,7 +73,13 @@ def drop_replica(words: TableAndReplica, at: Cluster, all_tables: AllTables = Fa
             connection.drop_replica(words[0], name)
             at.out.result({"table": words[0], "dropped": name}, f"replica {name} of {words[0]} dropped")
             return
-        failed = _drop_everywhere(connection, tables, name)
+        # One table that can't be dropped does not keep the others from it.
+        failed: dict[str, str] = {}
+        for each in tables:
+            try:
+                connection.drop_replica(each, name)
+            except ReplitreeError as error:
+                failed[each] = str(error)
     done = [table for table in tables if table not in failed]
     text = [f"replica {name} of {table} dropped" for table in done]
     text += [f"replica {name} of {table} was not dropped: {problem}" for table, problem in failed.items()]
@@ -127,17 +133,6 @@ def _tables_with(connection: Connection, replica: str) -> tuple[str, ...]:
     if not tables:
         raise BadInput(f"no table has a replica {replica!r}; `replitree status` shows them")
     return tables
-
-
-def _drop_everywhere(connection: Connection, tables: tuple[str, ...], replica: str) -> dict[str, str]:
-    """Drop a replica of each of these tables; return of which it could not be done, and why."""
-    failed: dict[str, str] = {}
-    for table in tables:
-        try:
-            connection.drop_replica(table, replica)
-        except ReplitreeError as error:
-            failed[table] = str(error)
-    return failed
 
 
 def _check_text(found: PartCheck) -> str:

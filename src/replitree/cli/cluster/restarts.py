@@ -89,7 +89,11 @@ class Restarts:
             if watched.start_at_s is None:
                 self._note_end(entry, watched, now_s)
             elif now_s >= watched.start_at_s and watched.ended <= RESTARTS_MAX:
-                self._start(entry, watched, now_s)
+                watched.started_s, watched.start_at_s = now_s, None
+                try:
+                    self._cluster.launch(entry.name)
+                except (ReplitreeError, OSError) as error:
+                    self._say(f"{entry.name} could not be started ({error})")
 
     def _note_end(self, entry: Entry, watched: _Watched, now_s: float) -> None:
         if self._cluster.exit_status(entry.name) == 0:
@@ -108,10 +112,3 @@ class Restarts:
             f"{entry.name} ended {watched.ended} times in a row and is left alone; look at its log, then:"
             f" replitree server --config {entry.config}"
         )
-
-    def _start(self, entry: Entry, watched: _Watched, now_s: float) -> None:
-        watched.started_s, watched.start_at_s = now_s, None
-        try:
-            self._cluster.launch(entry.name)
-        except (ReplitreeError, OSError) as error:
-            self._say(f"{entry.name} could not be started ({error})")

@@ -90,7 +90,8 @@ def _restore_all(config: Path, *, dry_run: bool, yes: bool, as_json: bool) -> No
         except ReplitreeError as error:
             failed[name] = str(error)
     lines = [_text(each) for each in done] + [f"{name} is not restored: {why}" for name, why in failed.items()]
-    lines += dict.fromkeys(line for each in done for line in _next_steps(each))  # the same for most tables: once
+    # Most tables have the same next steps, so each line is printed once.
+    lines += dict.fromkeys(line for each in done for line in _next_steps(each))
     value = {"tables": [msgspec.to_builtins(each) for each in done], "failed": failed, "dry_run": dry_run}
     Output(as_json).result(
         value, "\n".join(lines) or f"coordination has every table that is on the disk of {server.name}"

@@ -49,11 +49,32 @@ def _print(found: ClusterStatus, out: Output) -> None:
         say("no tables yet: `replitree table create` makes one")
     for table in found.tables:
         print()
-        out.table(_title(table), _COLUMNS, [_row(table, number) for number in range(len(table.replicas))])
+        rows = "no replica says how many rows"
+        if table.rows is not None:
+            rows = f"{counted(table.rows, 'row')} in {counted(table.parts, 'part')}"
+        out.table(
+            f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}",
+            _COLUMNS,
+            [
+                (
+                    each.name,
+                    each.address,
+                    each.state if each.mark == "good" else f"{each.state}, {each.mark}",
+                    each.log_pointer,
+                    each.queue,
+                    each.lag,
+                    each.index,
+                    each.parts,
+                    each.rows,
+                    None if each.bytes is None else byte_size(each.bytes),
+                )
+                for each in table.replicas
+            ],
+        )
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 say(f"  {replica.name} is {replica.state}: {replica.reason}")
-            for line in (*_place(table, replica), *_lacks(replica), *_work(replica), *_waits(replica)):
+            for line in (*_place(table, replica), *_lacks(replica), *_work(replica)):
                 say(f"  {replica.name} {line}")
 
     for unreadable in found.unreadable:
@@ -90,56 +111,24 @@ def _lacks(replica: ReplicaStatus) -> Iterator[str]:
         yield f"has {left} registered by an earlier version, by their rows alone, until they are merged or mutated"
 
 
-def _waits(replica: ReplicaStatus) -> Iterator[str]:
-    """Say what could not be executed yet, and why."""
-    for waiting in replica.postponed:
-        since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
-        yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"
-
-
 def _work(replica: ReplicaStatus) -> Iterator[str]:
-    """Say what a replica does beside serving."""
+    """Say what a replica does beside serving, and which entries it can't execute yet."""
     for making in replica.running:
         done = f"{making.rows_done:,} of {making.rows_total:,} rows"
         yield f"makes {making.result} ({making.kind} at {making.index}): {done}"
-    yield from _moves(replica)
+    moves = replica.moving
+    if moves is not None and moves.problem:
+        yield f"can't use the table's object store: {moves.problem}"
+    if moves is not None and moves.parts_left:
+        waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
+        to_move = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
+        yield f"has {to_move} to move to where {moves.storage} has them{waits}"
     if replica.merges_paused:
         yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
     if replica.old_parts:
         size = byte_size(replica.old_bytes or 0)
         left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
         yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
-
-
-def _moves(replica: ReplicaStatus) -> Iterator[str]:
-    """Say what has still to move between the disk and the object store, and why the first part of it waits."""
-    moves = replica.moving
-    if moves is not None and moves.problem:
-        yield f"can't use the table's object store: {moves.problem}"
-    if moves is not None and moves.parts_left:
-        waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
-        left = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
-        yield f"has {left} to move to where {moves.storage} has them{waits}"
-
-
-def _title(table: TableStatus) -> str:
-    rows = "no replica says how many rows"
-    if table.rows is not None:
-        rows = f"{counted(table.rows, 'row')} in {counted(table.parts, 'part')}"
-    return f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}"
-
-
-def _row(table: TableStatus, number: int) -> tuple[object, ...]:
-    replica = table.replicas[number]
-    return (
-        replica.name,
-        replica.address,
-        replica.state if replica.mark == "good" else f"{replica.state}, {replica.mark}",
-        replica.log_pointer,
-        replica.queue,
-        replica.lag,
-        replica.index,
-        replica.parts,
-        replica.rows,
-        None if replica.bytes is None else byte_size(replica.bytes),
-    )
+    for waiting in replica.postponed:
+        since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
+        yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"

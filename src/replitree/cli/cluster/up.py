@@ -179,7 +179,8 @@ def look(cluster: LocalCluster) -> list[ReplicaLine]:
     try:
         servers = {server.name: server for server in cluster.servers()}
     except ReplitreeError:
-        servers = {}  # ZooKeeper does not answer: what the processes are is still known
+        # Without ZooKeeper the processes themselves are still known.
+        servers = {}
     lines = []
     for process in cluster.processes:
         server = servers.get(process.name)
@@ -219,7 +220,8 @@ def _logged_address(log: Path, _pid: int) -> str:
             with path.open("rb") as file:
                 ready = [line for line in file if line.startswith(b'{"ready":true')]
         except OSError:
-            continue  # it was rotated a moment ago, or there are not so many
+            # The log was rotated a moment ago, or has fewer lines.
+            continue
         if ready:
             return str(json.loads(ready[-1]).get("address", ""))
     raise LookupError(log)

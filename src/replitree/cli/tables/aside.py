@@ -65,7 +65,12 @@ def detached(table: Name, at: Cluster, replica: At = None) -> None:
 def attach(table: Name, name: PartName, at: Cluster, replica: At = None) -> None:
     """Insert the rows of a detached part again."""
     with _table(table, replica, at) as found:
-        result = (found if replica is not None else _where_it_lies(found, name)).attach(name)
+        owner = found
+        if replica is None:
+            # If no replica is known to have it, any one is asked: its error says what is wrong.
+            parts, _ = found.detached_everywhere()
+            owner = next((found.replica(part.replica) for part in parts if part.name == name), found)
+        result = owner.attach(name)
     value = {"table": table, "outcome": result.outcome, "index": result.index, "rows": result.rows}
     at.out.result(value, f"{counted(result.rows, 'row')} of {name} attached to {table}")
 
@@ -148,7 +153,14 @@ def _holder(
     """
     with _table(name, None, at) as table:
         asked = [replica] if replica is not None else [each.name for each in table.replicas()]
-        there = {each: _names_at(table, each, look) for each in asked}
+        there: dict[str, list[str]] = {}
+        for each in asked:
+            try:
+                there[each] = [found.name for found in look(table.replica(each))]
+            except Unavailable as error:
+                raise ReplicaUnavailable(
+                    f"{each} can't be asked ({error}): try again, or name another one with --replica"
+                ) from error
         holders = [each for each, found in there.items() if wanted in found]
         if not holders:
             known = "; ".join(f"{each} has {', '.join(found) or 'none'}" for each, found in there.items())
@@ -156,21 +168,6 @@ def _holder(
         if len(holders) > 1:
             raise BadInput(f"{' and '.join(holders)} have a {kind} {wanted!r} of {name}: say --replica NAME")
         yield table.replica(holders[0]), holders[0]
-
-
-def _names_at(table: Table, replica: str, look: Callable[[Table], tuple[T, ...]]) -> list[str]:
-    try:
-        return [each.name for each in look(table.replica(replica))]
-    except Unavailable as error:
-        raise ReplicaUnavailable(
-            f"{replica} can't be asked ({error}): try again, or name another one with --replica"
-        ) from error
-
-
-def _where_it_lies(table: Table, name: str) -> Table:
-    """Return the table at the first replica that has a detached part; at any, when none is known to have it."""
-    parts, _ = table.detached_everywhere()
-    return next((table.replica(part.replica) for part in parts if part.name == name), table)
 
 
 def _name_silent(silent: dict[str, str], at: Cluster) -> None:

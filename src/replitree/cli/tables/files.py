@@ -127,16 +127,6 @@ def find_source(file: str, file_format: FileFormat | None) -> RowSource:
             raise BadInput("standard input has no suffix to guess from: say --format csv, jsonl, parquet or arrow")
         return RowSource(None, file_format)
     path = Path(file)
-    _check_readable(path)
-    codec = _CODECS.get(path.suffix.lower())
-    suffix = (path.with_suffix("") if codec else path).suffix.lower()
-    known = file_format or _SUFFIXES.get(suffix)
-    if known is None:
-        raise BadInput(f"can't tell the format of {path} from its suffix: say --format csv, jsonl, parquet or arrow")
-    return RowSource(path, known, codec)
-
-
-def _check_readable(path: Path) -> None:
     try:
         with path.open("rb"):
             pass
@@ -146,6 +136,12 @@ def _check_readable(path: Path) -> None:
         raise BadInput(f"{path} is a folder: name one file") from None
     except OSError as error:
         raise BadInput(f"can't read {path}: {error.strerror}") from error
+    codec = _CODECS.get(path.suffix.lower())
+    suffix = (path.with_suffix("") if codec else path).suffix.lower()
+    known = file_format or _SUFFIXES.get(suffix)
+    if known is None:
+        raise BadInput(f"can't tell the format of {path} from its suffix: say --format csv, jsonl, parquet or arrow")
+    return RowSource(path, known, codec)
 
 
 def open_rows(source: RowSource, expected: Any = None, zone: str = "UTC") -> OpenedRows:
@@ -176,12 +172,10 @@ def open_rows(source: RowSource, expected: Any = None, zone: str = "UTC") -> Ope
 
 
 def slices(batches: Iterator[Any], schema: Any, slice_rows: int) -> Iterator[Any]:
-    """Cut a stream of record batches into tables of exactly `slice_rows` rows; the last may be shorter, none is empty.
-
-    Where a cut lies depends on the number of the row alone, so an interrupted load finds the same slices again.
-    """
+    """Cut a stream of record batches into tables of exactly `slice_rows` rows; the last may be shorter, none is empty."""
     import pyarrow as pa
 
+    # The number of a row alone decides where a cut lies, so an interrupted load finds the same slices again.
     waiting: list[Any] = []
     missing = slice_rows
     for whole in batches:
@@ -230,7 +224,8 @@ class _Counted(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if self._inner is None:
             self._inner = sys.stdin.buffer if self._source.path is None else self._source.path.open("rb")
-        if self._source.path is not None and size > 0:  # a damaged message may ask for more than any file has
+        # A damaged file may announce more bytes than it has.
+        if self._source.path is not None and size > 0:
             size = min(size, max(0, self._source.path.stat().st_size - self._bytes))
         data = self._inner.read(size)
         self._bytes += len(data)
@@ -252,9 +247,10 @@ def _stream(raw: _Counted, source: RowSource) -> Any:
 
 
 def _seekable(raw: _Counted, source: RowSource) -> Any:
-    """Return something that Parquet and Arrow files can be read from: they are read from their end."""
+    """Return something that Parquet and Arrow files can be read from."""
     import pyarrow as pa
 
+    # Both formats are read from their end, so a stream has to be read into memory first.
     if source.path is not None and source.codec is None:
         return pa.memory_map(str(source.path))
     return pa.BufferReader(raw.read() if source.codec is None else _stream(raw, source).read())
@@ -272,11 +268,16 @@ class _Expected:
 
 
 def _read_csv(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any, Iterator[Any]]:
+    import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     expected = meant.schema
 
-    types = None if expected is None else {field.name: _text_at_first(field.type) for field in expected}
+    # Arrow refuses a time without a zone, and reads 1e400 as infinity: both are read as text and parsed later.
+    types = None
+    if expected is not None:
+        as_text = {each.name for each in expected if _is_utc(each.type) or pa.types.is_floating(each.type)}
+        types = {each.name: pa.string() if each.name in as_text else each.type for each in expected}
     options = arrow_csv.ConvertOptions(
         column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
@@ -287,18 +288,24 @@ def _read_csv(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any, 
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInput(f"{source.name}: the header has {twice[0]!r} twice")
-    return _with_types(reader.schema, expected), _parsed(
-        (_fill_texts(_check_inferred(batch), expected) for batch in reader), meant
-    )
+    return _with_types(reader.schema, expected), _parsed((_as_meant(batch, expected) for batch in reader), meant)
 
 
-def _fill_texts(batch: Any, expected: Any) -> Any:
-    """Turn nulls of text columns that have no nulls into empty texts: in CSV the two look alike."""
+def _as_meant(batch: Any, expected: Any) -> Any:
+    """Put right what a CSV file can't say: an empty text or a null, infinity or a number beyond the range."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_floating(field.type) and pc.any(pc.is_inf(values)).as_py():
+            # The column has an inferred type, and the text is gone: it may have been "inf" or a number beyond the range.
+            raise BadInput(
+                f"column {field.name!r} has a number beyond the range of {field.type}, or infinity: add the column to the"
+                " table first, then infinity is taken"
+            )
     names = set() if expected is None else {field.name for field in expected if not field.nullable}
     for i, field in enumerate(batch.schema):
+        # An empty text and a null look alike; a column that has no nulls has empty texts.
         if field.name in names and pa.types.is_string(field.type) and batch.column(i).null_count:
             batch = batch.set_column(i, field, pc.fill_null(batch.column(i), ""))
     return batch
@@ -310,63 +317,36 @@ def _is_utc(kind: Any) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
-def _text_at_first(kind: Any) -> Any:
-    """Return the type to read a CSV column as: text, where Arrow refuses a time without a zone or reads 1e400 as inf."""
-    import pyarrow as pa
-
-    return pa.string() if _is_utc(kind) or pa.types.is_floating(kind) else kind
-
-
 def _with_types(found: Any, expected: Any) -> Any:
     """Return the schema that `_parse_texts` leads to."""
     import pyarrow as pa
 
     wanted = {} if expected is None else {field.name: field.type for field in expected}
-    return pa.schema([_with_type(field, wanted.get(field.name, field.type)) for field in found])
-
-
-def _with_type(field: Any, wanted: Any) -> Any:
-    import pyarrow as pa
-
-    later = any((_is_utc(wanted), pa.types.is_date(wanted), pa.types.is_nested(wanted), pa.types.is_floating(wanted)))
-    return field.with_type(wanted) if later else field
+    fields = []
+    for field in found:
+        kind = wanted.get(field.name, field.type)
+        later = _is_utc(kind) or pa.types.is_date(kind) or pa.types.is_nested(kind) or pa.types.is_floating(kind)
+        fields.append(field.with_type(kind) if later else field)
+    return pa.schema(fields)
 
 
 def _parsed(batches: Iterator[Any], meant: _Expected) -> Iterator[Any]:
     """Give the batches of a text file their types, and check what Arrow's readers let pass."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     row = 1
     for batch in batches:
         parsed = _parse_texts(batch, meant, row)
-        _check_years(parsed, row)
+        # Arrow's readers refuse years after 9999 themselves, but not years before 1.
+        for field, values in zip(parsed.schema, parsed.columns, strict=True):
+            if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+                early = pc.less(pc.year(values), 1)
+                if pc.any(early).as_py():
+                    at = row + early.index(True).as_py()
+                    raise BadInput(f"column {field.name!r} has a year before 0001 in row {at}: years are 0001 to 9999")
         yield parsed
         row += batch.num_rows
-
-
-def _check_years(batch: Any, row: int) -> None:
-    """Refuse years before 1; Arrow's readers refuse those after 9999 themselves."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for field, values in zip(batch.schema, batch.columns, strict=True):
-        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
-            early = pc.less(pc.year(values), 1)
-            if pc.any(early).as_py():
-                at = row + early.index(True).as_py()
-                raise BadInput(f"column {field.name!r} has a year before 0001 in row {at}: years are 0001 to 9999")
-
-
-def _check_inferred(batch: Any) -> Any:
-    """Refuse infinity in CSV columns of an inferred type: whether the text says so is not known any more."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for field, values in zip(batch.schema, batch.columns, strict=True):
-        if pa.types.is_floating(field.type) and pc.any(pc.is_inf(values)).as_py():
-            raise BadInput(
-                f"column {field.name!r} has a number beyond the range of {field.type}, or infinity: add the column to the"
-                " table first, then infinity is taken"
-            )
-    return batch
 
 
 def _parse_texts(batch: Any, meant: _Expected, row: int) -> Any:
@@ -415,14 +395,11 @@ def _numbers(text: Any, field: Any, row: int) -> Any:
         wrong = pc.and_not(infinite, pc.match_substring_regex(text, r"(?i)^[+-]?inf(inity)?$"))
         if pc.any(wrong).as_py():
             at = wrong.index(True).as_py()
-            raise BadInput(_beyond(field, text[at].as_py(), row + at))
+            raise BadInput(
+                f"column {field.name!r} is {field.type}, and {text[at].as_py()!r} in row {row + at} is beyond its range:"
+                " write inf for infinity"
+            )
     return values
-
-
-def _beyond(field: Any, value: object, row: int) -> str:
-    return (
-        f"column {field.name!r} is {field.type}, and {value!r} in row {row} is beyond its range: write inf for infinity"
-    )
 
 
 def _cast(values: Any, field: Any) -> Any:
@@ -466,16 +443,18 @@ def _read_jsonl(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any
 
 
 def _json_field(field: Any) -> Any:
-    """Return the field as Arrow's JSON reader can parse it: dates and times as text, floats as doubles."""
+    """Return the field as Arrow's JSON reader can parse it."""
     import pyarrow as pa
 
     kind = field.type
     if pa.types.is_map(kind):
         raise BadInput(f"column {field.name!r} is a map, which JSON lines can't carry here: use Parquet or Arrow")
+    # Arrow's JSON reader knows no dates and no zones: these are read as text and parsed later.
     if pa.types.is_date(kind) or _is_utc(kind):
         kind = pa.string()
     elif pa.types.is_float32(kind):
-        kind = pa.float64()  # read as float32, 1e39 would be infinity
+        # Read as float32, 1e39 would be infinity.
+        kind = pa.float64()
     elif pa.types.is_struct(kind):
         kind = pa.struct([_json_field(kind.field(i)) for i in range(kind.num_fields)])
     elif pa.types.is_list(kind):
@@ -491,11 +470,12 @@ def _read_parquet(raw: _Counted, source: RowSource, _meant: _Expected) -> tuple[
 
 
 def _read_arrow(raw: _Counted, source: RowSource, _meant: _Expected) -> tuple[Any, Iterator[Any]]:
-    """Read either form of Arrow IPC: the file form begins with its magic, everything else is a stream."""
+    """Read either form of Arrow IPC."""
     import pyarrow as pa
 
     if source.path is not None and source.codec is None:
         with source.path.open("rb") as file:
+            # The file form begins with this magic; everything else is a stream.
             is_file = file.read(6) == b"ARROW1"
         if is_file:
             reader = pa.ipc.open_file(_seekable(raw, source))
@@ -534,16 +514,17 @@ def _explained(source: RowSource) -> Iterator[None]:
 
 
 def _with_column(source: RowSource, problem: str) -> str:
-    """Say which column does not fit, and what was expected of it: Arrow calls a CSV column by its number."""
+    """Name the column that does not fit, and the type that was expected."""
     of_json = re.search(r"Column\(/([^)]*)\) changed from (.+?) to (\w+)", problem)
     if of_json is not None:
         return f"column {of_json[1]!r} is {of_json[2]}, and a row has {of_json[3]}"
     found = re.search(r"CSV column #(\d+): (.*)", problem)
     if found is None or source.path is None:
         return problem
-    # Arrow names the column before it looks at bytes that are no UTF-8, so the file may still have such
+    # Arrow names the column before it looks at bytes that are no UTF-8, so the header may still have such bytes.
     with io.TextIOWrapper(_stream(_Counted(source), source), "utf-8-sig", errors="replace") as lines:
         header = next(csv.reader(lines), [])
+    # Arrow names a CSV column by its number only.
     number = int(found[1])
     name = repr(header[number]) if number < len(header) else f"number {number + 1}"
     wrong = re.match(r"CSV conversion error to (.+?): invalid value (.*)", found[2])

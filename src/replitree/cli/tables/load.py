@@ -105,7 +105,15 @@ def load(  # noqa: PLR0913 - each is an option of the command
         raise BadInput("a file that overwrites can't have a quorum: what it replaces would be gone if it failed")
     if overwrite is not None:
         return _overwrite(table, rows, token, _Asked(token, None, zone, overwrite), report)
-    named = _names(source, token, table.definition, zone)
+    _check_token(token)
+    named: _NumberedTokens | _Chained
+    if token is not None:
+        named = _NumberedTokens(token)
+    elif source.path is None:
+        named = _Chained(table.definition, zone)
+    else:
+        # The same bytes read in another time zone are other rows.
+        named = _NumberedTokens(hash_file(source.path) + (f"@{zone}" if zone != "UTC" else ""))
     done = LoadProgress()
     for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
         done = _insert(table, piece, _Asked(named(number, piece), quorum, zone), done, rows)
@@ -214,16 +222,6 @@ class _Chained:
         rows = content_hash(conform(piece, self._definition, zone=self._zone), self._definition.arrow_schema)
         self.base = xxhash.xxh3_128_hexdigest(f"{self.base}/{rows}".encode())
         return f"{self.base}:{number}"
-
-
-def _names(source: RowSource, token: str | None, definition: TableDefinition, zone: str) -> _NumberedTokens | _Chained:
-    _check_token(token)
-    if token is not None:
-        return _NumberedTokens(token)
-    if source.path is None:
-        return _Chained(definition, zone)
-    # The same bytes in another zone are other rows.
-    return _NumberedTokens(hash_file(source.path) + (f"@{zone}" if zone != "UTC" else ""))
 
 
 def _check_token(token: str | None) -> None:

@@ -55,7 +55,8 @@ def optimize(
 
     check_name(table)
     with at.connect() as connection:
-        known = connection.table(table)  # asks ZooKeeper before Spark is started
+        # ZooKeeper is asked before Spark is started, so that a missing table is reported at once.
+        known = connection.table(table)
         if engine is Engine.SPARK:
             with _spark() as spark:
                 result = known.optimize(partition, final=final, timeout_s=wait, spark=spark)
@@ -71,7 +72,8 @@ def _spark() -> Iterator[SparkSession]:
     from replitree.spark.session.quiet import quiet_children
     from replitree.spark.session.session import spark_session
 
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what fails is told by the command itself
+    # The command itself reports an error that PySpark would log here, too.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with quiet_children():
         spark = spark_session(app_name="replitree optimize")
     try:

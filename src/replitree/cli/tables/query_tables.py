@@ -93,10 +93,7 @@ def conditions_of(statement: str) -> tuple[str, ...]:
 
 
 def _read_by(statement: str) -> tuple[set[str], set[str]] | None:
-    """Return the names that a statement reads, and those that it defines itself, in lower case; None: not certain.
-
-    A common table expression may be defined from a table of its own name, so a name can be in both.
-    """
+    """Return the names that a statement reads, and those that it defines itself, in lower case; None: not certain."""
     simple = _TABLE.fullmatch(statement) or _DESCRIBE.fullmatch(statement)
     if simple is not None:
         return {simple[1].strip("`").lower()}, set()
@@ -105,15 +102,19 @@ def _read_by(statement: str) -> tuple[set[str], set[str]] | None:
         return None
     from sqlglot import exp
 
+    # A common table expression may read a table of its own name, so a name can be in both sets.
     defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     read = set()
     for table in tree.find_all(exp.Table):
-        if table.db:  # a path or a table of another catalog, which is Spark's
+        # A path, or a table of another catalog of Spark.
+        if table.db:
             continue
         if not isinstance(table.this, exp.Identifier):
             if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "identifier":
-                return None  # the name is an expression
-            continue  # a function that gives a table
+                # `identifier(…)`: an expression computes the name.
+                return None
+            # A function that returns a table.
+            continue
         read.add(table.name.lower())
     return read, defined
 
@@ -122,7 +123,8 @@ def _parsed(statement: str) -> exp.Query | None:
     """Return the one query that a statement is; None when sqlglot finds anything else."""
     from sqlglot import exp
 
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of statements that it keeps as text
+    # sqlglot warns of statements that it keeps as text.
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         trees = parse_all(statement)
     except (NotRead, RecursionError):

@@ -28,7 +28,6 @@ from replitree.cli.tables.statements import change_of, without_comments
 from replitree.errors import BadInput, ReplicaUnavailable
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client import Connection
@@ -116,7 +115,14 @@ def sql(query: Query, how: QueryOptions, output: Format = SqlFormat.TABLE) -> No
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
     When no replica is as far as --level or --min-index ask in time, it is 4, and nothing is shown.
     """
-    text = without_comments(_from_stdin() if query == "-" else query)
+    if query == "-":
+        # In some locales Python reads bytes that are no text as lone surrogates, in others it refuses them.
+        try:
+            query = sys.stdin.read()
+            query.encode()
+        except UnicodeError as error:
+            raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
+    text = without_comments(query)
     if not text:
         raise BadInput('the query is empty: replitree sql "select count(*) from events"')
     change = change_of(text)
@@ -133,16 +139,6 @@ def sql(query: Query, how: QueryOptions, output: Format = SqlFormat.TABLE) -> No
             raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
             _ask(connection, text, SqlFormat.JSON if how.as_json else output, how)
-
-
-def _from_stdin() -> str:
-    """Read a query; in some locales what is no text comes as lone surrogates, in others not at all."""
-    try:
-        text = sys.stdin.read()
-        text.encode()
-    except UnicodeError as error:
-        raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +217,8 @@ def by_table(
 
 def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions) -> None:
     """Have Spark answer a query."""
-    known = connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
+    # ZooKeeper is asked before Spark is started, so that a wrong address is reported at once.
+    known = connection.tables()
     if SHOW_TABLES.fullmatch(text):
         _show_tables(known, output, as_json=how.as_json)
         return
@@ -248,7 +245,8 @@ def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions
                 sql_views,
                 spark,
                 connection,
-                named,  # a table that can't be read does not concern queries of others
+                # A table that can't be read does not concern queries of others.
+                named,
                 held=held,
                 level=how.level.value if how.level else None,
                 min_index=min_index,
@@ -261,7 +259,8 @@ def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions
                 _answer(spark, text, output, known, as_json=how.as_json)
             except _Damaged as damage:
                 make_views(verify=True)
-                if output is not SqlFormat.TABLE and not how.as_json:  # some rows may be printed already
+                # After some rows were printed, the query can't be repeated.
+                if output is not SqlFormat.TABLE and not how.as_json:
                     raise ReplicaUnavailable(
                         f"a file was damaged, and its replica fetches it again: repeat the query ({damage})"
                     ) from damage
@@ -285,16 +284,13 @@ def _answer(spark: SparkSession, text: str, output: SqlFormat, tables: Sequence[
     except (PySparkException, Py4JError) as error:
         if is_damage(error):
             raise _Damaged(_first_line(error)) from error
+        if isinstance(error, PySparkException) and error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            # Spark's own message names the places where it looked, which mean nothing here.
+            name = (error.getMessageParameters() or {}).get("relationName", "of this name")
+            raise BadInput(_no_table(name, tables)) from error
         if isinstance(error, PySparkException):
-            raise BadInput(_why_not(error, tables)) from error
+            raise BadInput(f"Spark can't answer this query: {_first_line(error)}") from error
         raise ReplicaUnavailable(f"Spark could not answer this query: {_first_line(error)}") from error
-
-
-def _why_not(error: PySparkException, tables: Sequence[str]) -> str:
-    """Say why Spark can't answer; of a table that is not there without the places where Spark looked for it."""
-    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
-        return f"Spark can't answer this query: {_first_line(error)}"
-    return _no_table((error.getMessageParameters() or {}).get("relationName", "of this name"), tables)
 
 
 def _no_table(name: str, tables: Sequence[str]) -> str:

@@ -110,7 +110,8 @@ def serve(
     from replitree.tablet.core.pace import FLIGHTS, STORE_FLIGHTS, Limits
     from replitree.tablet.members.folders import read_group
 
-    file = read_group(directory)  # a folder without a group will never have a leader; members may still come
+    # A folder without a group will never have a leader; members may still come.
+    file = read_group(directory)
     for option, urls in (("--peer", peers), ("--generations", generations)):
         for url in urls or ():
             check_address(option, url)
@@ -133,11 +134,23 @@ def inspect(path: Looked, as_json: Json = False) -> int:
         return EXIT_OF_VERDICT[report.verdict]
     _print_members(report)
     for tablet in report.tablets:
-        _print_losses(tablet)
+        for loss in tablet.losses:
+            record, is_done = loss.record, any(found.generation == loss.generation for found in tablet.generations)
+            place = f"tablet {tablet.tablet}, generation {loss.generation}"
+            print(f"LOSS ACCEPTED  {place}, by {record['who']}, {record['when']}: {record['why']}")
+            for name in ("kept", "unreadable", "given_up", "away"):
+                print(f"    {name.replace('_', ' ')}: {record[name] or 'nothing'}")
+            if not is_done:
+                print("    that generation is not in the log: it was never opened, or a snapshot has taken its place")
         fences = ", ".join("none" if fence is None else str(fence) for fence in tablet.fences)
         print(f"tablet {tablet.tablet}: fenced up to generation {fences}")
         for each in tablet.generations:
-            said = "no zero entry" if each.zero is None else _zero(each.zero)
+            said = "no zero entry"
+            if each.zero is not None:
+                zero: dict[str, Any] = dict(each.zero)
+                tails = [word for word in ("accepted", "declined") if zero[f"tail_{word}"]]
+                tail = "".join(f", tail {word} {', '.join(map(str, zero[f'tail_{word}']))}" for word in tails)
+                said = f"zero entry: snapshot {zero['snapshot']}, predecessor {zero['predecessor']}{tail}"
             steps = "no entries" if each.first is None else f"{each.entries} entries, steps {each.first} to {each.last}"
             more = f", snapshots at {', '.join(map(str, each.snapshots))}" if each.snapshots else ""
             print(f"  generation {each.generation}: {said}; {steps}, confirmed up to {each.confirmed}{more}")
@@ -186,23 +199,3 @@ def _print_complaints(tablet: TabletReport) -> None:
     for mark, lines in (("DAMAGED", tablet.wrong), ("UNKNOWN", tablet.unknown)):
         for line in lines:
             print(f"{mark}  tablet {tablet.tablet}: {line}")
-
-
-def _print_losses(tablet: TabletReport) -> None:
-    for each in tablet.losses:
-        said, is_done = each.record, any(found.generation == each.generation for found in tablet.generations)
-        place = f"tablet {tablet.tablet}, generation {each.generation}"
-        print(f"LOSS ACCEPTED  {place}, by {said['who']}, {said['when']}: {said['why']}")
-        for name in ("kept", "unreadable", "given_up", "away"):
-            print(f"    {name.replace('_', ' ')}: {said[name] or 'nothing'}")
-        if not is_done:
-            print("    that generation is not in the log: it was never opened, or a snapshot has taken its place")
-
-
-def _zero(zero: Any) -> str:
-    tail = "".join(
-        f", tail {word} {', '.join(map(str, zero[f'tail_{word}']))}"
-        for word in ("accepted", "declined")
-        if zero[f"tail_{word}"]
-    )
-    return f"zero entry: snapshot {zero['snapshot']}, predecessor {zero['predecessor']}{tail}"

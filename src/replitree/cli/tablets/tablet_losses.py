@@ -48,8 +48,7 @@ def accept_loss(
     try:
         found = losses.look()
         if not as_json:
-            _print_assessment(tablet, found)
-            _warn_of_leaders(without or (), longest_wait_s(found, lease_s))
+            _print_loss(tablet, found, without or (), longest_wait_s(found, lease_s))
         if not yes and not _is_agreed(tablet):
             print("nothing was changed", file=sys.stderr)
             return 1
@@ -62,7 +61,8 @@ def accept_loss(
     return 0
 
 
-def _print_assessment(tablet: int, found: Assessment) -> None:
+def _print_loss(tablet: int, found: Assessment, without: Sequence[int], wait_s: float | None) -> None:
+    """Print what would be lost, and what a leader may still do meanwhile."""
     print(f"tablet {tablet}: what can't be read:")
     for line in found.unreadable[:NAMED_MAX]:
         print(f"  {line}")
@@ -73,10 +73,6 @@ def _print_assessment(tablet: int, found: Assessment) -> None:
     named = ", ".join(str(place) for place in found.given_up[:NAMED_MAX])
     more = f" and {len(found.given_up) - NAMED_MAX} more" if len(found.given_up) > NAMED_MAX else ""
     print(f"what would never count again: {named or 'no other entry'}{more}")
-
-
-def _warn_of_leaders(without: Sequence[int], wait_s: float | None) -> None:
-    """Say what a leader may still do; a member that this process can't reach may be reached by a leader."""
     print("stop leaders first: one that has a lease answers reads until that is over, and shows what is given up")
     known = (
         "how long that is no entry tells: say --lease SECONDS"
@@ -84,6 +80,7 @@ def _warn_of_leaders(without: Sequence[int], wait_s: float | None) -> None:
         else f"{wait_s:g} s are waited for that"
     )
     print(f"  {known}")
+    # A leader may reach a member that this process can't reach.
     if without:
         named = ", ".join(map(str, sorted(set(without))))
         print(f"  and one that reaches member {named} may acknowledge what it has sent, which is lost, too")

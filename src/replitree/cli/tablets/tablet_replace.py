@@ -12,7 +12,7 @@ from replitree.cli.output import Output
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.tablet.members.places import Wanted
+    pass
 
 
 def replace(
@@ -33,23 +33,21 @@ def replace(
     as_json: Json = False,
 ) -> None:
     """Make a lost member anew from the others; the old one never counts again.  It may be repeated, whatever went wrong."""
-    from replitree.tablet.members.replacing import replace_member
-
-    done = replace_member(directory, member, _wanted(folder, store, service, token_file))
-    text = (
-        f"member {member} is {done.place.name} now: {done.blobs} blobs, {done.bytes} bytes from the others;"
-        " give the group's file to every host that uses the group"
-    )
-    Output(as_json).result({"member": member, "place": done.place.name, "blobs": done.blobs, "bytes": done.bytes}, text)
-
-
-def _wanted(folder: Path | None, store: str | None, service: str | None, token_file: Path | None) -> Wanted | None:
     from replitree.tablet.members.places import MemberPlace
+    from replitree.tablet.members.replacing import replace_member
 
     if sum(each is not None for each in (folder, store, service)) > 1:
         raise BadInput("a member has one place: name one of --dir, --store and --service")
     if service is not None and token_file is None:
         raise BadInput("--service needs --token-file, the file with the shared secret of the service")
+    place: Path | MemberPlace | None = folder
     if service is not None:
-        return MemberPlace(service=service, token_file=str(Path(token_file or "").absolute()))
-    return folder if store is None else MemberPlace(store=store)
+        place = MemberPlace(service=service, token_file=str(Path(token_file or "").absolute()))
+    elif store is not None:
+        place = MemberPlace(store=store)
+    done = replace_member(directory, member, place)
+    text = (
+        f"member {member} is {done.place.name} now: {done.blobs} blobs, {done.bytes} bytes from the others;"
+        " give the group's file to every host that uses the group"
+    )
+    Output(as_json).result({"member": member, "place": done.place.name, "blobs": done.blobs, "bytes": done.bytes}, text)
