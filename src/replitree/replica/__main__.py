@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 
-gc.disable()  # what is loaded stays, so looking for garbage in it is a tenth of the loading; the server enables it again
+# What is loaded here stays, and looking for garbage in it takes a tenth of the loading.  The server enables it again.
+gc.disable()
 
 from replitree.replica.server import main  # noqa: E402
 

@@ -98,7 +98,8 @@ class BlobService:
             access_log=None,
             shutdown_timeout=SHUTDOWN_S,
             keepalive_timeout=IDLE_S_MAX,
-            auto_decompress=False,  # members send none, and it would have no limit
+            # Members send no compressed bodies, and the size of a decompressed one would have no limit.
+            auto_decompress=False,
             logger=kinds_only(partial(self._front.refused, None)),
         )
         await self._runner.setup()
@@ -190,7 +191,8 @@ class _Front:
         return await asyncio.shield(self._health_task())
 
     def _health_task(self) -> asyncio.Task[JsonAnswer]:
-        """Return the one look at the member for all who ask meanwhile: while a disk hangs, each would keep a thread."""
+        """Return the running look at the member, or begin one."""
+        # All requests share one look: while a disk hangs, each look would keep a thread.
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._look())
         return self._asking

@@ -243,7 +243,8 @@ class Server:
                 is_heard = self._coordination.silent_s() < self._coordination.session_timeout_s / 2
                 connected_at = now if is_heard and self._coordination.is_connected() else connected_at
                 if now - connected_at > STOP_S:
-                    self._coordination.close()  # what waits for an answer hears at once that there is none
+                    # Threads that wait for an answer get an error at once.
+                    self._coordination.close()
         self._coordination.close()
 
     def _on_event(self, event: Event) -> None:
@@ -300,10 +301,12 @@ class Server:
     def _new_session(self) -> None:
         for table in list(self._tables.values()):
             table.availability.trouble(Evidence.SESSION, "the coordination session ended")
-        self._lost.clear()  # before the new session begins: it may be lost, too, as soon as it has
+        # The mark is cleared before the new session begins, because that session may be lost at once, too.
+        self._lost.clear()
         try:
             self._coordination.reconnect()
-            self._has_gone_back |= self._coordination.has_gone_back()  # asked with a `Sync`: no member lags any more
+            # This is asked after a `Sync`, so the member that answers does not lag.
+            self._has_gone_back |= self._coordination.has_gone_back()
             if self._has_gone_back:
                 self._halt_what_is_ahead()
         except BaseException:
@@ -314,12 +317,10 @@ class Server:
             table.availability.session_began()
 
     def _halt_what_is_ahead(self) -> None:
-        """Halt the tables that are there: coordination has an earlier state of them than this process has seen.
-
-        Epochs, pointers and queues in memory are ahead of it, and so may the parts on the disks be: log indexes would be used
-        twice.  So nothing is done until an operator has started the servers again.  A table that is gone, or is another one by
-        now because it was restored, is left to `_look_for_tables`.
-        """
+        """Halt the tables of which coordination has an earlier state than this process has seen."""
+        # Epochs, pointers and queues in memory are ahead of coordination, and parts on the disks may be, too: log indexes would
+        # be used twice.  So nothing happens until an operator has started the servers again.  A table that is gone, or was
+        # restored as another one, is left to `_look_for_tables`.
         for table in list(self._tables.values()):
             if self._is_there(table):
                 table.availability.halt(
@@ -331,24 +332,31 @@ class Server:
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))
         names = self._coordination.perform(Children(layout.tables(self._root), watch=True))
-        if names is None:  # the node was deleted meanwhile: nothing is watched
+        # The node was deleted meanwhile, so no watch was set.
+        if names is None:
             self._wake.set()
             names = ()
         for name, table in list(self._tables.items()):
             if self._coordination.perform(Exists(layout.dropped(table.replica.table), watch=True)):
-                self._leave(name, table)
+                self._forget(name)
+                self.log.info("table dropped", table=name)
+                table.drop(DRAIN_S)
+                self._folders.discard(table.definition.folder_name)
             elif not self._is_there(table):
-                self._part_with(name, table)
+                # The nodes are gone and no drop was seen: the rows stay on disk for `replitree restore`.
+                self._forget(name)
+                self.log.error(
+                    "table vanished from coordination; its parts are kept", table=name, folder=str(table.store.root)
+                )
+                table.stop(DRAIN_S)
+                self._folders.discard(table.definition.folder_name)
             elif table.availability.state is State.STOPPED and not self._stopping:
                 self._fail(ReplicaBusy(table.availability.why_not_active()))
         wanted = [name for name in names if self._config.hosts(name) and name not in self._tables]
         for replica in [replica for name in wanted if (replica := self._join(name)) is not None]:
             if replica.availability.wait_started(self._config.session_timeout_s) is State.STOPPED:
                 self._fail(ReplicaBusy(replica.availability.why_not_active()))
-        self._say_where()
-
-    def _say_where(self) -> None:
-        """Tell coordination where this server is; the server starts also when that fails now."""
+        # A server starts even if it can't announce its address now; it tries again later.
         try:
             announce(self._coordination, self._root, self._config.name, self.identity)
         except CoordinationUnavailable as error:
@@ -398,21 +406,9 @@ class Server:
         made, metadata, columns = many.nodes
         if metadata is None or columns is None:
             return None
-        decode = decode_definition if self._started else decode_unchecked  # see `load_the_rest`
+        # A start decodes without the checks, which load modules: see `load_the_rest`.
+        decode = decode_definition if self._started else decode_unchecked
         return layout.table_at(place.path, made), decode(metadata.value, columns.value)
-
-    def _leave(self, name: str, table: TableReplica) -> None:
-        self._forget(name)
-        self.log.info("table dropped", table=name)
-        table.drop(DRAIN_S)
-        self._folders.discard(table.definition.folder_name)
-
-    def _part_with(self, name: str, table: TableReplica) -> None:
-        """Stop to host a table whose nodes are gone, though no drop was seen: its rows stay, for `replitree restore`."""
-        self._forget(name)
-        self.log.error("table vanished from coordination; its parts are kept", table=name, folder=str(table.store.root))
-        table.stop(DRAIN_S)
-        self._folders.discard(table.definition.folder_name)
 
     def _forget(self, name: str) -> None:
         with self._lock:
@@ -452,7 +448,8 @@ async def serve(config: ServerConfig) -> None:
     token = read_token(Path(config.token_file))
     hide(token)
     is_group = config.files_group_readable
-    os.umask(private.GROUP_UMASK if is_group else private.PRIVATE_UMASK)  # the object store's library makes files, too
+    # Libraries make files, too: the object store's client for one.
+    os.umask(private.GROUP_UMASK if is_group else private.PRIVATE_UMASK)
     lock = lock_data_folder(Path(config.data), group=is_group)
     listen = parse_address(config.listen, "listen")
     stop = asyncio.Event()
@@ -500,7 +497,8 @@ async def _started(server: Server, session: ZooKeeperCoordination, stop: asyncio
 
     async def close_unheard() -> None:
         await stop.wait()
-        if not session.is_connected():  # else the start comes to its end, and the drain begins
+        # With a connection the start comes to its end, and the drain begins.
+        if not session.is_connected():
             await asyncio.to_thread(session.close)
 
     closing = asyncio.create_task(close_unheard())
@@ -525,11 +523,7 @@ async def _load_the_rest(server: Server, http: HttpServer) -> None:
         await http.load()
     except Exception:  # noqa: BLE001 - the request that needs it gets the error
         server.log.defect("not everything can be loaded")
-    _calm_collector()
-
-
-def _calm_collector() -> None:
-    """Leave what is loaded for good out of garbage collection, and collect less often: requests make few cycles."""
+    # Modules and settings stay for good, so the collector skips them.  Requests make few cycles, so it runs less often.
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_OBJECTS, 20, 20)

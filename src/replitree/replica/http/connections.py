@@ -191,11 +191,13 @@ class Connections:
 
 
 async def stop_listening(listener: asyncio.Server) -> None:
-    """Close a listener when the connections that it has accepted have begun: asyncio leaves open what would begin later."""
+    """Close a listener when the connections that it has accepted have begun."""
+    # A connection that begins after `close` would stay open, because asyncio does not know it then.
     loop = asyncio.get_running_loop()
     for each in listener.sockets:
         loop.remove_reader(each.fileno())
-    for _ in range(3):  # the task of an accepted connection begins, its transport is made, its protocol hears of it
+    # An accepted connection needs three rounds of the loop: its task begins, its transport is made, its protocol is called.
+    for _ in range(3):
         await asyncio.sleep(0)
     listener.close()
 
@@ -243,7 +245,8 @@ class ServedConnection(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._give_back()
+        self._all.held.give(self._held)
+        self._held = 0
         self._buffer.clear()
         self._all.forget(self)
 
@@ -264,7 +267,8 @@ class ServedConnection(asyncio.Protocol):
 
     @override
     def pause_writing(self) -> None:
-        self._blocked = True  # a client that reads no answers gets no more of them
+        # A client that does not read its answers gets no further ones.
+        self._blocked = True
 
     @override
     def resume_writing(self) -> None:
@@ -285,7 +289,8 @@ class ServedConnection(asyncio.Protocol):
         """Close the connection if what it must send by now has not come (the loop's time, seconds)."""
         if not self._busy and self._deadline < now and self._transport is not None:
             if self._transport.get_write_buffer_size():
-                self.abort()  # a client that reads no answers would keep it open
+                # `close` would wait for a client that does not read its answers.
+                self.abort()
             else:
                 self.close()
 
@@ -307,6 +312,7 @@ class ServedConnection(asyncio.Protocol):
         """Answer with an error and end; a body that the client still sends is thrown away."""
         status, body = self._all.gate.answer_to(error, "")
         self._write(JsonAnswer(status, body), b"\r\nConnection: close")
+        # A client that still sends its body reads the answer only after that, so the body is read and thrown away.
         self._discard = min(expected, DISCARDED_BYTES_MAX) - len(self._buffer)
         self._deadline = self.loop.time() + DISCARD_S
         self._buffer.clear()
@@ -349,7 +355,9 @@ class ServedConnection(asyncio.Protocol):
         raw = bytes(self._buffer[:end])
         head = None if self._all.serve is None else parse_head(raw)
         if head is None and (public := public_action(raw)) is not None:
-            self._answer_public(public, end + 4)
+            del self._buffer[: end + 4]
+            self._busy = True
+            self._all.gate.ask_public(public.action, partial(self._tell_public, public))
             return False
         if head is None and not is_request(raw):
             self._refuse(BadInput("this is not a request of HTTP/1.1"), "its head is not one of HTTP")
@@ -363,38 +371,29 @@ class ServedConnection(asyncio.Protocol):
         if head is None or head.length > BODY_BYTES_MAX:
             self._hand_over()
             return False
-        return self._expect_body(head, end + 4)
-
-    def _expect_body(self, head: Head, head_bytes: int) -> bool:
-        """Count the body among those that are not finished; False when there are too many."""
         try:
             self._all.held.take(head.length)
         except Unavailable as error:
-            self._leave(error, head_bytes + head.length)
+            # Too many bytes of unfinished bodies are in memory.
+            self._leave(error, end + 4 + head.length)
             return False
-        self._head, self._head_bytes, self._held = head, head_bytes, head.length
+        self._head, self._head_bytes, self._held = head, end + 4, head.length
         self._deadline = self.loop.time() + BODY_S + head.length / BODY_BYTES_PER_S_MIN
         return True
-
-    def _give_back(self) -> None:
-        self._all.held.give(self._held)
-        self._held = 0
 
     def _refuse(self, error: ReplitreeError, reason: str) -> None:
         self._all.gate.refused(self.peer, reason)
         self._leave(error)
-
-    def _answer_public(self, asked: Public, head_bytes: int) -> None:
-        del self._buffer[:head_bytes]
-        self._busy = True
-        self._all.gate.ask_public(asked.action, partial(self._tell_public, asked))
 
     def _tell_public(self, asked: Public, answer: JsonAnswer, kind: str) -> None:
         self._busy = False
         self._deadline = self.loop.time() + IDLE_S_MAX
         if self._transport is None or self._transport.is_closing():
             return
-        head = _public_head(answer, kind, stays=asked.stays)
+        status = HTTPStatus(answer.status)
+        end = "" if asked.stays else "Connection: close\r\n"
+        lengths = f"Content-Type: {kind}\r\nContent-Length: {len(answer.body)}\r\n"
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\n{lengths}{end}\r\n".encode()
         self._transport.write(head + answer.body if asked.wants_body else head)
         if asked.stays:
             self._go_on()
@@ -423,14 +422,6 @@ class ServedConnection(asyncio.Protocol):
         """Go on at the general server, if the client is still there."""
         if self._transport is not None:
             self._hand_over()
-
-
-def _public_head(answer: JsonAnswer, kind: str, *, stays: bool) -> bytes:
-    status = HTTPStatus(answer.status)
-    end = "" if stays else "Connection: close\r\n"
-    return (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(answer.body)}\r\n{end}\r\n"
-    ).encode()
 
 
 __all__ = [

@@ -101,7 +101,10 @@ class FastPath:
 
     def _begin(self, head: Head, body: bytes, connection: ServedConnection) -> Awaitable[bytes] | None:
         """Begin a request; return its answer if it has to be waited for here, None if `_PendingInsert` will give it."""
-        query = _parsed(head.query)
+        # A parameter that is there twice counts with its first value.
+        query: dict[str, str] = {}
+        for name, value in parse_qsl(head.query, keep_blank_values=True) if head.query else ():
+            query.setdefault(name, value)
         table = self._gate.find(head.table)
         if head.action != INSERT:
             return snapshot(table, query)
@@ -113,7 +116,8 @@ class FastPath:
                 _PendingInsert(self._gate, self._inserts, connection, table, token).begin(body, extent, overwrite)
                 return None
         except SchemaMismatch:
-            pass  # the table's columns may have changed: that has to be looked up
+            # The table's columns may have changed, which only coordination knows: that takes a thread.
+            pass
 
         async def slowly() -> bytes:
             return encode_json(await self._inserts.insert(table, body, token, overwrite, wish))
@@ -134,14 +138,6 @@ class FastPath:
         task = asyncio.get_running_loop().create_task(serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _parsed(query: str) -> dict[str, str]:
-    """Return a query's values; of one that is there twice the first."""
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
-        found.setdefault(name, value)
-    return found
 
 
 class _PendingInsert:

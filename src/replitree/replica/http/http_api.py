@@ -70,7 +70,8 @@ class HttpApi(Handlers):
 
         async def resolve(request: web.Request) -> web.UrlMappingMatchInfo:
             match = await found(request)
-            if match.http_exception is not None:  # before aiohttp looks at what a request for no path of ours expects
+            # This is raised before aiohttp answers the `Expect` header of a request for an unknown path.
+            if match.http_exception is not None:
                 raise match.http_exception
             return match
 
@@ -83,27 +84,24 @@ class HttpApi(Handlers):
         """Return the handler with the token asked for and errors turned into answers (cheaper than a middleware)."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            return await self._errors(request, handler)
+            try:
+                if request.path not in ("/health", "/metrics"):
+                    self._gate.authorize(request.headers.get("Authorization", ""))
+                answer: web.StreamResponse = await handler(request)
+            except (web.HTTPException, asyncio.CancelledError):
+                raise
+            except ConnectionError:
+                if request.transport is not None and not request.transport.is_closing():
+                    raise
+                # The client has closed the connection, so this answer is not read.
+                return web.Response(status=400)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
+                return response(self._gate.answer_to(error, request.path))
+            finally:
+                self._received.give_back(request)
+            return answer
 
         return guarded
-
-    async def _errors(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
-        """Ask for the token, run the handler, and turn errors into answers."""
-        try:
-            if request.path not in ("/health", "/metrics"):
-                self._gate.authorize(request.headers.get("Authorization", ""))
-            answer: web.StreamResponse = await handler(request)
-        except (web.HTTPException, asyncio.CancelledError):
-            raise
-        except ConnectionError:
-            if request.transport is not None and not request.transport.is_closing():
-                raise
-            return web.Response(status=400)  # the client has gone: no one reads this
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-            return response(self._gate.answer_to(error, request.path))
-        finally:
-            self._received.give_back(request)
-        return answer
 
     # --- looking ---
 
@@ -122,10 +120,12 @@ class HttpApi(Handlers):
 
 
 async def _meet_expectation(request: web.Request) -> None:
-    """Let a client that waits for it send its body.  aiohttp's own handler fails at a header that is not UTF-8."""
+    """Let a client that waits for it send its body."""
+    # aiohttp's own handler fails at a header that is not UTF-8.
     if request.version < HttpVersion11:
         return
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed(text="a replica meets no other expectation than 100-continue")
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the answer itself has not begun
+    # aiohttp must not take this line for the beginning of the answer.
+    request.writer.output_size = 0

@@ -117,7 +117,8 @@ class CommandHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, DropBody)
         wish = DropWish(body.partition, body.blocks, body.all, body.detach)
-        if body.detach:  # what is to be kept must be here: a drop keeps what the replica has
+        # A drop keeps aside the parts that this replica has, so all of them must be here first.
+        if body.detach:
             end = await table.end_of_log.ask(table.context.config.session_timeout_s)
             if not await wait_until(table, lambda: table.progress.index >= end, wait_s):
                 raise ReplicaUnavailable(
@@ -176,7 +177,9 @@ class CommandHandlers(Handlers):
             indexes += await asyncio.to_thread(table.commands.optimize, wish)
             finished = await _all_executed(table, indexes, max(0.0, deadline - loop.time()))
             merges = [merge_outcome(table.progress, index) for index in indexes]
-            made, late = _made_and_late(merges)
+            # Others changed the parts of these before they were merged.
+            late = sorted(_partitions(merge for merge in merges if merge["applied"] is False))
+            made = [merge for merge in merges if merge["applied"] is not False]
             indexes = tuple(
                 index for index, merge in zip(indexes, merges, strict=True) if merge["applied"] is not False
             )
@@ -185,7 +188,7 @@ class CommandHandlers(Handlers):
             if not (busy or late) or loop.time() >= deadline:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
-        reason = _why_unfinished(made, busy, late) or ("" if made else _why_nothing(table, body.partition))
+        reason = _why_unfinished(table, body.partition, made, busy, late)
         if not finished and table.maker.is_paused:
             reason = (
                 f"merges are paused on {table.replica.name}: `replitree table resume-merges {table.replica.table.name}`"
@@ -251,29 +254,25 @@ async def _all_executed(table: TableReplica, indexes: Sequence[LogIndex], wait_s
     return await wait_until(table, lambda: all(map(table.progress.is_executed, indexes)), wait_s)
 
 
-def _made_and_late(merges: Sequence[dict[str, object]]) -> tuple[list[dict[str, object]], list[str]]:
-    """Tell merges that the table has, or will have, from the partitions of those that came too late for their parts."""
-    made = [merge for merge in merges if merge["applied"] is not False]
-    return made, sorted(_partitions(merge for merge in merges if merge["applied"] is False))
-
-
 def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:
     """Return the partitions of merges, as far as it is remembered which they are of: of thousands, only of the last."""
     return frozenset(str(merge["partition"]) for merge in merges if "partition" in merge)
 
 
-def _why_unfinished(made: Sequence[dict[str, object]], busy: Iterable[str], late: Iterable[str]) -> str:
+def _why_unfinished(
+    table: TableReplica,
+    partition: str | None,
+    made: Sequence[dict[str, object]],
+    busy: Iterable[str],
+    late: Iterable[str],
+) -> str:
     reasons = [str(merge["reason"]) for merge in made if merge["reason"]]
     reasons += [f"parts of partition {name} are busy" for name in sorted(busy)]
     reasons += [f"others changed the parts of partition {name} before they were merged" for name in late]
-    return reasons[0] if reasons else ""
-
-
-def _why_nothing(table: TableReplica, partition: str | None) -> str:
     place = table.progress.place
-    if partition is None or place is None or place.parts.in_partition(partition):
-        return ""
-    return f"it has no partition {partition!r}; `replitree table partitions` lists them"
+    if not made and partition is not None and place is not None and not place.parts.in_partition(partition):
+        reasons.append(f"it has no partition {partition!r}; `replitree table partitions` lists them")
+    return reasons[0] if reasons else ""
 
 
 def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:

@@ -32,7 +32,7 @@ from replitree.replica.perform.exchange import (
     BundleHeader,
 )
 from replitree.replica.table.table_replica import TableReplica
-from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
+from replitree.storage.parts.manifest import MANIFEST_FILE
 
 BUNDLE_AT_ONCE = 4
 """Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
@@ -68,7 +68,10 @@ class ExchangeHandlers(Handlers):
             raise BadInput(f"ask for 1 to {BUNDLE_PARTS_MAX} parts")
         for part in parts:
             parse_part(part)
-        shares = _shares_version(table, request)
+        # The newest form of shares that the other replica can take over; 0: it takes none, or this replica gives none.
+        version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
+        gives = table.sharing is not None and table.context.config.zero_copy
+        shares = version if gives and request.query.get(SHARES) == "1" else 0
         pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
         if len(parts) <= BUNDLE_AT_ONCE:
             whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
@@ -98,7 +101,8 @@ class ExchangeHandlers(Handlers):
         if table.sharing is not None and table.store.has_part(part):
             stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
             if stored is not None:
-                with suppress(SnapshotExpired):  # the object is missing
+                # If the object is missing, the replica looks for the file on its disk below.
+                with suppress(SnapshotExpired):
                     return await answer_range(request, stored)
             await asyncio.to_thread(_bring, table, part, file)
         copy = await asyncio.to_thread(table.sources.salvage.copy_of, part, file) if part in table.lacking else None
@@ -148,18 +152,6 @@ def _bring(table: TableReplica, part: str, file: str) -> None:
             table.store.bring((part,), (file,))
 
 
-def _shares_version(table: TableReplica, request: web.Request) -> int:
-    """Return the newest form of shares that the other replica can take over; 0: none, or this replica gives none."""
-    version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
-    gives = table.sharing is not None and table.context.config.zero_copy
-    return version if gives and request.query.get(SHARES) == "1" else 0
-
-
-def _goes_as_shares(manifest: PartManifest, version: int) -> bool:
-    """Whether a part is sent by its shares to a replica that knows them in this form; else its data is sent."""
-    return manifest.share_id is not None and version >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1)
-
-
 def _say_shares(response: web.StreamResponse, *, shares: int) -> None:
     if shares:
         response.set_cookie(SHARES, "1")
@@ -176,12 +168,19 @@ def _bundle_piece(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
     """Return one part of a bundle: header, manifest, and the files of a small part; or the manifest of a share alone."""
     try:
         manifest = table.store.manifest(part)
-        if _goes_as_shares(manifest, shares):
+        # The other replica gets the data of a part whose form of shares it does not know.
+        if manifest.share_id is not None and shares >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1):
             _await_registered(table, part)
             return _framed(BundleHeader(part, len(manifest.encode()), inline=False, shared=True), manifest.encode())
         raw = manifest.as_local().encode()
         inline = manifest.bytes <= BUNDLE_INLINE_BYTES
-        files = _files_of(table, part, manifest) if inline else []
+        files: list[bytes] = []
+        if inline:
+            folder = table.store.part_path(part)
+            # The pin keeps files that are fetched from the store from being evicted before they are read.
+            with table.store.shared.pinning((part,)):
+                table.store.shared.bring_files(folder, manifest)
+                files = [(folder / file.name).read_bytes() for file in manifest.files]
     except (ReplitreeError, OSError):
         raw, inline, files = b"", False, []
     return _framed(BundleHeader(part, len(raw), inline), raw, *files)
@@ -192,21 +191,15 @@ def _framed(header: BundleHeader, *content: bytes) -> bytes:
     return b"".join((FRAME.pack(len(head)), head, *content))
 
 
-def _files_of(table: TableReplica, part: str, manifest: PartManifest) -> list[bytes]:
-    folder = table.store.part_path(part)
-    with table.store.shared.pinning((part,)):
-        table.store.shared.bring_files(folder, manifest)
-        return [(folder / file.name).read_bytes() for file in manifest.files]
-
-
 def _await_registered(table: TableReplica, part: str) -> None:
-    """Wait until this replica owns a part's share: before that, no other replica can own it.
+    """Wait until this replica owns a part's share.
 
     Raises
     ------
     Unavailable
-        It does not yet; who asks tries again.
+        It does not yet; the replica that asks tries again.
     """
+    # No other replica can own the share before its writer has registered the part.
     named, progress = parse_part(part), table.progress
     with progress.changed:
         if progress.changed.wait_for(lambda: named in progress.held or table.old_parts.is_old(part), REGISTERED_S_MAX):

@@ -159,7 +159,8 @@ class InsertHandlers(Handlers):
         info = request.match_info
         uploads = self._table(request).uploads
         path = await asyncio.to_thread(uploads.file_path, info["upload"], info["partition"], info["file"])
-        partial = path.with_name(f"incoming-{secrets.token_hex(4)}-{path.name}")  # two tries may overlap
+        # Two tries of a client may overlap, so each writes into a file of its own.
+        partial = path.with_name(f"incoming-{secrets.token_hex(4)}-{path.name}")
         received = _ReceivedFile(partial)
         try:
             await asyncio.to_thread(received.open)
@@ -176,7 +177,7 @@ class InsertHandlers(Handlers):
         return json_response({})
 
     async def _commit_upload(self, request: web.Request) -> web.Response:
-        """Commit an upload once, however often it is asked for: who asks again hears what became of the first try."""
+        """Commit an upload once, however often it is requested; a repeated request gets the answer of the first one."""
         table, upload = self._table(request), request.match_info["upload"]
         token, overwrite = request.query.get("token"), overwrite_of(request.query.get("overwrite", ""))
         body, wish = await read_body(request, CommitBody), wish_of(request.query)
@@ -197,11 +198,12 @@ class InsertHandlers(Handlers):
         overwrite: Overwrite,
         wish: Wish | None,
     ) -> dict[str, object]:
-        """Commit an upload; one that is gone may have been committed before this process, or without an answer."""
+        """Commit an upload."""
         began, manifests = asyncio.get_running_loop().time(), body.manifests
         try:
             folder = await asyncio.to_thread(_sealed, table, upload, body)
         except NoSuchUpload:
+            # The upload may have been committed by an earlier process, or without an answer to the client.
             earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
             if earlier is None:
                 raise

@@ -72,10 +72,17 @@ class MergeHandlers(Handlers):
 def _plan_body(table: TableReplica, planned: Planned, lease_s: float, wish: OptimizeWish) -> bytes:
     """Return a plan as JSON; the manifests go in as they are on disk."""
     chosen = frozenset(sources[0].partition for sources, _ in planned.merges)
-    merges = [
-        {"schema_version": version, "sources": [_source(table, part.name) for part in sources]}
-        for sources, version in planned.merges
-    ]
+    merges: list[dict[str, object]] = []
+    for parts, version in planned.merges:
+        sources = [
+            {
+                "part": name,
+                "path": str(table.store.part_path(name)),
+                "manifest": msgspec.Raw(table.store.manifest_bytes(name)),
+            }
+            for name in (part.name for part in parts)
+        ]
+        merges.append({"schema_version": version, "sources": sources})
     head = {
         "replica": table.replica.name,
         "machine": readers_machine(table),
@@ -83,8 +90,3 @@ def _plan_body(table: TableReplica, planned: Planned, lease_s: float, wish: Opti
     }
     lease = {} if planned.lease is None else {"lease": planned.lease, "lease_s": lease_s}
     return encode_json({**head, "merges": merges, "busy": sorted(table.merges.busy(wish) - chosen), **lease})
-
-
-def _source(table: TableReplica, part: str) -> dict[str, object]:
-    manifest = msgspec.Raw(table.store.manifest_bytes(part))
-    return {"part": part, "path": str(table.store.part_path(part)), "manifest": manifest}

@@ -92,19 +92,16 @@ async def answer_range(request: web.Request, stored: StoredRanges) -> web.Stream
     await answer.prepare(request)
     await answer.write(piece)
     for later in range(first + len(piece), end, CHUNK_BYTES):
-        await answer.write(await _piece_or_end(request, stored, later, min(CHUNK_BYTES, end - later)))
+        try:
+            piece = await asyncio.to_thread(stored.read, later, min(CHUNK_BYTES, end - later))
+        except ReplitreeError as error:
+            # The answer has begun, so the receiver can learn of the error only by the end of the connection.
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionAbortedError(str(error)) from error
+        await answer.write(piece)
     await answer.write_eof()
     return answer
-
-
-async def _piece_or_end(request: web.Request, stored: StoredRanges, first: int, size: int) -> bytes:
-    """Read a piece of an answer that has begun; when it can't be had, the receiver must not wait for ever."""
-    try:
-        return await asyncio.to_thread(stored.read, first, size)
-    except ReplitreeError as error:
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionAbortedError(str(error)) from error
 
 
 __all__ = ["RANGE", "StoredRanges", "answer_range", "find_stored"]

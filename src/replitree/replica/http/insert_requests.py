@@ -57,6 +57,7 @@ class InsertRequests:
             else:
                 pending = await self.bodies.in_thread(take)
         except SchemaMismatch:
+            # Another replica may have changed the columns a moment ago.
             if await asyncio.to_thread(table.definitions.refresh) is known:
                 raise
             pending = await self.bodies.in_thread(take)
@@ -79,8 +80,9 @@ class InsertRequests:
     async def submit(
         self, table: TableReplica, take: Callable[[Deliver], PendingInsert], token: str | None
     ) -> dict[str, object]:
-        """Queue an insert in a thread, because it may have to read the table's definition, and wait for its answer."""
+        """Queue an insert, and wait for its answer."""
         waiter = self.mailbox.expect()
+        # A thread queues it, because it may have to read the table's definition.
         pending = await asyncio.to_thread(take, waiter.deliver)
         return await self._answer(table, pending, waiter, token)
 

@@ -84,7 +84,8 @@ async def read_whole(request: web.Request, bytes_max: int = BODY_BYTES_MAX) -> b
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding == "identity":
         return bytes(pieces)
-    received.take(request, bytes_max)  # before it is allocated
+    # The room is taken before the decompressed body is allocated.
+    received.take(request, bytes_max)
     return await asyncio.to_thread(_decompressed, pieces, encoding, bytes_max)
 
 

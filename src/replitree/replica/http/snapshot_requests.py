@@ -92,13 +92,22 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     SnapshotExpired
         Parts of `as_of` are gone.
     """
-    if table.recovery.unreadable is not None:  # a client must not wait for that: another replica has the rows
+    # A client must not wait for a recovery, because another replica has the rows.
+    if table.recovery.unreadable is not None:
         raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
     asked = _asked(query)
     if asked.level == "eventual":
         await _wait(table, asked)
         return await asyncio.to_thread(_snapshot_body, table, asked, asked.as_of)
-    position = await _readable_position(table, asked, await _position(table, asked))
+    progress = table.progress
+    await wait_until(table, lambda: progress.place is not None, asked.left_s)
+    place = progress.place
+    if place is None:
+        raise ReplicaUnavailable(f"{table.availability.why_not_active()}; ask another replica")
+    end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
+    position = await _readable_position(
+        table, asked, position_of(asked.level, asked.at_least, place.pointer.index, end)
+    )
     return await asyncio.to_thread(_strict_body, table, asked, position)
 
 
@@ -144,22 +153,8 @@ async def _wait(table: TableReplica, asked: SnapshotRequest) -> None:
         raise _behind(table, max(asked.at_least, asked.mutated + 1))
 
 
-async def _position(table: TableReplica, asked: SnapshotRequest) -> LogIndex:
-    """Find out where a strict read stands."""
-    progress = table.progress
-    await wait_until(table, lambda: progress.place is not None, asked.left_s)
-    place = progress.place
-    if place is None:
-        raise ReplicaUnavailable(f"{table.availability.why_not_active()}; ask another replica")
-    end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
-    return position_of(asked.level, asked.at_least, place.pointer.index, end)
-
-
 async def _readable_position(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> LogIndex:
-    """Wait until a strict read can be done at a position; return that, or a later one if what was asked for is open there.
-
-    A client that asks for an insert with a quorum may have heard that it is settled, by an entry that is later than its own.
-    """
+    """Wait until a strict read can be done at a position; return that, or a later one if what was asked for is open there."""
     progress = table.progress
     while True:
         here = position
@@ -167,6 +162,7 @@ async def _readable_position(table: TableReplica, asked: SnapshotRequest, positi
             raise _behind(table, position)
         if asked.included not in progress.open_at(position):
             return position
+        # The insert that the client asks for is open here: the client may know of the later entry that settled it.
         if not await wait_until(table, lambda: progress.pointer > here, asked.left_s):  # noqa: B023 - called at once
             raise _behind(table, LogIndex(position + 1))
         position = progress.pointer
@@ -234,7 +230,8 @@ def _manifest(table: TableReplica, part: str) -> PartManifest:
         return table.store.manifest(part)
     except CorruptPart as error:
         if table.suspect(part):
-            raise  # it was replaced or removed meanwhile
+            # The part was replaced or removed meanwhile.
+            raise
         raise ReplicaUnavailable(
             f"part {part} is damaged on replica {table.replica.name} and is being fetched again ({error}); "
             "ask another replica"
@@ -244,12 +241,10 @@ def _manifest(table: TableReplica, part: str) -> PartManifest:
 def _wanted(
     manifests: list[tuple[str, PartManifest]], asked: SnapshotRequest, definition: TableDefinition
 ) -> list[tuple[str, PartManifest]]:
-    """Leave out the parts in which no row can match the reader's condition.
-
-    The reader applies the condition itself to what it gets.  So all parts are sent when this replica does not understand the
-    condition, or reads it with other columns than the reader: a name may mean another column there.
-    """
+    """Leave out the parts in which no row can match the reader's condition."""
     newest = max((manifest.schema_version for _, manifest in manifests), default=0)
+    # The reader applies the condition itself, so more parts do no harm.  With other columns than the reader's, a name may mean
+    # another column, and no part may be left out.
     if not asked.where or not newest <= definition.schema_version == asked.columns:
         return manifests
     from replitree.storage.sql.predicate_parser import parse_predicate
@@ -258,7 +253,8 @@ def _wanted(
         predicate = parse_predicate(asked.where, definition)
         return [(part, manifest) for part, manifest in manifests if predicate.may_match(manifest)]
     except BadInput:
-        return manifests  # the reader finds the same, and says what is wrong
+        # The reader finds the same error, and reports it.
+        return manifests
 
 
 def _row(table: TableReplica, part: str, manifest: PartManifest) -> dict[str, object]:
@@ -272,7 +268,8 @@ def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scal
     if manifest is not None:
         return {**row, "path": "", "manifest": msgspec.Raw(manifest.encode()), "lacking": True}
     content = table.lacking.get(part, "")
-    if not content:  # it was made whole a moment ago
+    # A part without an entry here was made whole a moment ago.
+    if not content:
         with suppress(CorruptPart):
             return _row(table, part, table.store.manifest(part))
     return {**row, "partition_values": values.get(parse_part(part).partition), "content": content}

@@ -128,7 +128,8 @@ class GroupCommitter:
                 return False
             self._waiting.append(pending)
             self._waiting_bytes += pending.bytes
-            if len(self._waiting) == 1 or len(self._waiting) >= self._expected:  # else the lingering thread sleeps on
+            # Otherwise the lingering thread sleeps on, because it waits for more requests.
+            if len(self._waiting) == 1 or len(self._waiting) >= self._expected:
                 self._changed.notify()
             return True
 
@@ -161,20 +162,17 @@ class GroupCommitter:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             if not self._waiting:
                 return []
-            self._linger()
+            # The clients of the last group come back soon: a short wait makes the group, and so the commits, larger.
+            deadline = time.monotonic() + LINGER_S
+            quiet_s = max(QUIET_S, QUIET_SHARE * self._took_s)
+            seen = 0
+            while seen < len(self._waiting) < self._expected and not self._closing:
+                seen = len(self._waiting)
+                self._changed.wait(max(0.0, min(quiet_s, deadline - time.monotonic())))
             group = [self._take_first()]
             if not group[0].alone:
                 self._fill(group)
             return group
-
-    def _linger(self) -> None:
-        """Give the clients that are expected back the time to come."""
-        deadline = time.monotonic() + LINGER_S
-        quiet_s = max(QUIET_S, QUIET_SHARE * self._took_s)
-        seen = 0
-        while seen < len(self._waiting) < self._expected and not self._closing:
-            seen = len(self._waiting)
-            self._changed.wait(max(0.0, min(quiet_s, deadline - time.monotonic())))
 
     def _fill(self, group: list[PendingInsert]) -> None:
         """Add waiting requests to a group, in order, as far as its limits allow."""
@@ -191,7 +189,8 @@ class GroupCommitter:
                 return
             if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
                 return
-            if rows > PARTS_MAX:  # each row is in one part
+            # A row is in one part, so few rows need no count of their parts.
+            if rows > PARTS_MAX:
                 parts = sum(each.count_parts() for each in group) if parts is None else parts
                 parts += candidate.count_parts()
                 if parts > PARTS_MAX:

@@ -55,15 +55,19 @@ class Fates:
 
     def perform(self, effect: fx.Effect) -> Any:
         """Perform one effect and return its outcome."""
-        if isinstance(effect, fx.Stage):  # what the requests of this staging had sent before was refused
+        # A group is staged again only after its earlier commit was refused.
+        if isinstance(effect, fx.Stage):
             self._staged = effect.requests
             self._note(Fate.UNSENT)
-        if not isinstance(effect, fx.Commit) or not _appends(effect):
+        if not isinstance(effect, fx.Commit) or not any(
+            isinstance(operation, fx.Create) and operation.sequential for operation in effect.operations
+        ):
             return self._perform(effect)
         self._note(Fate.SENT)
         try:
             outcome = self._perform(effect)
-        except (BadInput, NotAuthorized):  # by the port's contract certainly nothing was changed
+        except (BadInput, NotAuthorized):
+            # By the contract of the coordination port, these errors mean that nothing was changed.
             self._note(Fate.UNSENT)
             raise
         if outcome == fx.Unknown(is_sent=False):
@@ -77,10 +81,6 @@ class Fates:
 
     def _note(self, fate: Fate) -> None:
         self._fates.update(dict.fromkeys(self._staged, fate))
-
-
-def _appends(commit: fx.Commit) -> bool:
-    return any(isinstance(operation, fx.Create) and operation.sequential for operation in commit.operations)
 
 
 __all__ = ["Fate", "Fates"]

@@ -57,7 +57,8 @@ class InsertWriter:
         except StoreError as error:
             self._availability.disk_failed(str(error))
             raise
-        except UNWRITABLE as error:  # of Arrow's kernels and encoders; nothing was sent, and the rows are to blame
+        except UNWRITABLE as error:
+            # Arrow's kernels and encoders raise these for rows that they can't encode; nothing was sent.
             self._context.log.defect("rows can't be written")
             raise BadInput(f"the rows can't be written: {type(error).__name__}: {error}") from error
 
@@ -67,7 +68,8 @@ class InsertWriter:
             case StagedUpload(folder, manifests):
                 if self._storage.sharing is not None:
                     self._storage.sharing.take(manifests)
-                self._uploaded[staging] = first  # before the parts move: if that fails, `give_back` finds what to undo
+                # This is noted before the parts move: if that fails, `give_back` finds what to undo.
+                self._uploaded[staging] = first
                 store.staged.adopt(folder, staging)
                 return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
             case Detached(name):
@@ -77,10 +79,8 @@ class InsertWriter:
         assert_never(first)
 
     def give_back(self, staging: StagingId) -> bool:
-        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work.
-
-        Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
-        """
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
+        # The block id may be that of an insert whose rows were dropped: then the id is free, and the rows are staged once more.
         upload = self._uploaded.get(staging)
         if upload is None:
             return False
@@ -88,7 +88,8 @@ class InsertWriter:
         self._store.staged.give_back(staging, upload.folder, shares)
         if self._storage.sharing is not None:
             self._storage.sharing.uploads.put_back(upload.folder.name, upload.manifests)
-        self._uploaded.pop(staging, None)  # last: after an error the next try has to find it, or it removes the rows
+        # The note goes last: a try after an error has to find it, or it removes the rows.
+        self._uploaded.pop(staging, None)
         return True
 
     def forget(self, staging: StagingId) -> None:
@@ -106,7 +107,8 @@ class InsertWriter:
 
         store = self._store
         prefix = store.staging_prefix(staging)
-        partitions_max = definition.settings.partitions_per_insert_max  # each request of the group was asked for that
+        # This limit was checked for each request of the group.
+        partitions_max = definition.settings.partitions_per_insert_max
         manifests = stage_table(
             pa.concat_tables(tables),
             definition,

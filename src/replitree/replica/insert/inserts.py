@@ -195,11 +195,12 @@ class Inserts:
         return drops
 
     def _ask_quorum(self, pending: PendingInsert, wish: Wish | None) -> None:
-        """Find out what a wish means now, before anything is written."""
+        """Find out how many replicas a wish means now."""
         if wish is None:
             return
         if pending.drops:
             raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+        # This is asked before anything is written, so a refusal leaves nothing behind.
         self._availability.epoch()
         pending.quorum, pending.patience_s = self._quorums.needed(wish), wish.patience_s
 
@@ -240,7 +241,8 @@ class Inserts:
         OutcomeUnknown
             The quorum of the insert is still open.
         """
-        self._availability.epoch()  # without one an earlier commit of this replica may still be on its way
+        # Without an epoch, an earlier commit of this replica may still be under way.
+        self._availability.epoch()
         if token is None and overwrite is not Overwrite.NOTHING:
             return None
         hashes = tuple(manifest.content_hash for manifest in manifests)
@@ -337,7 +339,8 @@ class Inserts:
         )
         asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version)
         try:
-            with held:  # also after an error, which closes a stage before it releases
+            # After an error the stage is closed before its blocks are released.
+            with held:
                 taken = driver.run(Then(accept_insert, asked))
                 assert isinstance(taken, Then), "a group that was taken is inserted"
                 following = driver.run(taken)
@@ -354,7 +357,8 @@ class Inserts:
                         self._answers.pop(pending.id, None)
         self._quorums.wait(awaited, first.patience_s or PATIENCE_S)
         if any(isinstance(each.answer, fx.NotInserted) and each.answer.reason == ROLLED for each in group):
-            context.pull_signal.hurry()  # the log goes on below another parent, which the replica knows once it has pulled
+            # The log goes on below another parent, which the replica knows once it has pulled.
+            context.pull_signal.hurry()
         context.metrics.groups.labels(context.replica.table.name).inc()
 
     def _broken_off(
@@ -366,16 +370,20 @@ class Inserts:
             context.log.defect("an insert failed")
         context.log.error("insert ended without an answer", problem=repr(error), requests=len(left))
         unsent = [pending for pending in left if fates.of(pending.id) is Fate.UNSENT]
-        if not any(fates.of(pending.id) is Fate.SENT for pending in group):  # what is staged is garbage for certain
-            with suppress(StoreError, OSError):  # a disk that fails keeps it until the next activation sweeps it
+        # No request of the group was sent, so what is staged is garbage for certain.
+        if not any(fates.of(pending.id) is Fate.SENT for pending in group):
+            # If the disk fails, the next activation sweeps the folder.
+            with suppress(StoreError, OSError):
                 self._store_performer.discard(staging)
         self._store_performer.forget(staging)
         if isinstance(error, BadInput) and len(group) > 1:
-            for pending in unsent:  # the commit of one of them may fit where that of all does not
+            # The commit of one request may fit where the commit of all did not.
+            for pending in unsent:
                 self._commit((pending,))
         why = fx.Why.REQUEST if isinstance(error, BadInput) else fx.Why.TABLE
         for pending in left:
-            if pending.waits:  # it went alone, and is in the log
+            # This one was inserted alone, and is in the log.
+            if pending.waits:
                 continue
             pending.give(fx.NotInserted(str(error), why) if pending in unsent else fx.MaybeInserted())
         if any(isinstance(each.answer, fx.MaybeInserted) and fates.of(each.id) is Fate.SENT for each in group):
@@ -393,7 +401,8 @@ class Inserts:
                     self._answers.pop(request, None)
 
     def _unanswered(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
-        """Answer what a commit left open: after a refusal to begin "failed", after a defect beside the procedure "unknown"."""
+        """Answer the requests that a commit left open."""
+        # `ReadOnly` is raised before anything is sent; after any other error the commit may have happened.
         if isinstance(problem, ReadOnly):
             answer: fx.ClientAnswer = fx.NotInserted(str(problem))
         else:

@@ -154,7 +154,8 @@ class Quorums:
         """
         known = self.replicas.known
         if not wish.is_checked and (known is None or not _can_reach(wish, known)):
-            known = self.replicas.ask()  # the known count may be a moment old: it refuses no insert
+            # The known count may be a moment old, so it alone must not refuse an insert.
+            known = self.replicas.ask()
             if not _can_reach(wish, known):
                 raise TooFewReplicas(
                     f"table {self._context.replica.table.name}: a quorum of {_size(wish, known)} was asked for, and of"
@@ -181,7 +182,8 @@ class Quorums:
                 _PendingQuorum(each, Then(quorum_waiter.await_quorum, (self._context.replica, (each,))), until)
                 for each in awaited
             ]
-        if any(each.is_duplicate for each in awaited):  # of what this replica has appended the puller knows
+        # The puller expects what this replica has appended, but not what another replica appended.
+        if any(each.is_duplicate for each in awaited):
             self._context.pull_signal.hurry()
         self._wake.set()
 
@@ -208,7 +210,12 @@ class Quorums:
                     over = self._settle(each)
                 except ReplitreeError as error:
                     self._context.log.warning("quorum", index=each.awaited.index, problem=str(error))
-                    over = self._is_too_late(each)
+                    late_s = time.monotonic() - each.until
+                    if late_s > GRACE_S or (late_s > 0 and self._availability.active_epoch() is None):
+                        # No answer will be found in time, and the clients are told so.
+                        over = self._answer_unknown(each)
+                    else:
+                        over, each.again_at = False, time.monotonic() + RETRY_S
                 except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the others be answered
                     self._context.log.defect("quorum failed", index=each.awaited.index)
                     over = self._answer_unknown(each)
@@ -222,7 +229,9 @@ class Quorums:
     def _settle(self, waiting: _PendingQuorum) -> bool:
         """Run the stage of one that waits, if what it waits for is there; True when its requests have their answers."""
         context, index = self._context, waiting.awaited.index
-        ended, is_decided = self._ended.get(index), self._is_decided(index)
+        place = self._context.progress.place
+        is_decided = place is not None and index < place.pointer.index and index not in place.open
+        ended = self._ended.get(index)
         if ended is None and not is_decided and time.monotonic() < waiting.until:
             return False
         turn = QuorumTurn(is_decided, self._availability.active_epoch(), ended)
@@ -231,18 +240,6 @@ class Quorums:
             return True
         waiting.then, waiting.until = following, time.monotonic() + GRACE_S
         context.pull_signal.hurry()
-        return False
-
-    def _is_decided(self, index: LogIndex) -> bool:
-        place = self._context.progress.place
-        return place is not None and index < place.pointer.index and index not in place.open
-
-    def _is_too_late(self, waiting: _PendingQuorum) -> bool:
-        """Whether no answer will be found in time; then the clients have heard so."""
-        late_s = time.monotonic() - waiting.until
-        if late_s > GRACE_S or (late_s > 0 and self._availability.active_epoch() is None):
-            return self._answer_unknown(waiting)
-        waiting.again_at = time.monotonic() + RETRY_S
         return False
 
     def _answer_unknown(self, waiting: _PendingQuorum) -> bool:

@@ -22,7 +22,6 @@ from replitree.storage.parts.manifest import FORMAT
 from replitree.wire.block_ids import is_of_token
 
 if TYPE_CHECKING:
-    from replitree.protocol.core.effects import StagedPart
     from replitree.protocol.core.layout import TablePlace
     from replitree.replica.insert.group_commit import PendingInsert
     from replitree.replica.perform.runner import Performer
@@ -34,20 +33,19 @@ def has_other_rows(performer: Performer, table: TablePlace, pending: PendingInse
     if found.index is None or not is_of_token(pending.block):
         return False
     path = layout.log_entry(table, found.index)
-    with suppress(ReplitreeError):  # what became of the insert is known, and this is beside it
+    # The outcome of the insert is known already; an error here only leaves out a warning.
+    with suppress(ReplitreeError):
         node = performer.perform(Get(path))
         entry = None if node is None else decode_entry(node.value, path)
         if isinstance(entry, GetEntry) and entry.blocks == (pending.block,):
-            is_comparable = entry.schema_version == pending.schema_version
-            return is_comparable and not _are_of(entry.parts, _manifests(pending.payload))
+            if entry.schema_version != pending.schema_version:
+                return False
+            earlier = {part.partition: part.content_hash for part in entry.parts}
+            manifests = _manifests(pending.payload)
+            # An earlier version of replitree hashed the rows alone.
+            now = {each.partition: (each.content_hash, replace(each, format=FORMAT).content) for each in manifests}
+            return earlier.keys() != now.keys() or any(earlier[each] not in contents for each, contents in now.items())
     return False
-
-
-def _are_of(parts: Sequence[StagedPart], manifests: Sequence[PartManifest]) -> bool:
-    """Return whether parts in the log, written by this version or an earlier one, have the rows of some manifests."""
-    earlier = {part.partition: part.content_hash for part in parts}
-    now = {each.partition: (each.content_hash, replace(each, format=FORMAT).content) for each in manifests}
-    return earlier.keys() == now.keys() and all(earlier[partition] in contents for partition, contents in now.items())
 
 
 def _manifests(payload: Payload) -> Sequence[PartManifest]:

@@ -59,6 +59,7 @@ class Definitions:
         StoreError
             The disk is full or failing.
         """
+        # From here on each definition is on disk before anything uses it.
         with self._lock:
             keep_definition(root, self.current)
             self._root = root
@@ -106,27 +107,20 @@ class Definitions:
         if found != self.current:
             check_decoded(found)
         with self._lock:
-            self._take(found, metadata.version)
+            # Columns and storage change independently: each is taken over only where it is newer.
+            newer = found if found.schema_version > self.current.schema_version else self.current
+            is_moved = metadata.version > self._storage_version
+            newer = replace(newer, storage=found.storage if is_moved else self.current.storage)
+            if newer != self.current:
+                if self._root is not None:
+                    try:
+                        keep_definition(self._root, newer)
+                    except StoreError as error:
+                        raise ReadOnly(f"{error}; nothing was changed") from error
+                self.current = newer
+            if is_moved:
+                self._storage_version = metadata.version
         return found, metadata.version, columns.version
-
-    def _take(self, found: TableDefinition, version: Version) -> None:
-        """Take over what of a definition is newer: the columns, and where the rows belong."""
-        newer = found if found.schema_version > self.current.schema_version else self.current
-        is_moved = version > self._storage_version
-        newer = replace(newer, storage=found.storage if is_moved else self.current.storage)
-        if newer != self.current:
-            if self._root is not None:
-                self._keep(self._root, newer)
-            self.current = newer
-        if is_moved:
-            self._storage_version = version
-
-    @staticmethod
-    def _keep(root: Path, found: TableDefinition) -> None:
-        try:
-            keep_definition(root, found)
-        except StoreError as error:
-            raise ReadOnly(f"{error}; nothing was changed") from error
 
     def refresh(self) -> TableDefinition:
         """Read the definition again and return it.  Raises as `read`."""
@@ -146,7 +140,8 @@ class Definitions:
         """Read the definition again if a newer one is known to be there; what can't be read or kept now is read later."""
         is_storage_wanted = self._is_storage_wanted
         if self.current.schema_version < self._wanted or is_storage_wanted:
-            self._is_storage_wanted = False  # before it is read: what is noted meanwhile is read once more
+            # The mark is cleared before the read: a change that is noted during the read is read once more.
+            self._is_storage_wanted = False
             is_read = False
             try:
                 self.refresh()

@@ -75,14 +75,16 @@ class Trouble:
         if current is not None and current > epoch:
             return False
         self._fenced = max(self._fenced, epoch)
-        return self.reason is None  # other evidence stays: a newer epoch alone may not be an answer to it
+        # Other evidence stays, because a newer epoch alone may not settle it.
+        return self.reason is None
 
     def begin_activation(self) -> None:
         """Forget what has happened, because an activation begins."""
         self.reason, self.has_new_session, self.answered = None, False, self._evidence
 
     def end_activation(self, epoch: Epoch) -> None:
-        """Drop the refusal of commits that were under way when this activation took its epoch: the activation is the cause."""
+        """Drop the refusal of commits that were under way when this activation took its epoch."""
+        # The activation itself is the cause of such a refusal.
         if self._evidence is Evidence.FENCED and self._fenced < epoch:
             self.reason = None
 

@@ -43,7 +43,8 @@ class LiveReplicas:
         before = self._changes
         found = self._count()
         with self._lock:
-            if self._changes == before:  # else a watch has fired that was set before the last read
+            # Otherwise a watch fired during the count, so the count may be out of date already.
+            if self._changes == before:
                 self._known = found
         return found
 

@@ -33,7 +33,8 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
-            "event": record.getMessage() if is_ours else _first_line(record),
+            # Further lines of a library's message, and its arguments, describe objects: only the fixed text is kept.
+            "event": record.getMessage() if is_ours else f"{record.name}: {(str(record.msg).splitlines() or [''])[0]}",
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -47,12 +48,6 @@ class JsonFormatter(logging.Formatter):
 def hide(secret: str) -> None:
     """Mask a secret in every line that this process logs from now on."""
     _secrets.add(_encode(secret).decode()[1:-1])
-
-
-def _first_line(record: logging.LogRecord) -> str:
-    """Return the fixed text of a message: without its arguments, and without the lines that describe objects."""
-    first, *_ = str(record.msg).splitlines() or [""]
-    return f"{record.name}: {first}"
 
 
 def _places(raised: Any) -> list[str]:

@@ -133,7 +133,7 @@ class OldParts:
     def lease(self, parts: Iterable[str], lease_s: float) -> str:
         """Keep parts for some seconds; return the lease's id.
 
-        The caller looks *afterwards* whether they are still there (visible, or old).
+        The caller checks after this call that the parts are still there (visible, or old).
 
         Raises
         ------

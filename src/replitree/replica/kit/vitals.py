@@ -34,15 +34,13 @@ def vitals(config: ServerConfig, hosted: Collection[str]) -> dict[str, object]:
     }
     try:
         disk = shutil.disk_usage(config.data)
-        kept = _kept_tables(Path(config.data) / "tables", hosted)
+        # A folder of a table that is not hosted: coordination has lost the table, or the table was dropped.
+        tables = Path(config.data) / "tables"
+        folders = sorted(path for path in tables.iterdir() if path.name not in hosted) if tables.is_dir() else []
+        found = ((folder, read_definition(folder)) for folder in folders)
+        rows = ({"table": each.name, "folder": str(folder)} for folder, each in found if each is not None)
+        kept = list(islice(rows, KEPT_MAX))
     except (OSError, ReplitreeError):
-        return answer  # that the disk fails, the tables' states say
+        # The states of the tables report a failing disk.
+        return answer
     return answer | {"disk_free_bytes": disk.free, "disk_bytes": disk.total, "kept_tables": kept}
-
-
-def _kept_tables(tables: Path, hosted: Collection[str]) -> list[dict[str, str]]:
-    """Return the tables whose folders are here, and that are not hosted: coordination has lost them, or they were dropped."""
-    folders = sorted(path for path in tables.iterdir() if path.name not in hosted) if tables.is_dir() else []
-    found = ((folder, read_definition(folder)) for folder in folders)
-    rows = ({"table": each.name, "folder": str(folder)} for folder, each in found if each is not None)
-    return list(islice(rows, KEPT_MAX))

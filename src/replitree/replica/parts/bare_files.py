@@ -23,7 +23,7 @@ from replitree.protocol.program.mender_effects import PartContent
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.perform.context import TableContext
-from replitree.storage.disk.copies import FoundCopies, search
+from replitree.storage.disk.copies import search
 from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import store_errors
 
@@ -103,7 +103,7 @@ class BareFiles:
         done: list[str] = []
         for name, content in parts:
             try:
-                if self._is_written(copies, name, content) or any(
+                if any(self._is_made_of(name, content, folder, files) for folder, files in copies.bare(name)) or any(
                     self._is_written_of(share, name, content) for share in marked.get(name, ())
                 ):
                     done.append(name)
@@ -134,14 +134,15 @@ class BareFiles:
 
     # --- on this disk ---------------------------------------------------------------------------------------------------
 
-    def _is_written(self, copies: FoundCopies, part: str, content: str) -> bool:
-        return any(self._is_made_of(part, content, folder, files) for folder, files in copies.bare(part))
-
     def _is_made_of(self, part: str, content: str, folder: Path, files: Sequence[Path]) -> bool:
         """Publish a part that is written of a folder's files; False: they are not those of the part, or were tried before."""
-        from replitree.storage.disk.bare_files import write_anew  # which loads Arrow
+        # Imported here, because it loads Arrow.
+        from replitree.storage.disk.bare_files import write_anew
 
-        fetched, log, seen = self._store.fetched, self._context.log, _seen(files)
+        fetched, log = self._store.fetched, self._context.log
+        found = ((str(path), path.stat()) for path in files)
+        seen: _Files = tuple(sorted((path, said.st_size, said.st_mtime_ns) for path, said in found))
+        # Reading all rows of the same files again would find the same.
         with self._lock:
             if (str(folder), seen) in self._tried.get(part, ()):
                 return False
@@ -189,11 +190,6 @@ class BareFiles:
             yield folder
         finally:
             store.staged.remove(staging)
-
-
-def _seen(files: Sequence[Path]) -> _Files:
-    found = ((str(path), path.stat()) for path in files)
-    return tuple(sorted((path, said.st_size, said.st_mtime_ns) for path, said in found))
 
 
 __all__ = ["BareFiles"]

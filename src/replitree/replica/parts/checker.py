@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from replitree.errors import CorruptPart, ReplitreeError, Unavailable
@@ -120,8 +121,16 @@ class Checker:
                 for name, content in self._registered(batch).items():
                     if self._stopping():
                         raise Unavailable("the replica shuts down; the check was not finished")
-                    self._check(name, content, report)
-                report.done = first + len(batch)  # also what has left meanwhile
+                    problem = (
+                        self._parts.lacking.get(name) and "its files are broken or gone; it is being fetched again"
+                    )
+                    problem = problem or self._check_part(name, content)
+                    report.done += 1
+                    self._context.metrics.checked.labels(self._context.replica.table.name).inc()
+                    if problem:
+                        report.broken.append((name, problem))
+                # Parts that left the table meanwhile count as done.
+                report.done = first + len(batch)
             report.aside += self._context.definitions.repair()
             report.aside += damage_aside(self._parts.store)
         finally:
@@ -131,14 +140,6 @@ class Checker:
         for place, problem in report.aside:
             self._context.log.error("damaged aside", place=place, problem=problem)
         return report
-
-    def _check(self, name: str, content: str, report: CheckReport) -> None:
-        problem = self._parts.lacking.get(name) and "its files are broken or gone; it is being fetched again"
-        problem = problem or self._check_part(name, content)
-        report.done += 1
-        self._context.metrics.checked.labels(self._context.replica.table.name).inc()
-        if problem:
-            report.broken.append((name, problem))
 
     def _registered(self, names: tuple[str, ...]) -> dict[str, str]:
         """Return the content hashes with which parts are registered here; those that have left are left out."""
@@ -178,20 +179,18 @@ class Checker:
     def _without_checksum(self, names: list[str]) -> str | None:
         """Return a part whose manifest is of an earlier version and was not verified yet; each is tried once."""
         self._tried.intersection_update(names)
-        found = next((name for name in names if name not in self._tried and self._is_unsealed(name)), None)
-        self._has_more = found is not None
-        if found is not None:
-            self._tried.add(found)
-        return found
-
-    def _is_unsealed(self, name: str) -> bool:
-        try:
-            is_sealed = self._parts.store.manifest(name).is_sealed
-        except CorruptPart:
-            return False  # the next read of it sets it aside
-        if is_sealed:
-            self._tried.add(name)
-        return not is_sealed
+        for name in names:
+            if name in self._tried:
+                continue
+            # The next read of a part with a damaged manifest sets it aside.
+            with suppress(CorruptPart):
+                is_sealed = self._parts.store.manifest(name).is_sealed
+                self._tried.add(name)
+                if not is_sealed:
+                    self._has_more = True
+                    return name
+        self._has_more = False
+        return None
 
     def check_next(self) -> str | None:
         """Check the part that comes next by name, and return its name; None when there is none.

@@ -11,7 +11,7 @@ The methods here block; they are called in threads of their own.  Waiting for th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -164,7 +164,8 @@ class Commands:
             try:
                 return cannot_touch(store.manifest(part.name), mutation, definition)
             except (ReplitreeError, OSError):
-                return False  # the making of the part's mutated form says why
+                # The mutation of this part will report the error.
+                return False
 
         return _PartsHere(None if is_torn else place, is_left)
 
@@ -363,7 +364,8 @@ class Commands:
                     self._availability.trouble(Evidence.UNKNOWN, "the answer to a command's commit was lost")
             return accepted
 
-        def perform(effect: fx.Effect) -> object:  # the caller answers: the stage ends with what it says
+        # The caller answers the client with what the stage returns.
+        def perform(effect: fx.Effect) -> object:
             return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
 
         asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage)
@@ -500,11 +502,7 @@ def _mutation(wish: MutationWish, definition: TableDefinition) -> MutationComman
             raise BadInput("a delete sets no columns")
         return delete_where(wish.where, definition, partition=wish.partition)
     names = [name for name, _ in wish.assignments]
-    _refuse_twice(names)
-    return update_where(dict(wish.assignments), wish.where, definition, partition=wish.partition)
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInput(f"column {twice[0]!r} is set twice")
+    return update_where(dict(wish.assignments), wish.where, definition, partition=wish.partition)

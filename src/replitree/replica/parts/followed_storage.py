@@ -78,7 +78,8 @@ class FollowedStorage:
                 self._share(sharing)
             else:
                 self._open(sharing, epoch)
-        if not definition.is_shared:  # nothing is left there, or the log would not say so
+        # The log says so only after nothing of the table is left in the store.
+        if not definition.is_shared:
             self._share(None)
         takes_shares = definition.placement.kind is not StorageKind.LOCAL and self._context.config.zero_copy
         self._exchange.takes_shares = takes_shares

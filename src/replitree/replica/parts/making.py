@@ -11,7 +11,7 @@ only.  Both end as `StoreFailed`, and the entry is tried again later.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -83,7 +83,12 @@ class Maker:
             return True
         waits = self._config.merge == "fetch"
         if not waits and item.entry.replica != self._name and self._storage.maker_for_all() is None:
-            waits = self._bytes_held(item.change.removed) > self._config.fetch_above_bytes
+            size = 0
+            for part in item.change.removed:
+                if part in self._progress.held:
+                    with suppress(CorruptPart):
+                        size += self._store.manifest(part.name).bytes
+            waits = size > self._config.fetch_above_bytes
         return not waits or self._progress.waited_s(item.index) > self._config.fetch_wait_s
 
     def view(self, batch: tuple[Queued, ...]) -> View:
@@ -91,18 +96,22 @@ class Maker:
         makes, sharer = self.makes(batch[0]), self._storage.maker_for_all()
         return self._progress.view(batch, makes=makes, sharer=sharer, patience_s=self._config.fetch_wait_s)
 
-    def _bytes_held(self, parts: Iterable[Part]) -> int:
-        """Return the size of those parts that are held and whole here."""
-        size = 0
-        for part in parts:
-            if part in self._progress.held:
-                with suppress(CorruptPart):
-                    size += self._store.manifest(part.name).bytes
-        return size
-
     def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         """Make a merged, mutated, linked or empty part under its staging id."""
-        return self._make_empty(effect) if isinstance(effect, fx.MakeEmpty) else self._make_of_sources(effect)
+        if not isinstance(effect, fx.MakeEmpty):
+            return self._make_of_sources(effect)
+        from replitree.storage.rewrite.empty import empty_part
+
+        store, partition = self._store, parse_part(effect.result).partition
+        store.staged.remove(effect.staging)
+        prefix = store.staging_prefix(effect.staging)
+        try:
+            definition = self._definitions.at(effect.schema_version)
+            made = empty_part(definition, partition, store.staging, prefix=prefix)
+        except (BadInput, ReplitreeError, OSError) as error:
+            return fx.StoreFailed(str(error))
+        store.staged.note(effect.staging, (made,))
+        return fx.Made(made.content)
 
     def _make_of_sources(self, effect: fx.Merge | fx.Mutate | fx.Link) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         from replitree.storage.rewrite.merge import MergeCancelled
@@ -118,27 +127,15 @@ class Maker:
             return fx.Cancelled(self._why_stopped(effect) or "it was stopped")
         except CorruptPart as error:
             for source in sources:
-                self._verify(source)
+                # A source that is not there at all is found by the next load of the replica's state.
+                with suppress(ReplitreeError):
+                    self._suspect(source)
             return fx.StoreFailed(str(error))
         except (BadInput, ReplitreeError, OSError) as error:
             return fx.StoreFailed(str(error))
         finally:
             with self._lock:
                 del self._running[effect.result]
-
-    def _make_empty(self, effect: fx.MakeEmpty) -> fx.Made | fx.StoreFailed:
-        from replitree.storage.rewrite.empty import empty_part
-
-        store, partition = self._store, parse_part(effect.result).partition
-        store.staged.remove(effect.staging)
-        prefix = store.staging_prefix(effect.staging)
-        try:
-            definition = self._definitions.at(effect.schema_version)
-            made = empty_part(definition, partition, store.staging, prefix=prefix)
-        except (BadInput, ReplitreeError, OSError) as error:
-            return fx.StoreFailed(str(error))
-        store.staged.note(effect.staging, (made,))
-        return fx.Made(made.content)
 
     def leaves_as_it_is(self, effect: fx.Untouched) -> bool:
         """Whether a mutation certainly leaves a part as it is, told from its manifest."""
@@ -149,7 +146,8 @@ class Maker:
             definition = self._definitions.at(effect.schema_version)
             return cannot_touch(manifest, decode_mutation(effect.command), definition)
         except (BadInput, ReplitreeError, OSError):
-            return False  # the making of it will say why
+            # The mutation of this part will report the error.
+            return False
 
     def marked_ahead(self) -> frozenset[str]:
         """Return the names of results that this replica will make as soon as their entries are executed."""
@@ -233,7 +231,8 @@ class Maker:
 
         store = self._store
         source = store.manifest(effect.source)
-        borrows = effect.for_all and self._may_borrow(source)
+        # The result may use files of its source as they are if all of them are objects, of not too many shares.
+        borrows = effect.for_all and self._storage.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
         made = mutate_part(
             store.part_path(effect.source),
             definition,
@@ -248,10 +247,6 @@ class Maker:
         if made is not None and borrows:
             store.staged.note_borrowed(effect.staging, made, source)
         return made
-
-    def _may_borrow(self, source: PartManifest) -> bool:
-        """Whether what is made of a part may have files of it as they are: all are objects, of not too many shares."""
-        return self._storage.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
 
     def _link(self, staging: fx.StagingId, source: str) -> fx.Made:
         manifest = self._store.staged.link(source, staging, parse_part(source).partition)
@@ -271,9 +266,3 @@ class Maker:
         if isinstance(effect, fx.Mutate) and result.mutation in self._killed:
             return "the mutation was killed"
         return None
-
-    def _verify(self, part: str) -> None:
-        try:
-            self._suspect(part)
-        except ReplitreeError:
-            return  # it is not there at all: the next load of the replica's state tells

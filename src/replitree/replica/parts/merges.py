@@ -95,12 +95,11 @@ class Merges:
         """Return the merges that are worth their cost now."""
         candidates = self.candidates()
         merging = [item for item in self._progress.queue() if isinstance(item.entry, MergeEntry)]
-        running = [self._merge_size(item.change.removed) for item in merging]
+        running: list[int] = []
+        for item in merging:
+            sizes = [size for source in item.change.removed if (size := self._size(source)) is not None]
+            running.append(self._settings.size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes)))
         return select_merges(candidates, self._settings, running=running, bytes_max=self._room())
-
-    def _merge_size(self, sources: Iterable[Part]) -> int:
-        sizes = [size for source in sources if (size := self._size(source)) is not None]
-        return self._settings.size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
 
     def optimize(self, wish: OptimizeWish) -> tuple[Choice, ...]:
         """Return one merge for each partition, of as much as can be merged."""

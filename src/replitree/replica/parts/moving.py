@@ -100,7 +100,8 @@ class Moves:
                 self._manifests.pop(share, None)
 
     def broken_off(self, part: str) -> None:
-        """Take note that the move of a part has ended at an unknown step: what it had begun is in doubt."""
+        """Take note that the move of a part has ended at an unknown step."""
+        # The objects that it had begun to put are in doubt, so their notes must stay.
         with self._lock:
             shares = {share for share, moved in self._moving.items() if moved == part}
             self._doubtful |= shares
@@ -131,11 +132,6 @@ class Moves:
             self._readers.pop(part, None)
         return False
 
-    def _note_readers(self, part: str) -> None:
-        until = time.monotonic() + self._context.config.old_parts_lifetime_s
-        with self._lock:
-            self._readers[part] = _Readers(self._old_parts.leases_on(part), until)
-
     # --- effects --------------------------------------------------------------------------------------------------------
 
     def perform(self, effect: LocalMoveEffect) -> object:
@@ -143,7 +139,14 @@ class Moves:
         store = self._store
         match effect:
             case FindShare(part):
-                return self._find(part)
+                found = self._look_for(part)
+                with self._lock:
+                    if not isinstance(found, ShareInDoubt):
+                        self._unanswered.pop(part, None)
+                        return found
+                    # A replica that stays silent must not keep the part from moving for ever.
+                    since = self._unanswered.setdefault(part, time.monotonic())
+                return found if time.monotonic() - since < self._context.config.fetch_wait_s else None
             case NameMove(part):
                 share = ShareId(uuid.uuid4().hex)
                 self._begin(part, share)
@@ -169,8 +172,11 @@ class Moves:
             self._moving[share] = part
 
     def _say(self, part: str, say: Callable[[], bool]) -> bool:
-        """Replace a manifest; a present reader may still use the files where they were."""
-        self._note_readers(part)
+        """Replace a manifest."""
+        # Readers of now may still use the files where they were.
+        until = time.monotonic() + self._context.config.old_parts_lifetime_s
+        with self._lock:
+            self._readers[part] = _Readers(self._old_parts.leases_on(part), until)
         return _is_done(say)
 
     def _whether_there(self, part: str, do: Callable[[], None]) -> ObjectsThere | ObjectsInDoubt:
@@ -191,16 +197,6 @@ class Moves:
         with self._lock:
             self._unanswered = {part: since for part, since in self._unanswered.items() if part in parts}
 
-    def _find(self, part: str) -> FoundShare | ShareInDoubt | None:
-        """Ask the active replicas for a share with just the files that are here; what is in doubt for too long is none."""
-        found = self._look_for(part)
-        with self._lock:
-            if not isinstance(found, ShareInDoubt):
-                self._unanswered.pop(part, None)
-                return found
-            since = self._unanswered.setdefault(part, time.monotonic())
-        return found if time.monotonic() - since < self._context.config.fetch_wait_s else None
-
     def _look_for(self, part: str) -> FoundShare | ShareInDoubt | None:
         store = self._store
         try:
@@ -213,7 +209,8 @@ class Moves:
             try:
                 found = self._exchange.find_manifest(peer, part)
                 if found is None or len(found.shares) != 1 or found.as_local() != here:
-                    continue  # of a part that borrows the files are put anew, into one share
+                    # The files of a part that borrows are put once more, into one share.
+                    continue
                 if store.fetched.has_shares(found):
                     share = ShareId(found.shares[0])
                     self._manifests[share] = found

@@ -26,7 +26,8 @@ class Orphans:
     def look(self) -> tuple[str, ...]:
         """Look once; return the parts that are orphans for the second time, which are old parts from now on."""
         store, progress, old_parts = self._parts.store, self._parts.progress, self._parts.old_parts
-        on_disk = store.parts()  # first: what is registered after this is not in it, or is in `held`
+        # The disk is read first: a part that is registered after this read is not in it, or is in `held`.
+        on_disk = store.parts()
         begun = store.fetches()
         with progress.changed:
             place, held = progress.place, progress.held

@@ -121,7 +121,8 @@ class OwnShares:
                     self._store.fetched.publish((received,))
                     return True
             except CorruptPart:
-                continue  # it is of another part, or damaged
+                # The share is of another part, or its manifest is damaged.
+                continue
             except (StoreError, NotAuthorized, BadInput, UnsupportedFormat, OSError) as error:
                 self._undecided[part] = f"it may be in share {share} of the object store: {error}"
         return False

@@ -56,12 +56,8 @@ def to_move(policy: StoragePolicy, placed: Iterable[Placed], now: float, free_by
             return here
     older_s = policy.older_s
     old = tuple(each for each in here if older_s is not None and now - each.since >= older_s)
-    return old + _for_room(here[len(old) :], policy.free_bytes - free_bytes - sum(each.bytes for each in old))
-
-
-def _for_room(here: tuple[Placed, ...], lacking_bytes: int) -> tuple[Placed, ...]:
-    """Return as many of the first parts as make up for the room that is lacking."""
-    count = 0
+    # Younger parts follow until the disk has the free room that the policy asks for.
+    count, lacking_bytes = len(old), policy.free_bytes - free_bytes - sum(each.bytes for each in old)
     while lacking_bytes > 0 and count < len(here):
         lacking_bytes -= here[count].bytes
         count += 1

@@ -164,9 +164,10 @@ class PreparedMerges:
         sources = _sources(wish)
         key = (wish.sources, wish.schema_version)
         with self._publishing:
-            known = self._proposed(key)
-            if known is not None:
-                return known
+            # A repeated request gets the index of its first one.
+            for item in reversed(self._progress.history.commands()):
+                if isinstance(item.entry, MergeEntry) and (item.entry.sources, item.entry.schema_version) == key:
+                    return item.index
             if key not in self._kept:
                 self._prepare(wish, sources, key)
             entry = MergeEntry(self._context.replica.name, wish.sources, wish.schema_version)
@@ -192,7 +193,7 @@ class PreparedMerges:
     def take(self, effect: Merge) -> PartManifest | None:
         """Make a prepared part the staged result of a merge.
 
-        None when there is none, or when a source has been declared lost since: its rows must not come back.
+        None when there is none, or when a source has been declared lost since.
 
         Raises
         ------
@@ -206,6 +207,7 @@ class PreparedMerges:
             self._taking.add(kept.folder.parent)
         store = self._store
         try:
+            # A source that was declared lost is empty now, and its rows must not come back with this result.
             if kept.contents != self._contents(effect.sources):
                 shutil.rmtree(kept.folder, ignore_errors=True)
                 return None
@@ -213,7 +215,8 @@ class PreparedMerges:
                 store.staged.adopt(kept.folder, effect.staging)
             store.staged.note(effect.staging, (kept.manifest,))
             with suppress(OSError):
-                kept.folder.parent.rmdir()  # it is empty; if not, the sweep removes it
+                # If the folder is not empty, the sweep removes it.
+                kept.folder.parent.rmdir()
         finally:
             with self._lock:
                 self._taking.discard(kept.folder.parent)
@@ -239,37 +242,25 @@ class PreparedMerges:
     def sweep(self) -> int:
         """Remove the parts whose merges did not apply, or never got into the log; return how many."""
         with self._lock:
-            over = [key for key, kept in self._kept.items() if self._is_over(kept)]
+            over: list[_Key] = []
+            for key, kept in self._kept.items():
+                # A result whose merge never got into the log is kept for a while: its job may send it again.
+                is_given_up = self._clock() - kept.since > KEPT_S
+                if is_given_up if kept.index is None else self._progress.is_executed(kept.index):
+                    over.append(key)
             removed = [self._kept.pop(key) for key in over]
         for kept in removed:
             shutil.rmtree(kept.folder, ignore_errors=True)
-        self._remove_left()
-        return len(removed)
-
-    def _remove_left(self) -> None:
-        """Remove the folders of which the parts are published, and those of earlier processes."""
-        if not self._publishing.acquire(blocking=False):
-            return  # one is being made
-        try:
-            with self._lock:
-                needed = self._taking | {kept.folder.parent for kept in self._kept.values()}
-            for folder in self._uploads.root.glob(f"*{MADE_SUFFIX}"):
-                if folder not in needed:
+        # Folders of which the parts are published, and those of earlier processes, go when no result is being received.
+        if self._publishing.acquire(blocking=False):
+            try:
+                with self._lock:
+                    needed = self._taking | {kept.folder.parent for kept in self._kept.values()}
+                for folder in set(self._uploads.root.glob(f"*{MADE_SUFFIX}")) - needed:
                     shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            self._publishing.release()
-
-    def _is_over(self, kept: _Kept) -> bool:
-        if kept.index is None:
-            return self._clock() - kept.since > KEPT_S
-        return self._progress.is_executed(kept.index)
-
-    def _proposed(self, key: _Key) -> LogIndex | None:
-        for item in reversed(self._progress.history.commands()):
-            entry = item.entry
-            if isinstance(entry, MergeEntry) and (entry.sources, entry.schema_version) == key:
-                return item.index
-        return None
+            finally:
+                self._publishing.release()
+        return len(removed)
 
     def _prepare(self, wish: ResultWish, sources: Sequence[Part], key: _Key) -> None:
         """Make a part of the files, and keep it."""

@@ -84,7 +84,8 @@ class Salvage:
             if self._known.get(part) == manifest:
                 return
             self._known[part] = manifest
-            self._searched_at.pop(part, None)  # by this manifest other files may count as copies
+            # With this manifest other files may count as copies, so the disk is searched again.
+            self._searched_at.pop(part, None)
 
     def forget(self, part: str) -> None:
         """Forget what was searched for a part: it was here meanwhile."""
@@ -171,7 +172,8 @@ class Salvage:
         found = list(copies.manifests_of(part, content))
         if known is not None and known.content == content and known not in found:
             found.append(known)
-        return tuple(sorted(found, key=lambda each: each.share_id is None))  # all owners first, then files of its own
+        # A part in shares comes before one with files of its own.
+        return tuple(sorted(found, key=lambda each: each.share_id is None))
 
     def _put_back_as(self, copies: FoundCopies, part: str, manifest: PartManifest) -> bool:
         if self._healed(copies, part, manifest):
@@ -215,7 +217,7 @@ class Salvage:
         return self._healed(None, part, manifest)
 
     def put_sums(self, part: str, manifest: PartManifest) -> None:
-        """Put the sums objects that a registered, verified part of a share lacks: shares of earlier versions have none.
+        """Put the sums objects that a registered, verified part of a share lacks.
 
         Raises
         ------
@@ -230,7 +232,8 @@ class Salvage:
         unsummed = sharing.objects.unsummed(manifest)
         if not unsummed:
             return
-        with sharing.letting_go:  # as for missing objects: no object comes to be in a share that is garbage
+        # While this lock is taken, this replica's marks stay, so the share can't become garbage.
+        with sharing.letting_go:
             if not self._is_owned(sharing, part, manifest):
                 return
             for key, sums in unsummed.items():
@@ -245,7 +248,8 @@ class Salvage:
         sharing, store = self._storage.sharing, self._store
         if sharing is None:
             return False
-        with sharing.letting_go:  # as long as our marks stay, the shares can't be garbage
+        # While this lock is taken, this replica's marks stay, so the shares can't become garbage.
+        with sharing.letting_go:
             if not self._is_owned(sharing, part, manifest):
                 return False
             missing = sharing.objects.missing(manifest)
@@ -287,7 +291,8 @@ class Salvage:
         if known is not None and known.content == content:
             return known
         try:
-            for age_s in (REMEMBERED_S, RENEWED_S):  # the part may be newer than what is remembered
+            # The part may be newer than the search that is remembered.
+            for age_s in (REMEMBERED_S, RENEWED_S):
                 found = self._manifests(self._search(age_s), part, content)
                 if found:
                     return found[0]
@@ -309,7 +314,8 @@ class Salvage:
             return None
 
     def _copy(self, entry: FileEntry) -> Path | None:
-        """Return a verified copy of a file; what a search has found may have moved since, so it is searched again."""
+        """Return a verified copy of a file."""
+        # A copy that an earlier search has found may have moved since, so the disk is searched again.
         return self._search().file(entry) or self._search(RENEWED_S).file(entry)
 
     def _search(self, remembered_s: float = REMEMBERED_S) -> FoundCopies:

@@ -173,10 +173,8 @@ class Sharing:
 
     @property
     def is_for_new_parts(self) -> bool:
-        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations.
-
-        A replica that takes nothing over owns nothing new either: what it writes stays on its disk.
-        """
+        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations."""
+        # A replica that takes no shares over keeps what it writes on its own disk.
         context = self._context
         return context.definitions.current.placement.kind is StorageKind.SHARED and context.config.zero_copy
 
@@ -186,10 +184,8 @@ class Sharing:
         return self.objects.store_id if self.is_for_new_parts and self.objects.store_id else None
 
     def wrap(self, procedure: Procedure[T]) -> Procedure[T]:
-        """Return what runs a procedure of this replica and keeps its shares.
-
-        Before the store was opened nothing is staged or registered.
-        """
+        """Return what runs a procedure of this replica and keeps its shares."""
+        # Without a sharer the store is not open yet, and nothing was staged or registered in it.
         return procedure if self._sharer is None else with_shares(self._sharer, procedure)
 
     # --- effects --------------------------------------------------------------------------------------------------------
@@ -205,11 +201,25 @@ class Sharing:
         """Perform one effect on shares."""
         match effect:
             case NameShares(staging):
-                return self._name(staging)
+                named = tuple(
+                    _StagedShare(folder, manifest, ShareId(uuid.uuid4().hex))
+                    for folder, manifest in self._store.staged.parts(staging)
+                    if manifest.share_id is None and self.is_for_new_parts
+                )
+                with self._lock:
+                    self._named[staging] = named
+                    self._new.update(each.share for each in named)
+                return tuple(each.share for each in named)
             case PutShares(staging):
                 return self._put(staging)
             case SharesOf(parts):
-                return tuple(shared for part in parts for shared in self._shared(part))
+                # The share of a part comes first among those that it borrows of.
+                held = [(part, self._store.manifest(part)) for part in parts if self._store.has_part(part)]
+                return tuple(
+                    SharedPart(part, ShareId(share), share in self._new)
+                    for part, manifest in held
+                    for share in manifest.shares
+                )
             case SharesSettled(shares):
                 self._settled(shares)
                 return None
@@ -225,7 +235,11 @@ class Sharing:
                 self._availability.trouble(Evidence.UNKNOWN, "the answer to a commit about an object store was lost")
                 return None
             case DeleteObjects(share):
-                return self._delete(share)
+                try:
+                    self.objects.delete(share)
+                except (StoreError, NotAuthorized) as error:
+                    return ObjectsInDoubt(str(error))
+                return ObjectsGone()
             case LookAtObjects(shares):
                 return self.uploads.look(shares)
 
@@ -236,17 +250,6 @@ class Sharing:
             with self._lock:  # before the upload forgets them: a share that neither names would be given up
                 self._new.update(shares)
             self.uploads.hand_over(shares)
-
-    def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
-        named = tuple(
-            _StagedShare(folder, manifest, ShareId(uuid.uuid4().hex))
-            for folder, manifest in self._store.staged.parts(staging)
-            if manifest.share_id is None and self.is_for_new_parts
-        )
-        with self._lock:
-            self._named[staging] = named
-            self._new.update(each.share for each in named)
-        return tuple(each.share for each in named)
 
     def _put(self, staging: StagingId) -> ObjectsThere | ObjectsInDoubt:
         with self._lock:
@@ -273,12 +276,6 @@ class Sharing:
                 if not any(each.share in shares for each in named)
             }
 
-    def _shared(self, part: str) -> tuple[SharedPart, ...]:
-        """Return what is known of the shares of a published part, its own first."""
-        store = self._store
-        shares = store.manifest(part).shares if store.has_part(part) else ()
-        return tuple(SharedPart(part, ShareId(share), share in self._new) for share in shares)
-
     def _forget(self, parts: Sequence[str]) -> None:
         for part in parts:
             try:
@@ -288,13 +285,6 @@ class Sharing:
             self._store.quarantine(part, "its objects are gone")
             self._parts.lacks(part, content)
             self._context.log.info("too late to take over", part=part)
-
-    def _delete(self, share: ShareId) -> ObjectsGone | ObjectsInDoubt:
-        try:
-            self.objects.delete(share)
-        except (StoreError, NotAuthorized) as error:
-            return ObjectsInDoubt(str(error))
-        return ObjectsGone()
 
     def _on_disk(self) -> set[ShareId]:
         """Return the shares that something on this disk has."""
@@ -352,12 +342,14 @@ class Sharing:
             self._store.shared.has_left(left.name)
         self._settled(left.shares if not left.part else ())
         with self._lock:
-            self._new.difference_update(left.shares)  # also of a part that was published and never registered
+            # This includes shares of a part that was published and never registered.
+            self._new.difference_update(left.shares)
         self._stuck.pop(left.name, None)
-        self._looked_at = float("-inf")  # there may be garbage now
+        # There may be garbage now, so the next round looks for it.
+        self._looked_at = float("-inf")
 
     def _is_needed(self, left: Leaving) -> bool:
-        """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
+        """Whether a share must stay for now: it is about to be owned, or readers may still read its objects."""
         if any(map(self.moves.is_busy, map(ShareId, left.shares))) or self.moves.is_read(left.part):
             return True
         if not left.part or not self._store.has_part(left.part):
@@ -365,7 +357,7 @@ class Sharing:
         return time.time() - self._store.shared.left_at(left.name) < self._context.config.old_parts_lifetime_s
 
     def leave(self) -> None:
-        """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
+        """Release all shares, because the table is dropped, and delete the garbage as far as that works now."""
         context, epoch = self._context, self._context.performer.epoch.current
         try:
             Driver(context.performer, lambda _: None).run(Then(table_drop.release_shares, (context.replica, epoch)))

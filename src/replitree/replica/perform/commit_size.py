@@ -55,7 +55,8 @@ def check_insert(
     BadInput
         They are too large.
     """
-    longest = Replica(replica.table, "r" * NAME_LENGTH_MAX)  # every replica registers the parts, under its own name
+    # Every replica registers the parts under its own name, so the longest name counts.
+    longest = Replica(replica.table, "r" * NAME_LENGTH_MAX)
     part_bytes = _OPERATION_BYTES + len(layout.part(longest, ""))
     named = sum(map(len, partitions))
     replaced = [part for part in held if EVERY_PARTITION in drops or part.partition in drops]

@@ -34,6 +34,8 @@ from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import file_bytes
 from replitree.storage.parts.manifest import MANIFEST_BYTES_MAX, MANIFEST_FILE, FileEntry, PartManifest, decode_manifest
 
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT})
+
 CHUNK_BYTES = 1 << 20
 RANGE_BYTES = 32 << 20
 """Size of one ranged request for a large file."""
@@ -149,16 +151,15 @@ class Exchange:
 
     def close(self) -> None:
         """Stop fetching and close every connection, whichever thread opened it; what is asked for later is `NotFetched`."""
-        self._connections.refuse()  # so what waits in the pools ends at once, and need not be cancelled
+        # Refused connections end the tasks that wait in the pools at once.
+        self._connections.refuse()
         for pool in (self._sources, self._pool):
             pool.shutdown(wait=True)
         self._connections.close()
 
     def begin(self, fetch: FetchPart) -> None:
-        """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before.
-
-        A share can be taken over only when its writer has registered the part, so nothing is begun.
-        """
+        """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before."""
+        # With an object store nothing is begun: a share can be taken over only after its writer has registered the part.
         if self._store.shared.objects is None and not self._store.has_part(fetch.part):
             with suppress(Closed):
                 self._ahead.begin(fetch, lambda: _submit(self._sources, self._receive, fetch))
@@ -203,7 +204,8 @@ class Exchange:
                 if fetch.part not in outcomes and self._store.content(fetch.part) == fetch.content_hash:
                     outcomes[fetch.part] = Fetched(fetch.part)
             if len(outcomes) > len(received):
-                self._store.sync_names()  # an earlier try may have stopped before its sync
+                # An earlier try may have ended before it synced these names.
+                self._store.sync_names()
             problem = "no source is known"
             for choice in range(max((len(fetch.sources) for fetch in fetches), default=0)):
                 by_source: dict[str, list[FetchPart]] = {}
@@ -230,7 +232,8 @@ class Exchange:
             with closing(self._request(peer, "GET", f"/bundle?{urlencode([('part', fetch.part)])}")) as answer:
                 received = self._read_bundle(answer, {fetch.part: fetch}).received
         except (OSError, http.client.HTTPException, ReplitreeError) as error:
-            self._give_up(peer.address, error)  # whatever it is: the rest of the answer may still be to come
+            # After any error the rest of the answer may still arrive on this connection.
+            self._give_up(peer.address, error)
             raise
         return self._store.fetched.sync_received(received[0]) if received else None
 
@@ -268,7 +271,8 @@ class Exchange:
         outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
         problem = "the source sent less than was asked for"
         try:
-            for afresh in (False, True):  # a kept connection or a known address may be out of date
+            # A kept connection or a known address may be out of date.
+            for afresh in (False, True):
                 peer = self._peer(source, afresh)
                 if peer is None:
                     problem = f"the address of {source} is not known"
@@ -278,7 +282,9 @@ class Exchange:
                     outcomes.update(self._bundle(peer, left))
                     break
                 except (OSError, http.client.HTTPException) as error:
-                    if isinstance(error, Closed) or _is_disk_error(error):
+                    # These errors come from this replica's disk: another source would not help.
+                    is_disk = isinstance(error, OSError) and error.errno in _DISK_ERRORS
+                    if isinstance(error, Closed) or is_disk:
                         raise
                     problem = f"{source} at {peer.address}: {str(error) or type(error).__name__}"
                     self._give_up(peer.address, error)
@@ -302,7 +308,8 @@ class Exchange:
         with closing(self._request(peer, "GET", f"/bundle?{urlencode(query)}")) as answer:
             bundle = self._read_bundle(answer, wanted, shares=asks and _says_shares(answer))
         outcomes = bundle.outcomes
-        outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))  # the same source sends their data now
+        # Parts whose shares can't be read from here are asked for again, with their data.
+        outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))
         self._fetch_large(peer, bundle)
         if bundle.received:
             self._store.fetched.publish(bundle.received)
@@ -313,7 +320,8 @@ class Exchange:
         return outcomes
 
     def _have_checked(self, peer: Peer, part: str) -> None:
-        """Let a source check its own copy, which may be broken.  It need not answer: reading a large part takes long."""
+        """Let a source check its own copy, which may be broken."""
+        # The answer is not needed, and reading a large part may take the source longer than the limit.
         try:
             with closing(self._request(peer, "POST", f"/parts/{quote(part)}/check")) as answer:
                 answer.read()
@@ -337,11 +345,13 @@ class Exchange:
             self.received_bytes += len(raw)
             try:
                 manifest = decode_manifest(raw) if raw else None
-            except (CorruptPart, UnsupportedFormat) as error:  # where the next part begins is not known
+            except (CorruptPart, UnsupportedFormat) as error:
+                # Without the manifest it is not known where the next part begins.
                 raise http.client.HTTPException(f"{header.part}: {error}") from error
             if manifest is None or manifest.content != fetch.content_hash:
                 if header.inline and manifest is not None:
-                    _skip(answer, manifest.bytes)  # the next part's header comes after the files of this one
+                    # The next part's header comes after the files of this one.
+                    _skip(answer, manifest.bytes)
                 bundle.outcomes[fetch.part] = NotFetched(fetch.part, "the source does not have it with this content")
             elif header.shared:
                 self._take_over(bundle, fetch, raw, manifest)
@@ -363,6 +373,7 @@ class Exchange:
     def _take_over(self, bundle: _Bundle, fetch: FetchPart, raw: bytes, manifest: PartManifest) -> None:
         """Take a part over whose share can be read from here; of any other the data must be sent."""
         if not self._store.fetched.can_take_over(manifest):
+            # The data of this part must be sent.
             bundle.elsewhere.append(fetch)
             return
         try:
@@ -371,17 +382,26 @@ class Exchange:
             bundle.damaged[fetch.part] = str(error)
 
     def _fetch_large(self, peer: Peer, bundle: _Bundle) -> None:
-        """Fetch large parts: while one is verified and synced, ranges of the next ones arrive."""
+        """Fetch large parts."""
+        # The ranges of all parts are begun first: while one part is verified and synced, those of the next ones arrive.
         begun = [(fetch, self._begin_files(peer, fetch.part, manifest)) for fetch, manifest in bundle.large]
         try:
             for fetch, files in begun:
-                self._end_files(files)
+                # A file gets its name after all of its ranges are here.
+                problems = [problem for task in files.tasks if (problem := task.exception()) is not None]
+                if problems:
+                    raise problems[0]
+                for file in files.wanted:
+                    (files.folder / f"{INCOMING}{file.name}").replace(files.folder / file.name)
+                    for mark in files.folder.glob(f"{INCOMING}{file.name}.*.done"):
+                        mark.unlink()
                 try:
                     self._store.fetched.finish(fetch.part, fetch.content_hash)
                     bundle.outcomes[fetch.part] = Fetched(fetch.part)
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
-        finally:  # no thread writes into these folders any more when they are fetched again
+        finally:
+            # The next try must not meet a thread that still writes into these folders.
             wait([task for _, files in begun for task in files.tasks])
 
     def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _FileDownloads:
@@ -394,16 +414,6 @@ class Exchange:
             for first in range(0, file.bytes, RANGE_BYTES)
         ]
         return _FileDownloads(folder, wanted, tasks)
-
-    def _end_files(self, files: _FileDownloads) -> None:
-        """Wait until all ranges are here, and give the files their names."""
-        problems = [problem for task in files.tasks if (problem := task.exception()) is not None]
-        if problems:
-            raise problems[0]
-        for file in files.wanted:
-            (files.folder / f"{INCOMING}{file.name}").replace(files.folder / file.name)
-            for mark in files.folder.glob(f"{INCOMING}{file.name}.*.done"):
-                mark.unlink()
 
     def _fetch_range(self, peer: Peer, part: str, file: FileEntry, first: int, folder: Path) -> None:
         """Fetch one range into a file of its own beside the target; `.done` ranges survive an interruption."""
@@ -419,7 +429,8 @@ class Exchange:
                 self._request(peer, "GET", f"/parts/{quote(part)}/files/{quote(file.name)}", headers)
             ) as answer:
                 self._write_range(answer, target, first, size)
-        except Exception as error:  # whatever it is: the rest of the answer is still to come on this connection
+        except Exception as error:
+            # After any error the rest of the answer may still arrive on this connection.
             self._give_up(peer.address, error)
             raise
         private.touch(done)
@@ -436,7 +447,8 @@ class Exchange:
                 out.write(buffer[:n])
                 left -= n
         self.received_bytes += size
-        answer.read()  # to the end of the answer, or the connection can't be used again
+        # A connection can be used again only after its answer was read to the end.
+        answer.read()
 
     def _request(
         self, peer: Peer, method: str, path: str, headers: dict[str, str] | None = None
@@ -515,11 +527,6 @@ def _exactly(answer: http.client.HTTPResponse, size: int) -> bytes:
 def _skip(answer: http.client.HTTPResponse, size: int) -> None:
     while size:
         size -= len(_exactly(answer, min(size, CHUNK_BYTES)))
-
-
-def _is_disk_error(error: Exception) -> bool:
-    """Whether an error came from the disk and not from the network."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
 
 
 __all__ = ["BUNDLE_INLINE_BYTES", "FRAME", "BundleHeader", "Exchange", "Peer"]

@@ -58,11 +58,10 @@ class LookAhead:
             if isinstance(entry, SettleEntry | FailEntry):
                 self._ended(QuorumEnded(index, entry))
             elif isinstance(entry, GetEntry) and quorum_of(entry) and entry.replica != self._replica:
-                wanted += _small_parts(index, entry)
+                small = (part for part in entry.parts if part.bytes <= AHEAD_BYTES_MAX)
+                wanted += [
+                    FetchPart(inserted_part(part.partition, index).name, part.content_hash, (entry.replica,))
+                    for part in small
+                ]
         for fetch in wanted if len(wanted) <= AHEAD_AT_ONCE else ():
             self._begin(fetch)
-
-
-def _small_parts(index: LogIndex, entry: GetEntry) -> list[FetchPart]:
-    small = (part for part in entry.parts if part.bytes <= AHEAD_BYTES_MAX)
-    return [FetchPart(inserted_part(part.partition, index).name, part.content_hash, (entry.replica,)) for part in small]

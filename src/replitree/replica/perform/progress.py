@@ -132,10 +132,12 @@ class Progress:
         None: it was read too early, and must be loaded again.
         """
         with self.changed:
+            # A part was shown or removed after the load had begun, so the load may be older than that.
             if self._shown != begun:
                 return None
             if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
-                return ()  # a pull has gone on since the load was read
+                # A pull has moved the pointer since the load was read.
+                return ()
             # What runs stays until it is released, also if it was executed and its queue node is gone by now.
             now = {index: item for index, item in self._queue.items() if index in self._running}
             now.update((item.index, item) for item in loaded.queue)
@@ -190,7 +192,17 @@ class Progress:
                 now = time.monotonic()
                 if now >= deadline:
                     break
-                self._lanes[lane].wait(max(0.0, min(deadline, self._next_try(lane)) - now))
+                waiting = (
+                    (self._queue.get(index), postponed)
+                    for index, postponed in self._waiting.items()
+                    if index not in self._running
+                )
+                due = (
+                    postponed.again_at
+                    for queued, postponed in waiting
+                    if queued is not None and self.lane(queued) is lane
+                )
+                self._lanes[lane].wait(max(0.0, min(deadline, min(due, default=float("inf"))) - now))
             batch = () if stopping() else self._ready(lane, count)
             self._running.update(item.index for item in batch)
             self._told_before.update((item.index, self._told) for item in batch)
@@ -200,13 +212,15 @@ class Progress:
         """Return the first entry of a lane that can be tried, with others like it if it does not go alone."""
         now, parts = time.monotonic(), 0
         found: list[Queued] = []
-        for index, item in self._queue.items():  # in ascending order: entries come by pulls and by sorted loads
+        # The dict is in ascending order, because pulls append and loads are sorted.
+        for index, item in self._queue.items():
             waiting = self._waiting.get(index)
             if index in self._running or (waiting is not None and waiting.again_at > now) or self.lane(item) != lane:
                 continue
             if not goes_alone(item):
                 parts += len(item.change.added)
-                if found and parts > PARTS_MAX:  # the commit that registers them must not be too large
+                # One commit registers the batch, and must not be too large.
+                if found and parts > PARTS_MAX:
                     break
                 found.append(item)
             elif not found:
@@ -214,14 +228,6 @@ class Progress:
             if len(found) == count:
                 break
         return tuple(found)
-
-    def _next_try(self, lane: Lane) -> float:
-        """Return when the next waiting entry of a lane is due (monotonic seconds)."""
-        waiting = (
-            (self._queue.get(index), entry) for index, entry in self._waiting.items() if index not in self._running
-        )
-        due = (entry.again_at for item, entry in waiting if item is not None and self.lane(item) is lane)
-        return min(due, default=float("inf"))
 
     def view(
         self, batch: tuple[Queued, ...], *, makes: bool, sharer: Sharer | None = None, patience_s: float = float("inf")
@@ -259,13 +265,15 @@ class Progress:
                 known = self._waiting.get(index)
                 tries = known.tries + 1 if known is not None else 1
                 pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
-                if is_told := index in told:  # told while it ran, it is tried again at once
+                # News that came while the entry ran makes it due at once.
+                if is_told := index in told:
                     pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
                 since = known.since if known is not None and known.is_told == is_told else now
                 for_others = self._waits_for_others(index)
                 self._waiting[index] = _PostponedEntry(reason, tries, since, now + pause, for_others, is_told)
             for item in batch:
                 self._told_before.pop(item.index, None)
+            # Entries that waited for earlier ones are due at once.
             if done:
                 self._retry(lambda waiting: waiting.for_others)
             self._notify()
@@ -519,5 +527,6 @@ class Progress:
 
 
 def _may_bring(item: Queued, part: str) -> bool:
-    """Whether an entry may bring a part; of a mutation with many parts it is not looked up."""
+    """Whether an entry may bring a part."""
+    # A mutation may add thousands of parts, so they are not looked up.
     return not isinstance(item.entry, MergeEntry) or any(each.name == part for each in item.change.added)

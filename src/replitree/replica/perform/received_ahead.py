@@ -29,16 +29,13 @@ class ReceivedAhead:
         """Have a part received, unless it is already, or is being fetched, or too many are."""
         with self._lock:
             if len(self._begun) >= AHEAD_PARTS_MAX:
-                self._forget_one()
+                # The oldest one that no entry asked for makes room; its files on disk count as an abandoned fetch.
+                found = next((part for part, future in self._begun.items() if future.done()), None)
+                if found is not None:
+                    del self._begun[found]
             is_new = fetch.part not in self._begun and fetch.part not in self._fetching
             if is_new and len(self._begun) < AHEAD_PARTS_MAX:
                 self._begun[fetch.part] = receive()
-
-    def _forget_one(self) -> None:
-        """Forget the first that was not asked for; what it has left on disk is an abandoned fetch."""
-        found = next((part for part, future in self._begun.items() if future.done()), None)
-        if found is not None:
-            del self._begun[found]
 
     @contextmanager
     def taking(self, fetches: Sequence[FetchPart]) -> Iterator[list[ReceivedPart]]:

@@ -121,10 +121,8 @@ class Performer:
         return self._run(procedure, self.perform)
 
     def look_up(self, procedure: fx.Procedure[T]) -> T:
-        """Run a procedure that changes nothing, and return its value.  Raises as `run`.
-
-        It needs no stage: no other thread and no other replica can tell that it ran.  A commit of checks alone changes nothing.
-        """
+        """Run a procedure that changes nothing, and return its value.  Raises as `run`."""
+        # It needs no stage, because no other thread or replica can tell that it ran: a commit of checks changes nothing.
         return self._run(procedure, self._look)
 
     def _look(self, effect: fx.Effect) -> Any:

@@ -155,7 +155,10 @@ class StorePerformer:
             case fx.Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
             case fx.FetchPart() | fx.FetchMany():
-                fetched = self._fetch((effect,) if isinstance(effect, fx.FetchPart) else effect.fetches)
+                # Parts that are here already, as old ones, are needed again and must not be removed.
+                fetches = (effect,) if isinstance(effect, fx.FetchPart) else effect.fetches
+                self._old_parts.revive(fetch.part for fetch in fetches)
+                fetched = self._exchange.fetch(fetches)
                 return fetched[0] if isinstance(effect, fx.FetchPart) else fetched
             case fx.Merge() | fx.Mutate() | fx.Link() | fx.MakeEmpty() | fx.Untouched() | fx.ResultsInWork():
                 return self._of_results(effect)
@@ -184,11 +187,6 @@ class StorePerformer:
         if not self._inserts.give_back(staging):
             self._store.staged.remove(staging)
 
-    def _fetch(self, fetches: tuple[fx.FetchPart, ...]) -> tuple[fx.Fetched | fx.NotFetched | fx.StoreFailed, ...]:
-        """Fetch parts; those that are here already, as old ones, are needed again and must not go."""
-        self._old_parts.revive(fetch.part for fetch in fetches)
-        return self._exchange.fetch(fetches)
-
     def _of_results(
         self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty | fx.Untouched | fx.ResultsInWork
     ) -> object:
@@ -196,10 +194,9 @@ class StorePerformer:
             case fx.Untouched():
                 return self._maker.leaves_as_it_is(effect)
             case fx.ResultsInWork():
-                return self._results_in_work()
-        return self._make(effect)
-
-    def _make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
+                with self._lock:
+                    making = {name for name in map(result_of, self._held) if name is not None}
+                return tuple(sorted(making | self._maker.marked_ahead()))
         made = self._maker.make(effect)
         if isinstance(made, fx.Made):
             with self._lock:
@@ -209,12 +206,19 @@ class StorePerformer:
     def _publish(
         self, staging: fx.StagingId, names: tuple[tuple[str, str], ...], *, synced: bool
     ) -> fx.Published | fx.StoreFailed:
-        """Publish once; `execute` repeats it for what `insert` has published a moment ago, and only the sync is left to do."""
+        """Publish the parts of a staging folder under their names."""
         with self._lock:
             content_hash = self._made.pop(staging, None)
         if content_hash is not None:
-            return self._publish_result(staging, names, content_hash)
+            for _, part in names:
+                if self._store.content(part) not in (None, content_hash):
+                    return fx.StoreFailed(f"{part} is there with other content")
+            lacking = tuple(self._store.staged.publish(staging, dict(names)))
+            # The folder is left over when the same result was published before.
+            self._store.staged.remove(staging)
+            return fx.Published(lacking)
         with self._publishing:
+            # `execute` publishes again what `insert` has published a moment ago; only the sync of the names is left to do.
             if synced and self._published.pop(staging, False):
                 self._store.sync_names()
                 return fx.Published()
@@ -239,22 +243,6 @@ class StorePerformer:
             return None
         self._store.sync_names()
         return manifest.content
-
-    def _publish_result(
-        self, staging: fx.StagingId, names: tuple[tuple[str, str], ...], content_hash: str
-    ) -> fx.Published | fx.StoreFailed:
-        """Publish what was made."""
-        for _, part in names:
-            if self._store.content(part) not in (None, content_hash):
-                return fx.StoreFailed(f"{part} is there with other content")
-        missing = tuple(self._store.staged.publish(staging, dict(names)))
-        self._store.staged.remove(staging)  # left when the same was published before
-        return fx.Published(missing)
-
-    def _results_in_work(self) -> tuple[str, ...]:
-        with self._lock:
-            making = {name for name in map(result_of, self._held) if name is not None}
-        return tuple(sorted(making | self._maker.marked_ahead()))
 
     def _is_held(self, name: str) -> bool:
         with self._lock:

@@ -98,26 +98,22 @@ class Activation:
         context = self._context
         then, self._in_store = Then(life.become_active, (context.replica, context.identity.encode())), {}
         while then.stage is not life.wait_for_trouble:
-            self._begin(then)
+            if then.stage is life.take_stand:
+                self._epoch = then.arguments[2]
+                context.metrics.epoch.labels(context.replica.table.name).set(self._epoch)
+                if not self._swept:
+                    # From this epoch on no other process acts for this replica, so what is staged here is left over.
+                    self._parts.store.sweep()
+                    self._swept = True
+            if then.stage is life.recover_state:
+                self._recovery.begin()
+            sharing = self._storage.sharing
+            if sharing is not None and then.stage in (life.take_stand, life.join_again):
+                self._in_store = stages_in_store(sharing.probe(), context.identity.incarnation)
             following = self._driver.run(then, self._in_store)
             assert isinstance(following, Then), "a stage that ends the thread stops it"
             self._report(then, following)
             then = following
-
-    def _begin(self, then: Then) -> None:
-        """Do what belongs to the process, and to no replica's state, before a stage begins."""
-        context = self._context
-        if then.stage is life.take_stand:
-            self._epoch = then.arguments[2]
-            context.metrics.epoch.labels(context.replica.table.name).set(self._epoch)
-            if not self._swept:
-                self._parts.store.sweep()  # no other process acts for this replica from now on
-                self._swept = True
-        if then.stage is life.recover_state:
-            self._recovery.begin()
-        sharing = self._storage.sharing
-        if sharing is not None and then.stage in (life.take_stand, life.join_again):
-            self._in_store = stages_in_store(sharing.probe(), context.identity.incarnation)
 
     def _report(self, ended: Then, following: Then) -> None:
         """Report what a stage found out.
@@ -138,7 +134,12 @@ class Activation:
             case NotYet(reason) if ended.stage is life.recover_state:
                 self._recovery.wait(reason)
             case Busy(holder, owner):
-                raise self._busy(holder, owner)
+                identity = decode_identity(holder)
+                who = f"process {identity.pid} at {identity.address}" if identity else "another process"
+                name = self._context.replica.name
+                if owner is Owner.ALIVE:
+                    raise ReplicaBusy(f"{who} is running as replica {name}: stop it, or give this one another name")
+                raise Unavailable(f"{who} held replica {name}; waiting until its session expires")
             case _:
                 raise Unavailable(_why(outcome, self._context.replica, is_recovering=ended.stage is life.recover_state))
 
@@ -198,7 +199,8 @@ class Activation:
             case Stop(outcome):
                 raise self._stopped(outcome)
             case Missed() | AwaitReplica() | AwaitSource():
-                pass  # what the stage found out is reported at its end, and the thread begins anew
+                # The end of the stage carries what it found out, and the thread starts the next stage.
+                pass
             case Opened() | CurrentSharer():
                 return self._in_its_store(effect)
             case _:
@@ -232,16 +234,7 @@ class Activation:
     def _take_over(self, loaded: Loaded) -> Container[str] | None:
         """Take over what was loaded; the files of a part that is not on the disk are not shown."""
         progress, parts = self._context.progress, self._parts
-        self._expect(loaded)
-        on_disk = frozenset(parts.store.parts())
-        progress.hide(part.name for part in loaded.held if part.name not in on_disk)
-        left = progress.take_over(loaded, self._begun)
-        parts.old_parts.retire(left or ())
-        parts.old_parts.revive(part.name for part in loaded.held)
-        return None if left is None else parts.lacking
-
-    def _expect(self, loaded: Loaded) -> None:
-        """Let the store know what the parts are registered with, before reads use their manifests."""
+        # The store must know the registered content hashes before a read uses a manifest.
         context, store = self._context, self._parts.store
         names = store.unexpected(part.name for part in loaded.held)
         for first in range(0, len(names), READ_BATCH):
@@ -249,17 +242,14 @@ class Activation:
                 expect(
                     context.performer.look_up(registered_contents(context.replica, names[first : first + READ_BATCH]))
                 )
+        on_disk = frozenset(parts.store.parts())
+        progress.hide(part.name for part in loaded.held if part.name not in on_disk)
+        left = progress.take_over(loaded, self._begun)
+        parts.old_parts.retire(left or ())
+        parts.old_parts.revive(part.name for part in loaded.held)
+        return None if left is None else parts.lacking
 
     # --- errors ---------------------------------------------------------------------------------------------------------
-
-    def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:
-        identity = decode_identity(holder)
-        who = f"process {identity.pid} at {identity.address}" if identity else "another process"
-        if owner is Owner.ALIVE:
-            return ReplicaBusy(
-                f"{who} is running as replica {self._context.replica.name}: stop it, or give this one another name"
-            )
-        return Unavailable(f"{who} held replica {self._context.replica.name}; waiting until its session expires")
 
     def _stopped(self, outcome: object) -> ReplitreeError:
         replica = self._context.replica

@@ -19,7 +19,7 @@ from replitree.protocol.core.effects import BlockId, Children, Epoch
 from replitree.protocol.program import cleaner
 from replitree.protocol.program.stages import End, Then
 from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned, Window
-from replitree.protocol.upkeep.clean_log import Cleaned, CleanOutcome, Keep
+from replitree.protocol.upkeep.clean_log import Cleaned, Keep
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
@@ -76,16 +76,17 @@ class Cleaner:
             A read could not be had.
         """
         epoch = self._availability.active_epoch()
-        if epoch is None or not self._is_due():
+        if epoch is None:
             return False
-        self.clean(epoch)
-        return True
-
-    def _is_due(self) -> bool:
         if self._leader.leader is not None:
-            return self._leader.is_leading
-        context = self._context
-        return not context.performer.perform(Children(layout.leader_election(context.replica.table)))
+            is_due = self._leader.is_leading
+        else:
+            # This replica does not know who leads; when no replica stands for election, the log would grow without an end.
+            election = layout.leader_election(self._context.replica.table)
+            is_due = not self._context.performer.perform(Children(election))
+        if is_due:
+            self.clean(epoch)
+        return is_due
 
     def clean(self, epoch: Epoch) -> None:
         """Clean the deduplication ids and the log."""
@@ -93,23 +94,15 @@ class Cleaner:
         then = driver.run(Then(cleaner.clean_ids, (replica, self._window, self._keep, self._known)))
         assert isinstance(then, Then), "the log is cleaned after the ids"
         assert isinstance(then.outcome, BlocksCleaned), "the first stage finds out which ids are left"
-        self._report_ids(then.outcome)
+        ids, metrics, log, name = then.outcome, self._context.metrics, self._context.log, replica.table.name
+        self._known = tuple(ids.blocks.items())
+        if ids.removed or ids.notes:
+            metrics.cleaned_blocks.labels(name).inc(ids.removed)
+            log.info("block ids cleaned", removed=ids.removed, left=len(ids.blocks), drops=len(ids.notes))
         begun = time.monotonic()
         ended = driver.run(then)
         assert isinstance(ended, End), "a turn of the cleaner ends with the log"
-        self._report_log(ended.outcome, round(time.monotonic() - begun, 3))
-
-    def _report_ids(self, outcome: BlocksCleaned) -> None:
-        self._known = tuple(outcome.blocks.items())
-        if outcome.removed or outcome.notes:
-            context = self._context
-            context.metrics.cleaned_blocks.labels(context.replica.table.name).inc(outcome.removed)
-            context.log.info(
-                "block ids cleaned", removed=outcome.removed, left=len(outcome.blocks), drops=len(outcome.notes)
-            )
-
-    def _report_log(self, outcome: CleanOutcome, seconds: float) -> None:
-        metrics, log, name = self._context.metrics, self._context.log, self._context.replica.table.name
+        outcome, seconds = ended.outcome, round(time.monotonic() - begun, 3)
         if outcome.lost:
             metrics.marked_lost.labels(name).inc(len(outcome.lost))
             log.warning("replicas marked lost", replicas=list(outcome.lost), keep=self._keep.at_most)

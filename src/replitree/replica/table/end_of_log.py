@@ -64,7 +64,8 @@ class EndOfLog:
     async def _after(self, before: asyncio.Task[LogIndex] | None) -> LogIndex:
         if before is not None and not before.done():
             await asyncio.wait({before})
-        self._running, self._next = self._next, None  # who comes from here on waits for another question
+        # A read that comes after this line needs a newer answer, so it starts another question.
+        self._running, self._next = self._next, None
         return await asyncio.to_thread(self._ask)
 
     def _ask(self) -> LogIndex:

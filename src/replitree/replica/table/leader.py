@@ -188,7 +188,8 @@ class Leader:
     def _remember(self, effect: MemoryEffect) -> object:
         """Perform an effect of the candidate on the process's memory."""
         match effect:
-            case AwaitElection():  # `_run` has waited
+            case AwaitElection():
+                # `_run` has waited before this turn.
                 return self._turn_now
             case Elected(leads):
                 self.leader = self._context.replica.name if leads else None
@@ -199,10 +200,11 @@ class Leader:
         return None
 
     def _resign(self) -> None:
-        """Leave the election; what is not certain is done again at the next turn, and at the latest the session ends it."""
+        """Leave the election."""
         epoch, self.leader = self._context.performer.epoch.current, None
         if self._path is None or epoch is None:
             return
+        # After an error the next turn leaves again, and the end of the session removes the node at the latest.
         with suppress(ReplitreeError):
             self._stand(ElectionTurn(epoch, resigns=True))
 
@@ -212,7 +214,12 @@ class Leader:
         if time.monotonic() - self._cleaned_at >= CLEAN_S:
             self._cleaned_at = time.monotonic()
             self.clean(epoch)
-        self._roll_over(epoch)
+        place = context.progress.place
+        # The log goes on below a fresh parent when the numbers of the present one are nearly used up.
+        is_full = place is not None and is_due(place.pointer.index)
+        if is_full and self._upkeep(Then(roll, (context.replica,)), epoch) == End(outcome=True):
+            context.log.info("log rolled over", parent=context.replica.table.parent + 1)
+            context.pull_signal.hurry()
         self._quorums.give_up_abandoned(epoch)
         choices = self._choose()
         if not choices:
@@ -225,15 +232,6 @@ class Leader:
         self._wait_pulled(indexes[-1])
         return self._pace.pause_s
 
-    def _roll_over(self, epoch: Epoch) -> None:
-        """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
-        context, place = self._context, self._context.progress.place
-        if place is None or not is_due(place.pointer.index):
-            return
-        if self._upkeep(Then(roll, (context.replica,)), epoch) == End(outcome=True):
-            context.log.info("log rolled over", parent=context.replica.table.parent + 1)
-            context.pull_signal.hurry()
-
     def _upkeep(self, then: Then, epoch: Epoch) -> Then | End | None:
         """Run a stage of upkeep with the place that the replica has in the log; return what follows."""
         context, place = self._context, self._context.progress.place
@@ -242,9 +240,10 @@ class Leader:
         return Driver(context.performer, lambda _: turn).run(then)
 
     def _choose(self) -> tuple[Choice, ...]:
-        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
+        """Ask the selector for merges."""
         progress, now = self._context.progress, time.monotonic()
         state = (progress.place, progress.held)
+        # Without a change the selector finds something new only because parts grow older, so it is asked now and then.
         if self._pace.may_rest(state, now):
             return ()
         parts = progress.partition_parts_max()

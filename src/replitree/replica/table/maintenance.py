@@ -77,7 +77,8 @@ class Maintenance:
                 availability.disk_failed(str(error))
             now = time.monotonic()
             if self._keepers.storage.sharing is not None and now - self._settled_at > SETTLE_S:
-                self._settled_at = now  # what it had begun in the object store is settled by an activation alone
+                # Only an activation settles what was begun in the object store.
+                self._settled_at = now
                 availability.trouble(Evidence.BEGUN, str(error))
 
     def work(self) -> None:
@@ -109,7 +110,8 @@ class Maintenance:
         progress, epoch = self._progress, self._availability.active_epoch()
         if progress.has_strays and epoch is not None:
             progress.has_strays, is_done = False, False
-            try:  # the stage asks its memory for one thing: the epoch
+            # The only thing that this stage asks for is the epoch.
+            try:
                 following = Driver(self._context.performer, lambda _: epoch).run(
                     Then(forget_next, (self._context.replica,))
                 )

@@ -86,8 +86,10 @@ class Mending:
 
     def mend(self) -> None:
         """Do one round: make whole what is registered and not whole on disk, and note in the registrations what is broken."""
-        with self._rounds:  # all rounds receive a part in the same folder
-            notes, self._notes = self._notes, BrokenNotes()  # after a round that fails they are read again
+        # Two rounds would receive the same part in the same folder.
+        with self._rounds:
+            # If this round fails, the notes are read again in the next one.
+            notes, self._notes = self._notes, BrokenNotes()
             told = self._run(Then(mender.mend, (self._context.replica, notes)))
             self._notes = self._run(told).arguments[1]
 
@@ -114,7 +116,13 @@ class Mending:
             case WholeAgain(parts):
                 self._show_again(parts)
             case AskAgain(parts):
-                return self._not_asked_lately(parts)
+                names, now = frozenset(name for name, _ in parts), time.monotonic()
+                self._asked_at = {
+                    name: at for name, at in self._asked_at.items() if name in names and now - at < ASK_AGAIN_S
+                }
+                due = tuple(each for each in parts if each[0] not in self._asked_at)
+                self._asked_at |= {name: now for name, _ in due}
+                return due
             case HaveChecked():
                 self._have_checked(effect)
             case Telling(missing):
@@ -134,18 +142,25 @@ class Mending:
             case TakeFromStore(parts, marked):
                 return self._sources.own_shares.take(parts, dict(marked))
             case SeekFiles(parts):
+                # Only parts of which neither this disk nor the object store may still have the manifest.
                 return self._sources.bare_files.due(
-                    tuple(each for each in parts if not self._may_be_described(each[0]))
+                    tuple(
+                        each
+                        for each in parts
+                        if not any(known.why_undecided(each[0]) for known in (self._salvage, self._sources.own_shares))
+                    )
                 )
             case WriteAnew(parts, marked):
                 return self._sources.bare_files.write_anew(parts, dict(marked))
 
     def _lacking_now(self) -> MendTurn:
         waiting = self._lost_parts.waiting().keys()
-        with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
+        # With this lock, a part that is noted was moved aside already: the fetch must not find the broken one.
+        with self._setting_aside:
             held = frozenset(part.name for part in self._progress.held) if self._lacking else frozenset()
             for name in self._lacking.keys() - held:
-                self._lacking.pop(name, None)  # a later form took its place
+                # A merge or mutation has replaced the part.
+                self._lacking.pop(name, None)
             wanted = tuple(sorted(self._lacking.items()))
             self._salvage.keep(self._lacking.keys() | waiting)
         losing = frozenset(name for name, _ in self._progress.losing())
@@ -161,10 +176,6 @@ class Mending:
         away = tuple(each for each in parts if not self._is_here(*each))
         self._from_copies = frozenset(self._salvage.put_back(away))
         return self._from_copies.union(name for name, content in parts if (name, content) not in away)
-
-    def _may_be_described(self, part: str) -> bool:
-        """Whether this disk or the object store may still have the manifest of a part."""
-        return any(known.why_undecided(part) for known in (self._salvage, self._sources.own_shares))
 
     def _take_out(self, parts: tuple[PartContent, ...]) -> None:
         for name, content in parts:
@@ -182,17 +193,11 @@ class Mending:
             self._progress.unhide(whole)
         if whole:
             if self._storage.sharing is not None:
-                self._mover.look_again(whole)  # what could not be taken over was sent, and has files of its own
+                # A part whose share could not be taken over was sent, and now has files of its own.
+                self._mover.look_again(whole)
             context.metrics.refetched.labels(context.replica.table.name).inc(len(whole))
             from_copies = len(self._from_copies.intersection(whole))
             context.log.info("parts whole again", parts=len(whole), from_copies_here=from_copies)
-
-    def _not_asked_lately(self, parts: tuple[PartContent, ...]) -> tuple[PartContent, ...]:
-        names, now = frozenset(name for name, _ in parts), time.monotonic()
-        self._asked_at = {name: at for name, at in self._asked_at.items() if name in names and now - at < ASK_AGAIN_S}
-        due = tuple(each for each in parts if each[0] not in self._asked_at)
-        self._asked_at |= {name: now for name, _ in due}
-        return due
 
     def _have_checked(self, asked: HaveChecked) -> None:
         for part, content in asked.parts:
@@ -239,7 +244,8 @@ class Mending:
         """
         if part in self._lacking:
             self._sources.bare_files.look_again(part)
-            self._salvage.look_again(part)  # by `mend`, which comes soon: the replica that asks may be asked by it
+            # The search is left to `mend`: a search here could ask the replica that is waiting for this answer.
+            self._salvage.look_again(part)
             return False
         context = self._context
         with self._store.expecting() as expect:
@@ -271,14 +277,12 @@ class Mending:
         return problem if self._set_aside(part, content) else None
 
     def _manifest_again(self, part: str, content: str) -> str | None:
-        """Create the manifest of a whole part's share again when it is missing in the store; say so, None: nothing was done.
-
-        The rows are whole, so nothing is set aside when that does not work; other replicas need the manifest to take over.
-        """
+        """Create the manifest of a whole part's share again when it is missing in the store; say so, None: nothing was done."""
         manifest, sharing = self._manifest(part), self._storage.sharing
         if manifest is None or manifest.share_id is None or sharing is None:
             return None
         try:
+            # Other replicas need the manifest to take the share over.  The rows are whole, so the part stays if this fails.
             if sharing.objects.has_manifest(manifest) or not self._healed(part, content):
                 return None
         except (StoreError, NotAuthorized):
@@ -294,13 +298,14 @@ class Mending:
         return "" if found == content else f"{part} has content {found}, and is registered with {content}"
 
     def _put_sums(self, part: str) -> None:
-        """Put the block checksums that the share of a verified part lacks.  No failure is a problem: readers do without."""
+        """Put the block checksums that the share of a verified part lacks."""
         manifest = self._manifest(part)
         try:
             if manifest is not None:
                 self._salvage.put_sums(part, manifest)
             self.unsummed -= {part}
         except (StoreError, NotAuthorized, CorruptPart, FileNotFoundError) as error:
+            # Readers do without block checksums, so this is no reason to refuse anything.
             self.unsummed |= {part}
             self._context.log.warning("block checksums not put", part=part, problem=str(error))
 
@@ -330,12 +335,10 @@ class Mending:
             return False
 
     def _set_aside(self, part: str, content: str) -> bool:
-        """Take a part out that is still broken; it is made whole again by `mend`.  False: it is whole.
-
-        Another thread may have found it broken as well, and it may have been mended since.
-        """
+        """Move a part aside that is still broken; `mend` makes it whole again.  False: it is whole."""
         context = self._context
         with self._setting_aside:
+            # Another thread may have found it broken as well, and it may have been made whole since: it is verified again.
             problem = self._problem(part, content) or self._seal(part)
             if not problem:
                 return False

@@ -164,7 +164,10 @@ class Mover:
         """Do one round."""
         context, store, placement = self._context, self._parts.store, self._context.definitions.current.placement
         free = store.free_bytes()
-        found = to_move(placement, self._placed(), time.time(), free + self._copied_bytes())
+        placed = self._placed()
+        # Copies of parts that are in the store by now count as free: they can be deleted at any time.
+        self._copies = {part: size for part, size in self._copies.items() if store.moved.has_files(part)}
+        found = to_move(placement, placed, time.time(), free + sum(self._copies.values()))
         wants_store = placement.kind is not StorageKind.LOCAL
         self._left = () if wants_store and not context.config.zero_copy else found
         parts = {each.part for each in self._left}
@@ -182,19 +185,13 @@ class Mover:
         else:
             self._not_forgotten = ""
 
-    def _copied_bytes(self) -> int:
-        """Return the bytes of parts that went into the store and whose files are still here as copies: room that will be."""
-        self._copies = {part: size for part, size in self._copies.items() if self._parts.store.moved.has_files(part)}
-        return sum(self._copies.values())
-
     def _placed(self) -> list[Placed]:
         """Return where the registered parts are that nothing in the queue replaces."""
         progress, now = self._context.progress, time.monotonic()
         if now >= self._known_until:
             self._known, self._known_until = {}, now + KNOWN_S
-        with (
-            self._lock
-        ):  # before their manifests are read: a part that becomes whole now is looked at in the next round
+        # These are taken before the manifests are read: a part that becomes whole now is looked at in the next round.
+        with self._lock:
             again, self._again = self._again, set()
         for part in again:
             self._known.pop(part, None)
@@ -213,7 +210,7 @@ class Mover:
         return Placed(part, manifest.share_id, manifest.bytes, since)
 
     def _move_all(self, sharing: Sharing, placement: StoragePolicy, due: Sequence[Placed]) -> None:
-        """Move parts, several at once; what is begun when the process ends is cut off, as by a crash."""
+        """Move parts, several at once."""
         waiting = SimpleQueue[Placed]()
         for each in due:
             waiting.put(each)
@@ -223,6 +220,7 @@ class Mover:
                 while not self._availability.is_stopping() and self._context.definitions.current.placement == placement:
                     self._move(sharing, waiting.get_nowait())
 
+        # The threads are daemons: when the process ends, a move is cut off as by a crash.
         count = min(len(due), self._context.config.move_threads)
         threads = [threading.Thread(target=move, name=f"move-part-{number}", daemon=True) for number in range(count)]
         for thread in threads:
@@ -251,9 +249,10 @@ class Mover:
 
     def _run_stage(self, sharing: Sharing, placed: Placed) -> None:
         context = self._context
-        problem = self._no_room(placed)
-        if problem is not None:
-            self._note(placed, NotMoved(problem))
+        free = self._parts.store.free_bytes() - context.config.disk_reserve_bytes
+        if placed.share is not None and placed.bytes > free:
+            needs, has = f"{placed.bytes >> 20} MiB", f"{max(0, free) >> 20} MiB"
+            self._note(placed, NotMoved(f"the disk has no room for its {needs}: {has} are free beside the reserve"))
             return
 
         def remember(effect: MemoryEffect) -> MoveTurn | None:
@@ -281,13 +280,6 @@ class Mover:
         # An activation settles what the move has begun.
         self._availability.trouble(Evidence.BEGUN, "the move of a part was broken off")
         self._note(placed, NotMoved(reason))
-
-    def _no_room(self, placed: Placed) -> str | None:
-        """Say that the disk has no room for a part that is to come."""
-        free = self._parts.store.free_bytes() - self._context.config.disk_reserve_bytes
-        if placed.share is None or placed.bytes <= free:
-            return None
-        return f"the disk has no room for its {placed.bytes >> 20} MiB: {max(0, free) >> 20} MiB are free beside the reserve"
 
     def _note(self, placed: Placed, outcome: MoveOutcome) -> None:
         match outcome:

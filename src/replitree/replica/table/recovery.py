@@ -70,7 +70,8 @@ class Recovery:
         """
         replica = self._context.replica
         if self._availability.is_recovering():
-            return  # another try
+            # This is another try of the same recovery.
+            return
         if self._context.performer.look_up(choose_source(replica)) is None:
             raise Unavailable(no_source(replica))
         self._begun, self._source, self._fetched = time.monotonic(), "", 0

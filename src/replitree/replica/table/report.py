@@ -52,12 +52,10 @@ def status_of(table: TableReplica) -> dict[str, object]:
 
 
 def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:
-    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both.
-
-    For parts in shares the store is not asked: before its check, a part of an earlier version has no checksum of its manifest.
-    """
+    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both."""
     if manifest is None:
         return False
+    # The store is not asked for parts in shares: an unchecked part of an earlier version has no checksum of its manifest.
     if not manifest.is_sealed or part in table.mending.unsummed:
         return True
     return unsummed_files(table.store.part_path(part), manifest) > 0

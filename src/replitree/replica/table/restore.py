@@ -116,10 +116,17 @@ def restore_table(
         store = PartStore(folder)
         store.shared.objects = objects_of(definition) if definition.is_shared else None
         whole, broken = _verify(store, folder, definition, told)
-        detached = _detached(store, whole)
+        kept = {parse_part(each.part): each.manifest.content for each in store.attachable() if each.name == each.part}
+        detached = detached_parts({part: manifest.content for part, manifest in whole.items()}, kept)
         chosen, overlapping = choose_parts(part for part in whole if part not in detached)
-        report = msgspec.structs.replace(
-            _report(config, folder, definition, [whole[part] for part in chosen]),
+        report = RestoreReport(
+            table=definition.name,
+            table_id=definition.table_id,
+            replica=config.name,
+            folder=str(folder),
+            parts=len(chosen),
+            rows=sum(whole[part].rows for part in chosen),
+            bytes=sum(whole[part].bytes for part in chosen),
             broken=broken,
             overlapping=tuple(part.name for part in overlapping),
             detached=tuple(part.name for part in sorted(detached)),
@@ -140,7 +147,7 @@ def restore_table(
 
 
 def objects_of(definition: TableDefinition) -> ShareObjects:
-    """Open the store of a table, and make sure that it is one that was used before: coordination can't say which one it was.
+    """Open the store of a table, and make sure that it is one that was used before.
 
     Raises
     ------
@@ -154,6 +161,7 @@ def objects_of(definition: TableDefinition) -> ShareObjects:
     from replitree.storage.shares.shares import ShareObjects
 
     objects = ShareObjects(partial(open_store, definition.store_url), definition.table_id)
+    # Coordination has lost the table, so it can't say which store the table had.
     if objects.store.get(STORE_ID_KEY) is None:
         raise BadInput(f"{objects.store.name} was never used by a table: is its disk mounted, and its bucket the same?")
     objects.store_id = store_id(objects.store)
@@ -179,7 +187,8 @@ def find_table(tables: Path, name: str, table_id: str | None) -> tuple[Path, Tab
     for folder in sorted(tables.iterdir()) if tables.is_dir() else ():
         try:
             definition = read_definition(folder)
-        except (StoreError, UnsupportedFormat) as error:  # of another table, unless this one is not found
+        except (StoreError, UnsupportedFormat) as error:
+            # The damaged folder belongs to another table, if this one is found.
             damaged.append(str(error))
             continue
         if definition is not None and definition.name == name and definition.table_id.startswith(table_id or ""):
@@ -201,7 +210,8 @@ def kept_tables(tables: Path) -> tuple[str, ...]:
     """Return the names of the tables that a server's data folder keeps, whether coordination has them or not."""
     found = set[str]()
     for folder in tables.iterdir() if tables.is_dir() else ():
-        with suppress(StoreError, UnsupportedFormat):  # `find_table` says which is damaged
+        # A damaged folder is reported by `find_table`.
+        with suppress(StoreError, UnsupportedFormat):
             definition = read_definition(folder)
             if definition is not None:
                 found.add(definition.name)
@@ -242,40 +252,15 @@ def _verify(
         except CorruptPart as error:
             broken[name] = str(error)
         else:
-            _check_version(folder, definition, name, manifest)
+            if manifest.schema_version > definition.schema_version:
+                raise BadInput(
+                    f"part {name} has columns of version {manifest.schema_version}, and {folder / FILE} knows only up to "
+                    f"{definition.schema_version}: take that file from another replica"
+                )
             whole[parse_part(name)] = manifest
         if told is not None:
             told(done, len(names))
     return whole, broken
-
-
-def _detached(store: PartStore, whole: dict[Part, PartManifest]) -> frozenset[Part]:
-    """Return the parts that are kept aside as well."""
-    kept = {parse_part(each.part): each.manifest.content for each in store.attachable() if each.name == each.part}
-    return detached_parts({part: manifest.content for part, manifest in whole.items()}, kept)
-
-
-def _check_version(folder: Path, definition: TableDefinition, part: str, manifest: PartManifest) -> None:
-    if manifest.schema_version > definition.schema_version:
-        raise BadInput(
-            f"part {part} has columns of version {manifest.schema_version}, and {folder / FILE} knows only up to "
-            f"{definition.schema_version}: take that file from another replica"
-        )
-
-
-def _report(
-    config: ServerConfig, folder: Path, definition: TableDefinition, manifests: list[PartManifest]
-) -> RestoreReport:
-    return RestoreReport(
-        table=definition.name,
-        table_id=definition.table_id,
-        replica=config.name,
-        folder=str(folder),
-        parts=len(manifests),
-        rows=sum(manifest.rows for manifest in manifests),
-        bytes=sum(manifest.bytes for manifest in manifests),
-        broken={},
-    )
 
 
 def _write(

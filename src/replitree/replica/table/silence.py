@@ -52,20 +52,17 @@ class Silence:
         while not self._ending.wait(LISTEN_S):
             silent_s, limit_s = self._coordination.silent_s(), self._coordination.session_timeout_s
             if silent_s > limit_s:
-                self._begin(silent_s, limit_s)
+                if not self.reason:
+                    self.reason = f"nothing was heard of coordination for {limit_s:g} s, as long as a session lives"
+                    self._log.warning("coordination is silent", silent_s=round(silent_s, 1))
+                # In every round, since tables may begin while coordination is silent.
+                for table in self._tables():
+                    table.availability.hinder(Hindrance.COORDINATION, self.reason)
             elif self.reason:
                 self.reason = ""
                 self._log.info("coordination is heard again")
                 for table in self._tables():
                     table.availability.unhinder(Hindrance.COORDINATION)
-
-    def _begin(self, silent_s: float, limit_s: float) -> None:
-        """Hinder every table, also those that have just begun."""
-        if not self.reason:
-            self.reason = f"nothing was heard of coordination for {limit_s:g} s, as long as a session lives"
-            self._log.warning("coordination is silent", silent_s=round(silent_s, 1))
-        for table in self._tables():
-            table.availability.hinder(Hindrance.COORDINATION, self.reason)
 
 
 __all__ = ["LISTEN_S", "Silence"]

@@ -76,7 +76,9 @@ class Snapshots:
                     f"part {broken[0]} is broken on replica {self._name} and is being made whole again; ask another replica"
                 )
             lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
-            lacking = self._lacking(parts)
+            # Between the choice of the parts and the lease, a part may have been removed from disk: then another try.
+            visible = frozenset(self._progress.visible()[1])
+            lacking = next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)
             if not lacking:
                 return TakenSnapshot(index, parts, lease, broken)
             if lease is not None:
@@ -93,7 +95,8 @@ class Snapshots:
         progress = self._progress
         with progress.changed:
             index, parts, broken = progress.shown()
-            unreadable = self._why_unreadable()  # asked now: what was taken before a recovery began is sound
+            # This is asked after the parts were taken: parts taken before a recovery began are sound.
+            unreadable = self._why_unreadable()
             if unreadable is not None:
                 raise ReplicaUnavailable(f"{unreadable}; ask another replica")
             if as_of is None and progress.is_partly_shown():
@@ -121,8 +124,3 @@ class Snapshots:
                 f"replica {self._name} knows what the table was from index {progress.history.first} on, not at {index}"
             )
         return found
-
-    def _lacking(self, parts: tuple[str, ...]) -> str | None:
-        """Return a part that is neither visible nor old, or None."""
-        visible = frozenset(self._progress.visible()[1])
-        return next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)

@@ -32,7 +32,7 @@ from replitree.protocol.program.stages import (
     WorkTurn,
 )
 from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Place, Pulled, Queued
-from replitree.protocol.state.registration import Postponed, View
+from replitree.protocol.state.registration import Postponed
 from replitree.replica.insert.appends import Appends
 from replitree.replica.kit.evidence import Evidence, Hindrance
 from replitree.replica.parts.making import Maker
@@ -58,11 +58,12 @@ FOLLOW_S = 0.04
 
 
 def pull_count(expected: int) -> int:
-    """Return how many entries a pull asks for; who catches up may have gathered many more than one pull takes.
+    """Return how many entries a pull asks for.
 
     >>> pull_count(0), pull_count(7), pull_count(1_000)
     (1, 7, 64)
     """
+    # A replica that catches up may expect many more entries than one pull takes.
     return max(1, min(PULL_ENTRIES_MAX, expected))
 
 
@@ -135,7 +136,8 @@ class Puller:
         try:
             is_there = context.performer.perform(Exists(layout.log_entry(context.replica.table, index), watch=True))
         except ReplitreeError:
-            return False  # the pull will meet the same, and deal with it
+            # The pull that follows meets the same error and reports it.
+            return False
         return is_there or self._signal.awake.wait(FOLLOW_S)
 
     def _run(self) -> None:
@@ -154,7 +156,8 @@ class Puller:
             except CoordinationUnavailable:
                 more = False
                 self._signal.awake.wait(RETRY_S)
-                self._signal.reload()  # what was asked for may have been cut off
+                # A reload that was asked for may have been cut off by the error.
+                self._signal.reload()
             except UnsupportedFormat as error:
                 more = False
                 self._availability.halt(str(error))
@@ -169,7 +172,8 @@ class Puller:
                 self._pause_s = RETRY_S
 
     def _cannot_pull(self, reason: str) -> None:
-        """Be read-only for a while: it proves nothing about the epoch, so the state is read again and the pull repeated."""
+        """Be read-only for a while, and pull again."""
+        # The error proves nothing about the epoch, so an activation would not help: the state is read again.
         self._availability.hinder(Hindrance.LOG, reason)
         self._signal.reload()
         self._ending.wait(self._pause_s)
@@ -192,13 +196,15 @@ class Puller:
             return False
         if pulled.more:
             self._signal.wake()
-        return pulled.more and len(pulled.entries) == count  # the rest came meanwhile: there will be more in a moment
+        # Behind a batch that is not full, more was appended during the pull: it pays to gather again.
+        return pulled.more and len(pulled.entries) == count
 
     def _remember(self, effect: MemoryEffect) -> object:
         """Perform an effect of the puller on the process's memory."""
         progress = self._context.progress
         match effect:
-            case AwaitPull():  # `_run` has waited
+            case AwaitPull():
+                # `_run` has waited before this turn.
                 place = None if self._signal.reload_asked.is_set() else progress.place
                 self._signal.reload_asked.clear()
                 return PullTurn(self._epoch, place)
@@ -223,10 +229,17 @@ class Puller:
     def _take_in(self, place: Place, entries: tuple[Queued, ...]) -> None:
         context = self._context
         context.progress.pulled(place, entries)
-        self._follow_columns(entries)
+        versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
+        if versions:
+            self._context.definitions.expect(versions[-1])
+            self._context.definitions.catch_up()
+        if any(isinstance(item.entry, StorageEntry) for item in entries):
+            # Opening a store may take long, so maintenance does it.
+            self._context.definitions.expect_storage()
         self._gathered += len(entries)
         is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
-        self._pulled_at = 0.0 if is_urgent else time.monotonic()  # a client waits for a quorum: gather nothing
+        # A client waits for a quorum, so the next pull must not wait to gather entries.
+        self._pulled_at = 0.0 if is_urgent else time.monotonic()
         context.metrics.pulled.labels(context.replica.table.name).inc(len(entries))
 
     def _perform(self, effect: Effect) -> object:
@@ -236,15 +249,6 @@ class Puller:
         if isinstance(effect, GetMany) and effect.paths[-1] == layout.log(context.replica.table):
             self._look_ahead.read(context.progress.pointer, effect.paths[:-1], outcome.nodes[:-1])
         return outcome
-
-    def _follow_columns(self, entries: tuple[Queued, ...]) -> None:
-        """Read the table's definition again when an entry has changed its columns or its storage."""
-        versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
-        if versions:
-            self._context.definitions.expect(versions[-1])
-            self._context.definitions.catch_up()
-        if any(isinstance(item.entry, StorageEntry) for item in entries):
-            self._context.definitions.expect_storage()  # opening a store may take long: maintenance follows
 
 
 class Executor:
@@ -330,16 +334,13 @@ class Executor:
             batch = progress.take(self._lane, self._count, self._availability.is_stopping, RETRY_S)
             if batch:
                 self._epoch, self._batch = epoch, batch
-                return WorkTurn(epoch, self._begin(batch[0]), batch)
+                # The results of the batch are held, so that the cleaner of staging does not remove them.
+                item, view = batch[0], self._maker.view(batch)
+                results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
+                self._held.enter_context(self._store_performer.holding_results(results))
+                self._notes = bool(view.opened)
+                return WorkTurn(epoch, view, batch)
         raise _Stopping
-
-    def _begin(self, item: Queued) -> View:
-        """Hold the results of a batch that begins with `item`, so that they are not removed; return what it is executed by."""
-        view = self._maker.view(self._batch)
-        results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
-        self._held.enter_context(self._store_performer.holding_results(results))
-        self._notes = bool(view.opened)
-        return view
 
     def _give_back(self, done: tuple[LogIndex, ...] = (), postponed: tuple[Postponed, ...] = ()) -> None:
         context, batch = self._context, self._batch

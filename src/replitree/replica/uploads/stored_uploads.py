@@ -157,11 +157,17 @@ class StoredUploads:
         ReadOnly, Unavailable
             Nothing can be begun now.
         """
-        with self._beginning:  # coordination may take long: a request for the list does not wait for it
-            self._uploads.heard_of(upload)  # under the lock: once `left` names the shares of an upload it gets no more
+        # Coordination may take long, so this is not the lock under which the list of uploads is read.
+        with self._beginning:
+            # This is checked under the lock: once `left` names the shares of an upload, it must get no further ones.
+            self._uploads.heard_of(upload)
             epoch = self._availability.epoch()
-            self._resume(upload)
             before = self._begun.get(upload, {})
+            # An earlier process may have noted shares on this disk only: these are begun anew.
+            unsure = tuple(share for each in before.values() if (share := ShareId(each.share)) not in self._noted)
+            if unsure:
+                self._noted.update(self._run(upload, {}, Then(uploader.resume_upload, (self._sharer(), unsure))))
+                before = self._begun.get(upload, {})
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
             now = {**before, **fresh}
             self._check(now, files)
@@ -189,18 +195,12 @@ class StoredUploads:
             if begun[partition].files + count > FILES_MAX:
                 raise BadInput(f"partition {partition} has more than {FILES_MAX:,} files: use fewer, larger tasks")
 
-    def _resume(self, upload: str) -> None:
-        """Find out which shares an earlier process has begun; what only the disk has noted is begun anew."""
-        begun = (ShareId(each.share) for each in self._begun.get(upload, {}).values())
-        unsure = tuple(share for share in begun if share not in self._noted)
-        if unsure:
-            self._noted.update(self._run(upload, {}, Then(uploader.resume_upload, (self._sharer(), unsure))))
-
     def _begin(self, upload: str, begun: _Upload, epoch: Epoch, shares: tuple[ShareId, ...]) -> bool:
         """Begin new shares of an upload, which has `begun` then; return whether its client may hear their names."""
         try:
             is_noted: bool = self._run(upload, begun, Then(uploader.begin_upload, (self._sharer(), epoch, shares)))
-        except BaseException:  # whatever ended it: no client hears these names, so upkeep is to give the shares up
+        except BaseException:
+            # After any error no client learns these names, so upkeep may give the shares up.
             self.given_up(shares)
             raise
         self._noted.update(shares if is_noted else ())
@@ -281,7 +281,6 @@ class StoredUploads:
     def look(self, shares: Sequence[ShareId]) -> ObjectsThere | ObjectsInDoubt:
         """Look at the objects of an upload that is being sealed; put the manifests, delete what the shares have besides.
 
-        In this order: a manifest that is refused, because the upload was sealed with another one, deletes nothing of that.
         Raises as `seal`.
         """
         from replitree.storage.shares.received import check_received, remove_others
@@ -292,16 +291,20 @@ class StoredUploads:
             self._put_files(folder / manifest.partition, manifest)
         for _, manifest, tags in wanted:
             check_received(self._objects, manifest, self._context.definitions.at(manifest.schema_version), tags)
+        # A manifest is refused if the upload was sealed with another one.  So this comes before the deletes, which would remove
+        # files of that one.
         for _, manifest, _ in wanted:
             self._objects.put_manifest(manifest)
         for _, manifest, _ in wanted:
-            with suppress(StoreError):  # what is left goes with the share
+            # Objects that stay are deleted with the share.
+            with suppress(StoreError):
                 if removed := remove_others(self._objects, manifest):
                     self._context.log.info("objects of attempts that do not count removed", objects=removed)
         return ObjectsThere()
 
     def _put_files(self, folder: Path, manifest: PartManifest) -> None:
-        """Put the data files of a part that were sent here, because their client does not reach the store."""
+        """Put the data files of a part that were sent to this replica."""
+        # The client of the upload does not reach the store.
         from replitree.storage.objects.store import ObjectExists
 
         for file in manifest.files:
@@ -312,7 +315,8 @@ class StoredUploads:
             if checksum != file.checksum:
                 raise CorruptPart(f"{path} is not what its checksum says; send it again")
             key = self._objects.key(str(manifest.share_id), file.name)
-            with suppress(ObjectExists):  # an earlier try has put it: no other writer has the name
+            # Only an earlier try can have put it, because no other writer has this name.
+            with suppress(ObjectExists):
                 self._objects.store.create(key, path)
             self._objects.put_sums(key, sums)
             path.unlink()
@@ -321,7 +325,8 @@ class StoredUploads:
 
     def hand_over(self, shares: Sequence[ShareId]) -> None:
         """Forget the shares of parts that are about to be staged."""
-        with self._beginning:  # a task that comes late must not bring them back
+        # With this lock, a task that comes late can't note them again.
+        with self._beginning:
             self.given_up(shares)
 
     def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
@@ -334,9 +339,10 @@ class StoredUploads:
     def left(self) -> tuple[ShareId, ...]:
         """Return the shares that were begun for uploads that are gone: their attempts are to be given up.
 
-        While a request for names runs there are none to return.  Coordination may not yet have noted what the request has noted
-        on the disk, and an attempt that is given up before it is noted would stay until the next activation.
+        While a request for names runs there are none to return.
         """
+        # Coordination may not yet have noted what such a request has noted on the disk, and an attempt that is given up before
+        # it is noted would stay until the next activation.
         if not self._beginning.acquire(blocking=False):
             return ()
         try:
@@ -358,9 +364,15 @@ class StoredUploads:
 
     def _read(self, path: Path) -> None:
         """Take over what an earlier process has noted; a damaged note is set aside, and its upload has to begin anew."""
+        data = path.read_bytes()
         try:
-            self._begun[path.stem] = _decode(path.read_bytes())
-        except msgspec.DecodeError as error:
+            # Notes of earlier versions have neither a format nor a checksum.
+            if data.startswith(b'{"format":'):
+                self._begun[path.stem] = json_decoder(_Note).decode(unseal(data, NOTE_FORMAT)).begun
+            else:
+                self._begun[path.stem] = json_decoder(_Upload).decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # The objects of this upload are found by fsck.
             aside = path.with_suffix(DAMAGED_SUFFIX)
             rename(path, aside)
             self._context.log.warning("upload note damaged", file=str(aside), problem=str(error))
@@ -379,16 +391,6 @@ class StoredUploads:
             sync_folder(self._folder)
             self._begun.pop(upload, None)
             self._begun.update({upload: begun} if begun else {})
-
-
-def _decode(data: bytes) -> _Upload:
-    """Read a note.  Raises `msgspec.DecodeError` when it is damaged: fsck finds the objects of its upload."""
-    try:
-        if data.startswith(b'{"format":'):
-            return json_decoder(_Note).decode(unseal(data, NOTE_FORMAT)).begun
-        return json_decoder(_Upload).decode(data)
-    except UnicodeDecodeError as error:
-        raise msgspec.DecodeError(str(error)) from error
 
 
 __all__ = ["StoredUploads"]

@@ -27,8 +27,6 @@ class UploadCommits:
     async def once(self, key: Key, commit: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """Return the answer to a commit; the first request for it begins it.
 
-        It goes on when the one who asked does not wait any longer.
-
         Parameters
         ----------
         key
@@ -40,6 +38,7 @@ class UploadCommits:
         if task is None:
             task = self._tasks[key] = asyncio.get_running_loop().create_task(commit())
             task.add_done_callback(lambda done: self._done(key, done))
+        # The commit goes on when its client does not wait any longer: a repeated request gets its answer.
         return await asyncio.shield(task)
 
     def _done(self, key: Key, task: asyncio.Task[Answer]) -> None:

@@ -120,7 +120,8 @@ class Uploads:
         finally:
             with self._lock:
                 self._committing[upload] -= 1
-                self._committing += Counter()  # forgets what is zero
+                # Adding an empty counter drops the entries that are zero.
+                self._committing += Counter()
             self._forget_life(upload)
 
     def folder(self, upload: str) -> Path:
@@ -154,7 +155,8 @@ class Uploads:
             There is no such upload, or it is being committed.
         """
         folder = self.folder(upload)
-        with self._lock:  # from here on no request begins to commit it
+        # From here on no request begins to commit it.
+        with self._lock:
             if self._committing[upload]:
                 raise BadInput("the upload is being committed; ask for its insert by the token")
             folder = folder.rename(self.root / f"{upload}_removed")
@@ -216,10 +218,18 @@ class Uploads:
     def _remove_if_given_up(self, upload: str) -> bool:
         paths = tuple(self.root.glob(f"{upload}*"))
         if any(path.name.endswith(MADE_SUFFIX) for path in paths):
-            return False  # those who made it remove it
+            # The thread that makes a part of the upload removes its folder.
+            return False
         writer = self._writer(upload)
-        silence = UploadSilence(self._clock() - _newest(paths), writer.probe(), writer.renews)
-        with self._lock:  # from here on no request begins to commit it
+        changed = [0.0]
+        for top in paths:
+            for path in (top, *below(top)):
+                # A file may be removed between the listing and the look.
+                with suppress(OSError):
+                    changed.append(path.stat().st_mtime)
+        silence = UploadSilence(self._clock() - max(changed), writer.probe(), writer.renews)
+        # From here on no request begins to commit it.
+        with self._lock:
             if not is_given_up(silence) or self._committing[upload]:
                 return False
             with suppress(OSError):
@@ -236,13 +246,3 @@ class Uploads:
             return json_decoder(Writer).decode((self.root / f"{upload}{LIFE_SUFFIX}").read_bytes())
         except (OSError, msgspec.DecodeError):
             return Writer()
-
-
-def _newest(paths: tuple[Path, ...]) -> float:
-    """Return when one of these files and folders, or a file in them, was last changed, in seconds since the epoch."""
-    times = [0.0]
-    for top in paths:
-        for path in (top, *below(top)):
-            with suppress(OSError):  # it was removed meanwhile
-                times.append(path.stat().st_mtime)
-    return max(times)
