@@ -91,7 +91,7 @@ def is_open(part: Part, opened: tuple[LogIndex, ...]) -> bool:
 
 
 def settled(parts: PartSet, opened: tuple[LogIndex, ...]) -> PartSet:
-    """Return the parts that do not belong to open inserts: what a read shows that shows nothing which may yet fail."""
+    """Return the parts that do not belong to open inserts, which may yet fail."""
     if not opened:
         return parts
     return parts.replace(tuple(part for part in parts if is_open(part, opened)), ())
@@ -112,18 +112,30 @@ def change_of(
     """
     match entry:
         case GetEntry():
-            return _change_of_get(parts, index, entry)
+            removed = tuple(
+                part for partition in dropped_partitions(entry) for part in _earlier(parts, partition, index)
+            )
+            added = tuple(part for part in inserted_parts(entry, index) if parts.covering(part) is None)
+            return Change(removed, added)
         case MergeEntry(sources=sources):
-            return _change_of_merge(parts, tuple(parse_part(name) for name in sources), opened)
+            merged = tuple(parse_part(name) for name in sources)
+            if any(is_open(source, opened) for source in merged):
+                return NOTHING
+            between = parts.between(merged[0].partition, merged[0].block_min, merged[-1].block_max)
+            return Change(merged, (merged_part(merged),)) if between == merged else NOTHING
         case MutateEntry():
-            mutated = _mutated(parts, index, entry)
+            mutated = tuple(part for part in _earlier(parts, entry.partition, index) if part.mutation < index)
+            if entry.partitions is not UNSET and entry.since is not UNSET:
+                listed, since = frozenset(entry.partitions), entry.since
+                mutated = tuple(part for part in mutated if part.partition in listed or is_changed_since(part, since))
             return Change(mutated, tuple(mutated_part(part, index) for part in mutated))
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
         case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
             return NOTHING
         case FailEntry():
-            return _change_of_fail(parts, entry)
+            found = (part for name in entry.partitions for part in parts.between(name, entry.index, entry.index))
+            return Change(tuple(part for part in found if part.is_within(entry.index, entry.index)))
         case LostEntry(part=name):
             cover = parts.covering(parse_part(name))
             return NOTHING if cover is None else Change((cover,), (cover,))
@@ -175,24 +187,6 @@ def maximal(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _change_of_get(parts: PartSet, index: LogIndex, entry: GetEntry) -> Change:
-    removed = tuple(part for partition in dropped_partitions(entry) for part in _earlier(parts, partition, index))
-    added = tuple(part for part in inserted_parts(entry, index) if parts.covering(part) is None)
-    return Change(removed, added)
-
-
-def _change_of_fail(parts: PartSet, entry: FailEntry) -> Change:
-    found = (part for name in entry.partitions for part in parts.between(name, entry.index, entry.index))
-    return Change(tuple(part for part in found if part.is_within(entry.index, entry.index)))
-
-
-def _change_of_merge(parts: PartSet, sources: tuple[Part, ...], opened: tuple[LogIndex, ...]) -> Change:
-    if any(is_open(source, opened) for source in sources):
-        return NOTHING
-    between = parts.between(sources[0].partition, sources[0].block_min, sources[-1].block_max)
-    return Change(sources, (merged_part(sources),)) if between == sources else NOTHING
-
-
 def _change_of_drop(parts: PartSet, index: LogIndex, entry: DropEntry, decided: bool) -> Change:
     if entry.block_min is None or entry.block_max is None:
         return Change(_earlier(parts, entry.partition, index))
@@ -206,22 +200,10 @@ def _change_of_drop(parts: PartSet, index: LogIndex, entry: DropEntry, decided: 
     return Change(within) if decided or within == touched else NOTHING
 
 
-def _mutated(parts: PartSet, index: LogIndex, entry: MutateEntry) -> tuple[Part, ...]:
-    """Return the parts that the mutation at `index` replaces: the earlier ones in its scope."""
-    earlier = (part for part in _earlier(parts, entry.partition, index) if part.mutation < index)
-    if entry.partitions is UNSET or entry.since is UNSET:
-        return tuple(earlier)
-    listed, since = frozenset(entry.partitions), entry.since
-    return tuple(part for part in earlier if part.partition in listed or is_changed_since(part, since))
-
-
 def is_changed_since(part: Part, since: int) -> bool:
-    """Return whether a part may have rows that no part had at the position `since` of the log.
-
-    An entry from `since` on has inserted rows of it, or a mutation has changed some.  A merge changes neither number unless one
-    of its sources has them, so the answer for a merged part is that for any of its sources: a replica that has executed a later
-    merge early restores the same fold as one that has not (`restore`).
-    """
+    """Return whether a part may have rows that no part had at the position `since` of the log."""
+    # A merge takes these numbers from its sources, so the answer for a merged part is the answer for any of its sources: a
+    # replica that has executed a later merge early restores the same fold as one that has not (`restore`).
     return part.block_max >= since or part.mutation >= since
 
 

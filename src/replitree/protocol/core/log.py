@@ -97,10 +97,8 @@ def read_start(table: TablePlace) -> fx.Procedure[LogStart | None]:
 
 
 def begins_after(table: TablePlace, log: fx.Node, index: fx.LogIndex) -> bool:
-    """Whether the entry at an index was removed: the node `log` was read when it was not found.
-
-    That nothing is found at an index is the tail only if the log does not begin after it.
-    """
+    """Whether the entry at an index was removed; the node `log` was read when the entry was not found."""
+    # An index without an entry is the tail only if the log does not begin after it.
     return log_start(table, log).first > index
 
 
@@ -141,7 +139,9 @@ def search_log(
         else:
             continue
         if node is not None:
-            continue  # the log goes on below another parent
+            # A roll ends the log below this parent, and the next index is below the next one.
+            continue
+        # Entries may have been removed meanwhile: then the search goes on with the first one that is there.
         begins = yield from read_start(table)
         if begins is None or begins.first <= index:
             return None

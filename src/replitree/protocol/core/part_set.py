@@ -79,7 +79,9 @@ class PartSet:
 
     def between(self, partition: str, block_min: int, block_max: int) -> tuple[Part, ...]:
         """Return the parts of a partition that have a block from `block_min` to `block_max`, in order."""
-        first = self._first_reaching(partition, block_min)
+        # The part before this place may reach into the blocks.
+        place = (partition, block_min + 1)
+        first = self._before(place) or place
         found: list[Part] = []
         for part in self._from(first):
             if part[:2] > (partition, block_max):
@@ -127,14 +129,10 @@ class PartSet:
         for later in self._chunks[number + 1 :]:
             yield from later
 
-    def _first_reaching(self, partition: str, block: int) -> tuple[object, ...]:
-        """Return where to begin to look for parts with blocks from `block` on: at the part before, which may reach so far."""
-        place = (partition, block + 1)
-        return self._before(place) or place
-
     def _before(self, place: tuple[object, ...]) -> Part | None:
         """Return the last part before a place of the order, of whatever partition."""
-        if not self._chunks or self._chunks[-1][-1] < place:  # mostly: a table grows at its end
+        # Most lookups end here, because a table grows at its end.
+        if not self._chunks or self._chunks[-1][-1] < place:
             return self._chunks[-1][-1] if self._chunks else None
         number = self._chunk_of(place)
         here = bisect_left(self._chunks[number], place)
@@ -157,7 +155,16 @@ class PartSet:
             changes.setdefault(min(self._chunk_of(part), last), ([], []))[1].append(part)
         if not changes:
             return self
-        return self._with_chunks({number: self._changed(number, *change) for number, change in changes.items()})
+        changed = {number: self._changed(number, *change) for number, change in changes.items()}
+        chunks = list(self._chunks)
+        length = self._length
+        for number in sorted(changed, reverse=True):
+            length += sum(map(len, changed[number])) - sum(map(len, chunks[number : number + 1]))
+            chunks[number : number + 1] = changed[number]
+        # With many nearly empty chunks, the set is built afresh.
+        if len(chunks) > SPARSE_FACTOR * (length // CHUNK_PARTS + 1):
+            return PartSet.of(chain.from_iterable(chunks))
+        return PartSet(tuple(chunks), length)
 
     def _appended(self, part: Part) -> PartSet:
         """Return the set with a part at its end, where a table grows."""
@@ -183,18 +190,8 @@ class PartSet:
         if len(chunk) <= CHUNK_PARTS:
             return (chunk,) if chunk else ()
         if number == len(self._chunks) - 1 and len(chunk) == CHUNK_PARTS + 1:
-            return chunk[:CHUNK_PARTS], chunk[CHUNK_PARTS:]  # a table grows at its end: leave full chunks behind
+            # A table grows at its end, so a full chunk is left behind instead of two halves.
+            return chunk[:CHUNK_PARTS], chunk[CHUNK_PARTS:]
         pieces = -(-len(chunk) // (CHUNK_PARTS // 2))
         size = -(-len(chunk) // pieces)
         return tuple(chunk[i : i + size] for i in range(0, len(chunk), size))
-
-    def _with_chunks(self, changed: dict[int, tuple[_Chunk, ...]]) -> PartSet:
-        """Put changed chunks in place; when there are many nearly empty ones, begin afresh."""
-        chunks = list(self._chunks)
-        length = self._length
-        for number in sorted(changed, reverse=True):
-            length += sum(map(len, changed[number])) - sum(map(len, chunks[number : number + 1]))
-            chunks[number : number + 1] = changed[number]
-        if len(chunks) > SPARSE_FACTOR * (length // CHUNK_PARTS + 1):
-            return PartSet.of(chain.from_iterable(chunks))
-        return PartSet(tuple(chunks), length)

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from replitree.errors import BadInput
 
-_NUMBER = "([0-9]{1,18})"  # no index has more digits, and Python refuses to read thousands
+# No index has more digits, and Python refuses to convert numbers of thousands of digits.
+_NUMBER = "([0-9]{1,18})"
 _PART = re.compile(f"([A-Za-z0-9.~=+-]+)_{_NUMBER}_{_NUMBER}_{_NUMBER}(?:_{_NUMBER})?")
 
 

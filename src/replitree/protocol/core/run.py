@@ -11,10 +11,7 @@ T = TypeVar("T")
 
 
 def run(procedure: Procedure[T], perform: Callable[[Effect], Any]) -> T:
-    """Perform each effect and send its outcome, until the procedure returns; then return its value.
-
-    Whatever `perform` raises closes the procedure, as a crash would.
-    """
+    """Perform each effect and send its outcome, until the procedure returns; then return its value."""
     outcome: object = None
     try:
         while True:
@@ -22,6 +19,7 @@ def run(procedure: Procedure[T], perform: Callable[[Effect], Any]) -> T:
     except StopIteration as stop:
         return cast("T", stop.value)
     finally:
+        # An error of `perform` ends the procedure as a crash would.
         procedure.close()
 
 

@@ -74,7 +74,8 @@ def execute_overwrite(replica: Replica, epoch: fx.Epoch, view: View, item: Queue
     if own and wanted:
         published = yield fx.Publish(entry.insert, tuple((part.partition, part.name) for part in wanted))
         if isinstance(published, fx.StoreFailed) and not all(map(view.wants, wanted)):
-            return postpone(item.index, published.reason)  # no other replica can send what a detach is to keep
+            # Only this replica has the part that the detach must keep aside.
+            return postpone(item.index, published.reason)
         missing = published.missing if isinstance(published, fx.Published) else missing
     brought: dict[Part, str] = {part: hashes[part.partition] for part in wanted if part.name not in missing}
     for part in wanted:
@@ -106,11 +107,9 @@ def _fetch_either(replica: Replica, part: Part, cover: Part) -> fx.Procedure[tup
 
 
 def must_wait(view: View, item: Queued) -> bool:
-    """Whether an earlier entry may still bring something that `item` removes.
-
-    An insert counts by its blocks, also when a later entry drops all of it: as long as it is in the queue, a restore of the
-    table from the registrations would bring it back.
-    """
+    """Whether an earlier entry may still bring something that `item` removes."""
+    # An insert counts by its blocks, also when a later entry drops all of it: as long as it is in the queue, a restore of the
+    # table from the registrations would bring it back.
     return removes(item) and any(_is_removed(part, item) for earlier in view.blockers for part in _touched(earlier))
 
 
@@ -147,15 +146,13 @@ def _scope(item: Queued) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _registered(replica: Replica, item: Queued) -> fx.Procedure[tuple[Part, ...]]:
-    """Return what this replica has registered of that which an entry removes, in whatever form.
-
-    It asks coordination, because the view does not have the parts that another one covers (`start.forget_covered`): left
-    behind, they would be in the table again.  A later merge may already reach over the hole that a drop of a range leaves: that
-    part stays.
-    """
+    """Return what this replica has registered of that which an entry removes, in whatever form."""
     first, last, _ = _scope(item)
+    # Coordination is asked, because the view does not have the parts that another one covers (`start.forget_covered`): left
+    # behind, they would be in the table again.
     names: tuple[str, ...] = (yield fx.Children(layout.parts(replica))) or ()
     parts = tuple(parse_part(name) for name in names)
+    # A later merge may already reach over the hole that a drop of a range leaves: that part stays.
     return tuple(sorted(part for part in parts if _is_removed(part, item) and part.is_within(first, last)))
 
 

@@ -126,10 +126,7 @@ def _to_count(
     brought: tuple[tuple[Part, str], ...],
     fetched: frozenset[fx.LogIndex],
 ) -> tuple[_Inserts, _Inserts]:
-    """Return the open inserts for which the replica counts itself as it registers them, and those for which it does so then.
-
-    For one that it has written and published itself it is counted from the beginning.
-    """
+    """Return the open inserts for which the replica joins the quorum in the same commit, and those that it joins afterwards."""
     first: list[tuple[fx.LogIndex, GetEntry]] = []
     later: list[tuple[fx.LogIndex, GetEntry]] = []
     here = frozenset(part for part, _ in brought)
@@ -139,6 +136,7 @@ def _to_count(
             continue
         if item.entry.replica != replica.name:
             first.append((item.index, item.entry))
+        # The insert's own commit counts its writer, unless the writer lost its files and fetched them.
         elif item.index in fetched or not all(part in here for part, _ in _parts(item)):
             later.append((item.index, item.entry))
     return tuple(first), tuple(later)

@@ -35,13 +35,15 @@ def execute_lost(replica: Replica, epoch: fx.Epoch, view: View, item: Queued) ->
     entry = item.entry
     assert isinstance(entry, LostEntry)
     part = parse_part(entry.part)
-    if any(_is_making(earlier, part) for earlier in view.blockers):
+    makers = (each for each in view.blockers if isinstance(each.entry, MergeEntry | MutateEntry))
+    if any(made.intersects(part) for maker in makers for made in maker.change.added):
         return postpone(item.index, "something is still being made of it")
     cover = view.held.covering(part)
     if cover is not None and cover != part:
         return (yield from _renew(replica, epoch, view, item, cover))
     own = yield fx.Get(layout.part(replica, part.name))
-    if own is None and not view.wants(part):  # dropped; or it has another name, made of the empty part
+    # The part was dropped; or it has another name by now, made of the empty part.
+    if own is None and not view.wants(part):
         return (yield from finish(replica, epoch, (item.index,)))
     if own is not None and own.value == entry.content_hash.encode():
         return (yield from finish(replica, epoch, (item.index,)))
@@ -51,7 +53,8 @@ def execute_lost(replica: Replica, epoch: fx.Epoch, view: View, item: Queued) ->
             return postpone(item.index, kept.reason)
     yield from _remove_made_of(view, part)
     found = yield fx.FindPart(part.name)
-    if found != entry.content_hash:  # otherwise an earlier try came that far, and reads may show it already
+    # If the empty part is here, an earlier try came that far, and reads may show it already.
+    if found != entry.content_hash:
         trouble = yield from _publish_empty(part, entry)
         if trouble is not None:
             return postpone(item.index, trouble)
@@ -120,12 +123,6 @@ def _in_place_of(
         return (fx.Set(layout.part(replica, form.name), content_hash.encode(), own.version),), ()
     gone = view.held.between(form.partition, form.block_min, form.block_max)
     return (register(replica, form, content_hash), *(deregister(replica, part) for part in gone)), gone
-
-
-def _is_making(item: Queued, part: Part) -> bool:
-    """Whether an entry that is being executed makes something of a part."""
-    is_made = isinstance(item.entry, MergeEntry | MutateEntry)
-    return is_made and any(each.intersects(part) for each in item.change.added)
 
 
 def _remove_made_of(view: View, part: Part) -> fx.Procedure[None]:

@@ -57,21 +57,17 @@ def bring(making: Making, view: View) -> fx.Procedure[MakeOutcome]:
     if view.hides_kept(making.result):
         return Waits(f"{making.result.name} would hide what is to be detached before")
     if not view.can_make_of(making.sources):
-        return (yield from _take_over(making, view, view.sharer))
+        # This replica can't make it, so it takes the result over or waits for its maker.
+        fetched = yield from fetch_result(making, view)
+        if isinstance(fetched, Waits):
+            maker = yield from other_maker(view.sharer, making.result.name)
+            return fetched if maker is None else _waits_for(maker, making)
+        return fetched
     here = yield from _bring_from_here(making, view, view.sharer)
     if here is not None:
         return here
     took = yield from _take(making, view, view.sharer)
     return (yield from _make(making, view, view.sharer)) if isinstance(took, Taken) else took
-
-
-def _take_over(making: Making, view: View, sharer: Sharer) -> fx.Procedure[MakeOutcome]:
-    """Take the result over, or wait for its maker: this replica can't make it."""
-    fetched = yield from fetch_result(making, view)
-    if isinstance(fetched, Waits):
-        maker = yield from other_maker(sharer, making.result.name)
-        return fetched if maker is None else _waits_for(maker, making)
-    return fetched
 
 
 def _waits_for(maker: str, making: Making) -> Waits:
@@ -90,19 +86,15 @@ def _bring_from_here(making: Making, view: View, sharer: Sharer) -> fx.Procedure
     marked = mark is not None and mark.value == sharer.signature
     outcome = yield from publish_result(making, staging, made.content_hash, published=here, marked=marked, for_all=here)
     if isinstance(outcome, Beaten):
-        if (yield from _is_not_needed(making, sharer)):
+        # The result that an earlier try has published may be given up only if another active replica has registered its own.
+        if (yield from _has_active_holder(making)) and (
+            yield from give_up_published(sharer, making.epoch, making.result.name)
+        ):
             yield fx.Discard(making.result.name)
             return (yield from fetch_result(making, view, later=True))
         outcome = yield from publish_result(making, staging, made.content_hash, published=True, marked=marked)
         assert not isinstance(outcome, Beaten)
     return outcome if outcome is not None else (yield from fetch_result(making, view))
-
-
-def _is_not_needed(making: Making, sharer: Sharer) -> fx.Procedure[bool]:
-    """Whether what an earlier try has published was given up: another active replica has registered its own meanwhile."""
-    if not (yield from _has_active_holder(making)):
-        return False
-    return (yield from give_up_published(sharer, making.epoch, making.result.name))
 
 
 def _take(making: Making, view: View, sharer: Sharer) -> fx.Procedure[Taken | MakeOutcome]:

@@ -170,8 +170,16 @@ def publish_result(
             published = True
         claim = () if first is not None else (fx.Create(path, content_hash.encode()),)
         ending = (fx.Delete(layout.merged(table, result.name), fx.ANY_VERSION),) if marked else ()
+        replica = making.replica
+        done = () if making.index is None else (leave_queue(replica, making.index),)
+        sources = (deregister(replica, source) for source in making.sources)
         committed = yield fx.Commit(
-            fx.Check(layout.host(making.replica), making.epoch), *claim, *_replacing(making, content_hash), *ending
+            fx.Check(layout.host(making.replica), making.epoch),
+            *claim,
+            register(replica, making.result, content_hash),
+            *sources,
+            *done,
+            *ending,
         )
         if isinstance(committed, fx.Refused) and committed.operation in (*claim, *ending):
             marked &= committed.operation not in ending
@@ -182,37 +190,28 @@ def publish_result(
         return Brought()
 
 
-def _replacing(making: Making, content_hash: str) -> tuple[fx.Operation, ...]:
-    replica = making.replica
-    done = () if making.index is None else (leave_queue(replica, making.index),)
-    sources = (deregister(replica, source) for source in making.sources)
-    return (register(replica, making.result, content_hash), *sources, *done)
-
-
 def fetch_result(making: Making, view: View, *, later: bool = False) -> fx.Procedure[MakeOutcome]:
     """Fetch the result from a replica that has it; whatever of it is held already is replaced.
 
     If a source is broken here, or with `later`, a later form of the result is taken too: the other replicas may have
     replaced the result itself.
-
-    Something of it must be held: only a commit that deregisters what the view holds is refused when the view is out of date.
-    One that deregisters nothing could register the result after a drop has removed it.  Where nothing is held, the inserts are
-    still in the queue, and bring it themselves (`execute`).
     """
     result = making.result
+    # Something of the result must be held: only a commit that deregisters what the view holds is refused when the view is out
+    # of date.  One that deregisters nothing could register the result after a drop has removed it.  Where nothing is held, the
+    # inserts are still in the queue, and bring it themselves (`execute`).
     if not view.held.between(result.partition, result.block_min, result.block_max):
         return Waits(f"nothing of {result.name} is here yet")
     later = later or any(source in view.broken for source in making.sources)
-    for form in (result, *(_later_forms(making, view) if later else ())):
+    forms = [result]
+    cover = view.parts.covering(result)
+    if later and cover is not None and cover != result and not view.hides_kept(cover):
+        forms.append(cover)
+    for form in forms:
         content_hash = yield from fetch_anywhere(making.replica, form)
         if content_hash is not None:
             return (yield from _take(making, view, form, content_hash))
     return Waits(f"{result.name} can't be made here, and no replica could send it")
-
-
-def _later_forms(making: Making, view: View) -> tuple[Part, ...]:
-    later = view.parts.covering(making.result)
-    return () if later is None or later == making.result or view.hides_kept(later) else (later,)
 
 
 def _take(making: Making, view: View, form: Part, content_hash: str) -> fx.Procedure[MakeOutcome]:

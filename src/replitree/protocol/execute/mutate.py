@@ -68,7 +68,11 @@ def execute_mutation(replica: Replica, epoch: fx.Epoch, view: View, item: Queued
         if outcome is not None:
             return outcome
     if trouble:
-        return _postponed(item.index, trouble)
+        # An entry that waits for something which is watched is not tried by itself: so a part that waits for anything else
+        # decides.
+        source, waits = next((each for each in trouble if not each[1].is_told), trouble[0])
+        more = f" (and {len(trouble) - 1} other parts)" if len(trouble) > 1 else ""
+        return postpone(item.index, f"{source}: {waits.reason}{more}", is_told=waits.is_told)
     return (yield from finish(replica, epoch, (item.index,)))
 
 
@@ -106,10 +110,17 @@ def _bring_together(
     together: list[Making] = []
     for making in makings:
         part = making.result
-        if part not in made or not _agrees(claims[part], made[part]):
+        if part not in made:
             continue
-        if part in published or (yield from _publish(part)):
-            together.append(making)
+        claim = claims[part]
+        # Another replica has registered the result first, with other content.
+        if claim is not None and claim.value != made[part].encode():
+            continue
+        if part not in published:
+            named = yield fx.Publish(staged_result(part), ((part.partition, part.name),))
+            if not isinstance(named, fx.Published) or named.missing:
+                continue
+        together.append(making)
     if not together:
         return makings
     registering = (_registering(each, claims[each.result], made[each.result]) for each in together)
@@ -124,7 +135,8 @@ def _bring_together(
             )
             return tuple(each for each in makings if each not in together)
         case fx.Refused(operation=fx.Create(path=path)) if path in results:
-            return makings  # another replica was faster with one of them: what is published here is found again
+            # Another replica was first with one of them.  The next try finds again what is published here.
+            return makings
     return failure(committed)
 
 
@@ -148,15 +160,6 @@ def _make_all(
     return made, frozenset(published)
 
 
-def _publish(result: Part) -> fx.Procedure[bool]:
-    named = yield fx.Publish(staged_result(result), ((result.partition, result.name),))
-    return isinstance(named, fx.Published) and not named.missing
-
-
-def _agrees(claim: fx.Node | None, content_hash: str) -> bool:
-    return claim is None or claim.value == content_hash.encode()
-
-
 def _registering(making: Making, claim: fx.Node | None, content_hash: str) -> tuple[fx.Operation, ...]:
     """Return what a commit does to register a mutated part: claim the result, unless it is, and replace the source."""
     replica, (source,) = making.replica, making.sources
@@ -166,13 +169,6 @@ def _registering(making: Making, claim: fx.Node | None, content_hash: str) -> tu
         else (fx.Create(layout.result(replica.table, making.result.name), content_hash.encode()),)
     )
     return (*first, register(replica, making.result, content_hash), deregister(replica, source))
-
-
-def _postponed(index: fx.LogIndex, trouble: list[tuple[str, Waits]]) -> ExecuteOutcome:
-    """Say of the first part that could not be had why, and of how many others.  Of which we are not told is tried by itself."""
-    first, waits = next((each for each in trouble if not each[1].is_told), trouble[0])
-    more = f" (and {len(trouble) - 1} other parts)" if len(trouble) > 1 else ""
-    return postpone(index, f"{first}: {waits.reason}{more}", is_told=waits.is_told)
 
 
 def _making(replica: Replica, epoch: fx.Epoch, item: Queued, source: Part, result: Part, *, for_all: bool) -> Making:
@@ -228,11 +224,12 @@ def kill_mutation(replica: Replica, epoch: fx.Epoch, item: Queued) -> fx.Procedu
 
 
 def _let_be(replica: Replica, epoch: fx.Epoch, claims: tuple[tuple[fx.Check, fx.Create], ...]) -> fx.Procedure[int]:
-    """Claim results of sources that are still whole; one by one if another replica was faster with one of them."""
+    """Claim results of sources that are still whole."""
     check = fx.Check(layout.host(replica), epoch)
     together: tuple[fx.Operation, ...] = tuple(operation for claim in claims for operation in claim)
     if isinstance((yield fx.Commit(check, *together)), fx.Applied):
         return len(claims)
+    # Another replica was first with one of the results, so each one is claimed by itself.
     killed = 0
     for claim in claims:
         killed += isinstance((yield fx.Commit(check, *claim)), fx.Applied)

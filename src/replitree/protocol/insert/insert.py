@@ -212,7 +212,8 @@ def _insert(
             if len(left.requests) == 1:
                 why = fx.Why.REQUEST if staged.by_request else fx.Why.STORE
                 yield from _answer_all(left.requests, fx.NotInserted(staged.reason, why))
-            else:  # nothing was sent yet: one request may have rows that can't be written, and the others go on without it
+            else:
+                # Nothing was sent yet.  One request may have rows that can't be written, so each is inserted by itself.
                 for request in left.requests:
                     alone = _Left((request,), left.freed)
                     end |= yield from _insert(inserter, epoch, staging, numbers, alone)
@@ -235,7 +236,13 @@ def _finish(
     match logged:
         case InLog(index):
             entry = _entry(inserter, staging, parts, tuple(request.block for request in requests))
-            return _Left(end=(yield from _publish(entry, requests, index)))
+            # If this fails, `execute` publishes again: the staged files are synced.
+            published = yield fx.Publish(entry.insert, part_names(entry, index), synced=False)
+            lost = isinstance(published, fx.Published) and bool(published.missing)
+            if quorum_of(entry) and not lost:
+                return _Left(end=GroupEnd((Awaited(index, entry, tuple(request.id for request in requests)),)))
+            yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
+            return _Left(end=GroupEnd(must_activate=lost))
         case NotInLog(taken):
             yield fx.RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
@@ -270,7 +277,8 @@ def _put_in_log(
     open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
     operations = (
         *(freed.take(table, block, value) for block in blocks),
-        open_log,  # after the ids: who repeats an insert must hear that it is there, not that the log has gone on
+        # This check comes after the ids: a repeated insert must learn that it is in the table, not that the log has gone on.
+        open_log,
         *open_quorum(replica, entry),
         fx.Create(layout.log_create(table), encode_entry(entry), sequential=True),
     )
@@ -328,7 +336,8 @@ def _settle(
     # No `Sync`: this session has seen the fence, or began after it, and none begins with an older state (`reconnect`).
     many = yield fx.GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
-    own = BlockValue(staging, inserter.log_from)  # without an id it never came, or the id was forgotten since
+    # Without an id the commit never took place, or the id was cleaned since.
+    own = BlockValue(staging, inserter.log_from)
     value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
     if value.insert != staging and inserter.quorum:
         found, value = None, own
@@ -383,11 +392,7 @@ def _answer_duplicates(
 
 
 def _was_dropped(table: TablePlace, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:
-    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again.
-
-    When its entry is gone it was below the first that is there.  Before who cleans the log removes the drop's entry too, the
-    block says that it was dropped (`clean_blocks`).
-    """
+    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again."""
     if block.dropped is True:
         return True
     if found is not None:
@@ -396,23 +401,12 @@ def _was_dropped(table: TablePlace, block: BlockValue, found: FoundEntry | None)
         begins = yield from read_start(table)
         if begins is None or block.partitions is UNSET:
             return False
+        # An entry that is gone was below the first one.  Before the cleaner removes the drop's entry too, it marks the block
+        # as dropped (`clean_blocks`).
         last, written = fx.LogIndex(begins.first - 1), block.partitions
     many: fx.Many = yield fx.GetMany(tuple(layout.drop(table, partition) for partition in (EVERY_PARTITION, *written)))
     below = tuple(0 if node is None else int(node.value) for node in many.nodes)
     return all(max(below[0], own) > last for own in below[1:])
-
-
-def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex) -> fx.Procedure[GroupEnd]:
-    """Give the parts their names and answer, unless there is a quorum to wait for.
-
-    A failure here is `execute`'s to repeat: the staged files are synced.
-    """
-    published = yield fx.Publish(entry.insert, part_names(entry, index), synced=False)
-    lost = isinstance(published, fx.Published) and bool(published.missing)
-    if quorum_of(entry) and not lost:
-        return GroupEnd((Awaited(index, entry, tuple(request.id for request in requests)),))
-    yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
-    return GroupEnd(must_activate=lost)
 
 
 def _answer_all(requests: tuple[Request, ...], answer: fx.ClientAnswer) -> fx.Procedure[None]:

@@ -141,11 +141,9 @@ def join(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry)
 
 
 def count_first(replica: Replica, inserts: tuple[tuple[fx.LogIndex, GetEntry], ...]) -> tuple[fx.Operation, ...]:
-    """Return what counts a replica for inserts of others, in the commit by which it registers their parts.
-
-    They hold only if no replica but the writer was counted before, for each of the inserts, and none is given up: the node
-    then has the version at which the insert's commit created it.
-    """
+    """Return the operations by which a replica joins the quorums of inserts, in the commit that registers their parts."""
+    # The replica does not read the nodes first.  A node has its first version only if no replica but the writer has joined and
+    # the insert was not given up; otherwise the commit is refused.
     counted: list[fx.Operation] = []
     settles: list[SettleEntry] = []
     for index, entry in inserts:
@@ -189,21 +187,19 @@ def rejoin(replica: Replica, loaded: Loaded, lacking: Container[str] = ()) -> fx
         path = layout.log_entry(replica.table, index)
         node: fx.Node | None = None if index in waiting else (yield fx.Get(path))
         entry = None if node is None else decode_entry(node.value, path)
-        if isinstance(entry, GetEntry) and (yield from _has_whole(replica, loaded, index, entry, lacking)):
-            epoch: fx.Epoch | None = yield fx.CurrentEpoch()
-            if epoch is not None:
-                yield from join(replica, epoch, index, entry)
-
-
-def _has_whole(
-    replica: Replica, loaded: Loaded, index: fx.LogIndex, entry: GetEntry, lacking: Container[str]
-) -> fx.Procedure[bool]:
-    """Whether what a replica has registered of an insert is whole, as far as it knows."""
-    covers = tuple(loaded.held.covering(part) for part in inserted_parts(entry, index))
-    names = tuple(cover.name for cover in covers if cover is not None)
-    many: fx.Many = (yield fx.GetMany(tuple(layout.part(replica, name) for name in names))) if names else fx.Many(())
-    broken = any(node is not None and is_broken(node.value) for node in many.nodes)
-    return not broken and not any(name in lacking for name in names)
+        if not isinstance(entry, GetEntry):
+            continue
+        covers = tuple(loaded.held.covering(part) for part in inserted_parts(entry, index))
+        names = tuple(cover.name for cover in covers if cover is not None)
+        parts = tuple(layout.part(replica, name) for name in names)
+        many: fx.Many = (yield fx.GetMany(parts)) if names else fx.Many(())
+        broken = any(node is not None and is_broken(node.value) for node in many.nodes)
+        # A replica counts only for what it has whole.
+        if broken or any(name in lacking for name in names):
+            continue
+        epoch: fx.Epoch | None = yield fx.CurrentEpoch()
+        if epoch is not None:
+            yield from join(replica, epoch, index, entry)
 
 
 def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> fx.Procedure[bool]:
@@ -277,18 +273,15 @@ def _change(replica: Replica, epoch: fx.Epoch, entry: GetEntry, asked: _Asked) -
                     return False
                 epoch = newer
             case fx.Refused(operation=fx.Check(path=refused)) if refused == layout.open_log(table):
-                table = yield from _last_parent(table)
+                # The log has rolled over: new entries go below its last parent.
+                marks: tuple[str, ...] = (yield fx.Children(layout.open_logs(table))) or ()
+                table = table.below(max((layout.parent_named(mark) for mark in marks), default=table.parent))
             case fx.Refused(operation=fx.Check(path=refused)):
-                gone.append(refused)  # a replica that had the parts has left the table
+                # A replica that had joined has left the table, so it is not counted in the next try.
+                gone.append(refused)
             case _:
                 yield fx.Sync(path)
     return False
-
-
-def _last_parent(table: TablePlace) -> fx.Procedure[TablePlace]:
-    """Find the parent that new entries go below: the log has gone on."""
-    marks: tuple[str, ...] = (yield fx.Children(layout.open_logs(table))) or ()
-    return table.below(max((layout.parent_named(mark) for mark in marks), default=table.parent))
 
 
 # --- when it is over ----------------------------------------------------------------------------------------------------------
@@ -312,12 +305,21 @@ def answer_awaited(table: TablePlace, awaited: Awaited, known: QuorumEnded | Non
     """
     end = (yield from find_end(table, awaited.index)) if known is None else known
     answer: fx.ClientAnswer
+    has_id = end is not None
+    if end is None:
+        # The commit that lets an insert fail deletes its ids, so an id proves that the insert did not fail.
+        paths = tuple(layout.block(table, block) for block in awaited.entry.blocks)
+        many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
+        has_id = any(
+            node is not None and decode_block(node.value, path).insert == awaited.entry.insert
+            for path, node in zip(paths, many.nodes, strict=True)
+        )
     if end is not None and isinstance(end.verdict, FailEntry):
         answer = fx.NotInserted(
             f"fewer than {quorum_of(awaited.entry)} replicas had it in time, so it was taken back on all of them:"
             " nothing of it is in the table; insert it again"
         )
-    elif end is None and not (yield from _keeps_its_id(table, awaited.entry)):
+    elif not has_id:
         answer = fx.MaybeInserted()
     else:
         settled = None if end is None else end.index
@@ -329,16 +331,6 @@ def answer_all(awaited: Awaited, answer: fx.ClientAnswer) -> fx.Procedure[None]:
     """Answer those who wait for a quorum, whatever became of it."""
     for request in awaited.requests:
         yield fx.Answer(request, answer)
-
-
-def _keeps_its_id(table: TablePlace, entry: GetEntry) -> fx.Procedure[bool]:
-    """Whether a block id of an insert is there: an insert that fails loses them in the same commit."""
-    paths = tuple(layout.block(table, block) for block in entry.blocks)
-    many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
-    return any(
-        node is not None and decode_block(node.value, path).insert == entry.insert
-        for path, node in zip(paths, many.nodes, strict=True)
-    )
 
 
 # --- who watches ------------------------------------------------------------------------------------------------------------
@@ -353,12 +345,10 @@ class Replicas:
 
 
 def count_replicas(table: TablePlace) -> fx.Procedure[Replicas]:
-    """Count the replicas of a table, and those that can take part in a quorum now; all that the answer goes by is watched.
-
-    A watch is set before what it is for is read.
-    """
+    """Count the replicas of a table, and those that can take part in a quorum now; everything that counts is watched."""
     names: tuple[str, ...] = (yield fx.Children(layout.replicas(table), watch=True)) or ()
     active: list[str] = []
+    # Each watch is set before the value is read: a change after the read is reported.
     for name in names:
         yield fx.Exists(layout.is_lost(Replica(table, name)), watch=True)
         if (yield fx.Exists(layout.is_active(Replica(table, name)), watch=True)):
@@ -376,9 +366,6 @@ def give_up_overdue(
 ) -> fx.Procedure[int]:
     """Let inserts fail that no replica has joined for long, because their writers are gone.  For the leader.
 
-    The time is that of the coordination service: what it notes when a node is written, and it notes the present when the parent
-    of these nodes is written.
-
     Parameters
     ----------
     replica, epoch
@@ -393,6 +380,7 @@ def give_up_overdue(
     How many inserts were given up, as far as is certain.
     """
     table, parent = replica.table, layout.quorum_statuses(replica.table)
+    # The coordination service notes the time when a node is written: writing the parent gives the present by the same clock.
     if not opened or not isinstance(
         (yield fx.Commit(fx.Check(layout.host(replica), epoch), fx.Set(parent, b"", fx.ANY_VERSION))), fx.Applied
     ):

@@ -124,7 +124,8 @@ def renew_epoch(replica: Replica, me: bytes, epoch: fx.Epoch | None) -> fx.Proce
 
 
 def _read(replica: Replica) -> fx.Procedure[tuple[fx.Node | None, fx.Node | None]]:
-    """Read `host` and `is_active`, not older than now: a stale view would only be refused, again and again."""
+    """Read `host` and `is_active`, not older than now."""
+    # A commit that was made from a stale view would be refused again and again.
     yield fx.Sync(layout.host(replica))
     many = yield fx.GetMany((layout.host(replica), layout.is_active(replica)))
     host, active = many.nodes

@@ -53,7 +53,17 @@ def stand(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[Election]:
 
     A node that an earlier try or an earlier process has left behind is found by its value, and used.
     """
-    mine = yield from _own_node(replica)
+    # An earlier process of this replica may have left a node, which its value names.
+    parent = layout.leader_election(replica.table)
+    names = (yield fx.Children(parent)) or ()
+    paths = tuple(f"{parent}/{name}" for name in names)
+    many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
+    own = (
+        path
+        for path, node in zip(paths, many.nodes, strict=True)
+        if node is not None and node.value == replica.name.encode()
+    )
+    mine = next(own, None)
     if mine is not None:
         return (yield from look(replica, mine))
     create = fx.Create(layout.leader_create(replica.table), replica.name.encode(), ephemeral=True, sequential=True)
@@ -96,17 +106,3 @@ def resign(replica: Replica, epoch: fx.Epoch, path: str) -> fx.Procedure[bool]:
     return isinstance(committed, fx.Applied) or (
         isinstance(committed, fx.Refused) and isinstance(committed.operation, fx.Delete)
     )
-
-
-def _own_node(replica: Replica) -> fx.Procedure[str | None]:
-    """Find this replica's own node of the election, of whatever process."""
-    parent = layout.leader_election(replica.table)
-    names = (yield fx.Children(parent)) or ()
-    paths = tuple(f"{parent}/{name}" for name in names)
-    many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
-    own = (
-        path
-        for path, node in zip(paths, many.nodes, strict=True)
-        if node is not None and node.value == replica.name.encode()
-    )
-    return next(own, None)

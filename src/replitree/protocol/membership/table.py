@@ -62,8 +62,7 @@ def create_table(
 ) -> fx.Procedure[TableOutcome]:
     """Create a table's nodes, and `more`.
 
-    The table's incarnation must be one that no table has ever had: what replicas of an earlier one at this path still do is
-    told from what its own do by that.  After an unknown outcome the metadata, with the table's id, tell whose it is.
+    The table's incarnation must be one that no table has ever had: it tells this table's replicas from those of an earlier one.
     """
     path = table.path
     outcome = yield fx.Commit(*table_nodes(table, metadata, columns, encode_log(table)), *more)
@@ -74,6 +73,7 @@ def create_table(
             pass
         case fx.Refused():
             return TableOutcome.MISSING
+    # After an unknown outcome the metadata, which have the table's id, show whether this commit created the table.
     yield fx.Sync(path)
     found = yield fx.Get(layout.metadata(table))
     if found is None:
@@ -158,7 +158,8 @@ def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[fx.Operation
 
 
 def mark_dropped(table: TablePlace) -> fx.Procedure[TableOutcome]:
-    """Begin the drop of a table: of this one, and not of another one that has its name when the commit comes late."""
+    """Begin the drop of a table."""
+    # The check names this incarnation's replicas, so a commit that comes late does not drop another table of the name.
     outcome = yield fx.Commit(fx.Check(layout.replicas(table), fx.ANY_VERSION), fx.Create(layout.dropped(table)))
     match outcome:
         case fx.Applied():
@@ -247,11 +248,7 @@ def _mark_dropped(replica: Replica, host: fx.Node, lost: fx.Node) -> tuple[fx.Op
 
 
 def good_replica(table: TablePlace, besides: str) -> fx.Procedure[tuple[fx.Check, fx.Check] | None]:
-    """Find another replica that is not lost; return the operations that prove that it still is not.
-
-    Its `is_lost` has not changed, and no replica was added: of one that was dropped and has joined again its version begins
-    anew.
-    """
+    """Find another replica that is not lost; return the operations that prove that it still is not."""
     added = yield fx.Get(layout.replicas(table))
     if added is None:
         return None
@@ -260,6 +257,7 @@ def good_replica(table: TablePlace, besides: str) -> fx.Procedure[tuple[fx.Check
     many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
     for path, node in zip(paths, many.nodes, strict=True):
         if node is not None and node.value == NOT_LOST:
+            # The second check proves that no replica was added: the versions of one that joins again begin anew.
             return fx.Check(path, node.version), fx.Check(layout.replicas(table), added.version)
     return None
 

@@ -29,7 +29,8 @@ def accept_insert(
 def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: tuple[Request, ...]) -> Stage:
     """Insert a group and release its staging folders; what is answered when its quorum has ended is waited for then."""
     end = yield from insert.insert(inserter, epoch, staging, requests)
-    yield Release(staging)  # first: what is left in staging is idle from here on, and the next activation sweeps it
+    # The folder is released first: from here on it counts as idle, and the next activation sweeps it.
+    yield Release(staging)
     if end.must_activate:
         yield ReportTrouble()
     return Then(quorum_waiter.await_quorum, (inserter.replica, end.awaited)) if end.awaited else None

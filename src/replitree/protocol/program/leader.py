@@ -41,7 +41,8 @@ def lead(replica: Replica, merges: tuple[MergeEntry, ...], maker: Sharer | None 
         if isinstance(committed, fx.Applied):
             indexes += (layout.index_of(place.table, path) for path in committed.created)
         elif isinstance(committed, fx.Refused) and isinstance(committed.operation, fx.Check):
-            break  # the epoch is over or the log is closed: the others would be refused, too
+            # The epoch is over or the log is closed, so the other entries would be refused, too.
+            break
     return End(tuple(indexes))
 
 

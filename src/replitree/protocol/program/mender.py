@@ -133,19 +133,18 @@ def _as_registered(replica: Replica, parts: tuple[PartContent, ...]) -> Generato
 
 
 def _marked(sharer: Sharer | None, parts: tuple[PartContent, ...]) -> Generator[Any, Any, MarkedShares]:
-    """Return the shares with marks of parts.  One request for each share of the table: only for what no replica sends."""
+    """Return the shares with marks of parts."""
+    # This takes one request for each share of the table, so only parts that no replica sends come here.
     return () if sharer is None else tuple(sorted((yield from own_marks.marked_shares(sharer, _names(parts))).items()))
 
 
 def _not_overtaken(replica: Replica, whole: tuple[PartContent, ...]) -> Generator[Any, Any, tuple[PartContent, ...]]:
-    """Take those out again that a log entry has made empty meanwhile, or is about to; return the others.
-
-    The queue is looked at first: an entry leaves it only after the commit that changes the registration, so one of the two
-    shows what an executor has published before this.  What it publishes later takes the place of the old content.  The empty
-    part itself stays: its entry is in the queue until the executor has given it back.
-    """
+    """Take those out again that a log entry has made empty meanwhile, or is about to; return the others."""
     if not whole:
         return ()
+    # The queue is read first: an entry leaves it only after the commit that changes the registration, so one of the two reads
+    # shows what an executor has published before.  What it publishes later replaces the old content.  The empty part itself
+    # stays: its entry is in the queue until the executor has given it back.
     losing: tuple[PartContent, ...] = yield Losing()
     registered = yield from _as_registered(replica, whole)
     kept = tuple(each for each in whole if each in registered and (each[0] not in _names(losing) or each in losing))
@@ -165,11 +164,9 @@ def _have_checked(replica: Replica, left: tuple[PartContent, ...]) -> Generator[
 
 
 def _is_noted(note: Procedure[NoteOutcome]) -> Generator[Any, Any, bool]:
-    """Change a note; return whether it was changed.
-
-    One that may still change is settled by a new epoch, under which all notes are read again.
-    """
+    """Change a note; return whether it was changed."""
     outcome = yield from note
+    # A note that may still change is settled by a new epoch, under which all notes are read again.
     if outcome is NoteOutcome.UNKNOWN:
         yield ReportTrouble()
     return outcome is NoteOutcome.DONE

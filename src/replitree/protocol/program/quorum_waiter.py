@@ -30,7 +30,8 @@ def await_quorum(replica: Replica, awaited: tuple[Awaited, ...], is_given_up: bo
         yield from answer_awaited(replica.table, first, ended)
     elif (
         not is_given_up
-        and not first.is_duplicate  # the writer of the insert that it repeats gives that up
+        # The insert that a duplicate repeats is given up by its own writer.
+        and not first.is_duplicate
         and turn.epoch is not None
         and (yield from give_up(replica, turn.epoch, first.index, first.entry))
     ):

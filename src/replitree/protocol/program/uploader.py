@@ -18,10 +18,8 @@ from replitree.protocol.shares.share_effects import Sharer
 
 
 def begin_upload(sharer: Sharer, epoch: Epoch, shares: tuple[ShareId, ...]) -> Stage:
-    """Note shares of an upload, at least one; find out whether the client may hear their names.
-
-    The disk has them first: an activation gives up each attempt of which the disk has nothing.
-    """
+    """Note shares of an upload, at least one; find out whether the client may learn their names."""
+    # The disk notes them first, because an activation gives up each attempt of which the disk has nothing.
     yield NoteUpload(shares)
     is_noted = yield from uploading.begin_attempts(sharer, epoch, shares)
     if not is_noted:
@@ -30,11 +28,9 @@ def begin_upload(sharer: Sharer, epoch: Epoch, shares: tuple[ShareId, ...]) -> S
 
 
 def resume_upload(sharer: Sharer, shares: tuple[ShareId, ...]) -> Stage:
-    """Forget those shares that an earlier process noted on the disk alone; find out which are noted.
-
-    That process ended before coordination noted them, so no client has heard their names.
-    """
+    """Forget those shares that an earlier process noted on the disk alone; find out which are noted."""
     noted = yield from uploading.noted_attempts(sharer, shares)
+    # The earlier process ended before coordination noted these, so no client knows their names.
     lost = tuple(share for share in shares if share not in noted)
     if lost:
         yield ForgetUpload(lost)

@@ -128,7 +128,8 @@ def propose(
                 return Proposed(layout.index_of(table, created[-1]))
             case fx.Refused(operation=fx.Create(path=path)) if path == operations[0].path:
                 known = yield from find_command(table, command.id)
-                return Forgotten() if known is None else known  # None: the node was cleaned since
+                # If the node is gone, it was cleaned since.
+                return Forgotten() if known is None else known
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(proposer.replica):
                 newer = yield from newer_epoch(proposer.replica, proposer.me, epoch)
                 fenced = NotProposed(newer.reason) if isinstance(newer, NoEpoch) else newer
@@ -161,7 +162,8 @@ def _operations(
     open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
     if columns is not None:
         return take, open_log, fx.Set(layout.columns(table), *columns), append
-    if isinstance(command, MutateEntry):  # no earlier part may have later columns than the mutation knows
+    # The check of the columns proves that no earlier part has later columns than the mutation knows.
+    if isinstance(command, MutateEntry):
         return take, open_log, fx.Check(layout.columns(table), command.schema_version - 1), append
     return take, open_log, *storage, append
 
@@ -179,7 +181,8 @@ def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedu
     yield fx.Sync(layout.blocks(proposer.replica.table))
     table = proposer.replica.table
     known: Proposed | Forgotten | None = yield from find_command(table, command.id)
-    if known is None:  # it never came, or its node was cleaned since; then the log has the entry, or it had it
+    # The commit never took place, or its node was cleaned since: then the log has the entry, or had it.
+    if known is None:
         known = yield from _search(table, command.id, proposer.log_from)
         if known is None and not (yield from reaches_back(table, proposer.log_from)):
             return fx.InDoubt()

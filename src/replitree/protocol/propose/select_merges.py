@@ -298,11 +298,13 @@ def _spans(members: Sequence[MergeCandidate], begin: int, end: int, rule: _Rule)
 
     What is given is valid until the next is asked for.
     """
-    stack: list[_Stretch] = []  # neighbours from left to right, of falling tiers
+    # The stack has neighbours from left to right, with falling tiers.
+    stack: list[_Stretch] = []
     for position in range(begin, end + 1):
         single = _single(members, position, rule.settings) if position < end else None
         tier = single.tier if single else TIER_MAX
-        while stack and stack[-1].tier < tier:  # here it ends
+        # A part of a higher tier ends the stretches of lower ones.
+        while stack and stack[-1].tier < tier:
             if stack[-1].parts > 1:
                 yield from _whole_or_cut(members, stack[-1], rule)
             if len(stack) == 1 or stack[-2].tier > tier:
@@ -389,37 +391,34 @@ def _choices_in_partition(
         options += [option for option in found if option]
     parts = sum(member.free for member in members)
     taken: list[_Option] = []
-    for parts_max, fan_in in _patience(settings):
+    # A high fan-in is asked for first.  As more parts would be left than a calm partition has, a lower one will do.
+    for step in range(PATIENCE_STEPS + 1):
+        share = step / PATIENCE_STEPS
+        parts_max = settings.parts_calm + (settings.parts_crowded - settings.parts_calm) * share
+        fan_in = settings.fan_in_max * (settings.fan_in_min / settings.fan_in_max) ** share
         taken = _taken(options, math.log(fan_in))
         if parts - sum(option.end - option.begin - 1 for option in taken) <= parts_max:
             break
     return tuple(_choice(members[option.begin : option.end], settings) for option in taken)
 
 
-def _patience(settings: SelectorSettings) -> Iterator[tuple[float, float]]:
-    """Give how many parts may be left, and the fan-in that is asked for then: first few and a high one."""
-    for step in range(PATIENCE_STEPS + 1):
-        share = step / PATIENCE_STEPS
-        parts = settings.parts_calm + (settings.parts_crowded - settings.parts_calm) * share
-        yield parts, settings.fan_in_max * (settings.fan_in_min / settings.fan_in_max) ** share
-
-
 def _taken(options: Sequence[_Option], entropy_min: float) -> list[_Option]:
     """Return the best of the options, disjoint and in order.
 
-    Each option comes after those inside it.  It takes the place of those that overlap with it if it has waited (they would only
-    be rewritten again), or if none of them has a higher entropy.
+    Each option comes after those inside it.
     """
     taken: list[_Option] = []
     for option in options:
         if not option.waited and option.entropy < entropy_min:
             continue
         end = len(taken)
-        if end and taken[-1].begin >= option.end:  # it is a piece, and there are options in the pieces on its right
+        # A piece of a stretch has options in the pieces on its right, which are in the list already.
+        if end and taken[-1].begin >= option.end:
             end = bisect_left(taken, option.end, key=lambda each: each.begin)
         begin = end
         while begin and taken[begin - 1].end > option.begin:
             begin -= 1
+        # A merge that has waited replaces those inside it, because their results would only be rewritten by it.
         if option.waited or all(other.entropy <= option.entropy for other in taken[begin:end]):
             taken[begin:end] = [option]
     return taken
@@ -468,7 +467,8 @@ class _Slots:
         """Return how large a merge may be that begins now; below zero if none may."""
         if len(self.running) >= len(self.limits):
             return -1.0
-        rank = len(self.running)  # of the largest merge that may be added: those behind it move on by one
+        # The rank of the largest merge that may be added; the merges behind it move on by one.
+        rank = len(self.running)
         while rank and self.running[rank - 1] <= self.limits[rank]:
             rank -= 1
         before = self.running[rank - 1] if rank else math.inf

@@ -33,7 +33,6 @@ from enum import Enum
 from replitree.protocol.rescue.fsck_look import (
     FsckLook,
     MultipartUpload,
-    NeededFile,
     Reference,
     SeenReplica,
     StoredObject,
@@ -157,7 +156,8 @@ def _dangling(seen: FsckLook) -> Iterator[Finding]:
         if share in seen.objects:
             continue
         for mark in filter(None, map(MarkName.parse, marks)):
-            if mark.replica in silent:  # it can't say what it needs, but there is nothing at all
+            # A silent replica can't say what it needs, but nothing at all is there.
+            if mark.replica in silent:
                 yield Finding(FindingKind.DANGLING, share, mark.replica, mark.part, evidence=("all of it is missing",))
 
 
@@ -176,16 +176,11 @@ def _mark(replica: SeenReplica, reference: Reference) -> str:
 def _lacking(seen: FsckLook, reference: Reference) -> Iterator[str]:
     sizes = {each.file: each.bytes for each in seen.objects.get(reference.share, ())}
     for needed in reference.files:
-        if problem := _problem(needed, sizes.get(needed.name)):
-            yield f"{needed.name} {problem}"
-
-
-def _problem(needed: NeededFile, found: int | None) -> str:
-    if found is None:
-        return "is missing"
-    if needed.bytes is not None and found != needed.bytes:
-        return f"has {found} bytes instead of {needed.bytes}"
-    return ""
+        found = sizes.get(needed.name)
+        if found is None:
+            yield f"{needed.name} is missing"
+        elif needed.bytes is not None and found != needed.bytes:
+            yield f"{needed.name} has {found} bytes instead of {needed.bytes}"
 
 
 def _unmarked(seen: FsckLook) -> Iterator[Finding]:
@@ -231,13 +226,11 @@ def _stale_marks(seen: FsckLook) -> Iterator[Finding]:
 
 
 def is_unused(replica: SeenReplica, part: str, share: ShareId, known: Mapping[str, set[ShareId]] | None = None) -> bool:
-    """Whether a replica has answered, and what it said is that no part of this name has this share.
-
-    A part that is registered and not on its disk was lost there, or is about to be fetched: its mark is left alone.
-    """
+    """Whether a replica has answered that no part of this name has this share."""
     if replica.references is None:
         return False
     shares = (_shares_of(replica) if known is None else known).get(part, ())
+    # A part that is registered and not on the disk was lost there, or is about to be fetched: its mark must stay.
     return share not in shares and (bool(shares) or part not in replica.registered)
 
 

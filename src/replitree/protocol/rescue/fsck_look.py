@@ -215,7 +215,11 @@ def look(table: TablePlace) -> Checking[FsckLook | ObjectsInDoubt]:
             owners[ShareId(name)] = marks
     garbage = yield ListAges(layout.all_garbage(table))
     replicas = yield from _replicas(table)
-    objects, rest = _by_share(listed), (listed.trials, listed.not_judged)
+    found: dict[ShareId, list[StoredObject]] = {}
+    for each in listed.objects:
+        found.setdefault(each.share, []).append(each)
+    objects = {share: tuple(sorted(found[share], key=lambda each: each.file)) for share in sorted(found)}
+    rest = (listed.trials, listed.not_judged)
     return FsckLook(listed.now_ms, objects, listed.uploads, attempts, owners, garbage, replicas, *rest)
 
 
@@ -225,20 +229,14 @@ def _replicas(table: TablePlace) -> Checking[tuple[SeenReplica, ...]]:
         replica = Replica(table, name)
         node = yield Get(layout.replica_path(replica))
         registered = yield Children(layout.parts(replica))
-        if node is None or registered is None:  # it is being dropped
+        # The replica is being dropped.
+        if node is None or registered is None:
             continue
         references = yield AskReferences(replica)
         found.append(
             SeenReplica(name, text_of(node.value, layout.replica_path(replica)), frozenset(registered), references)
         )
     return tuple(found)
-
-
-def _by_share(listed: Listing) -> dict[ShareId, tuple[StoredObject, ...]]:
-    found: dict[ShareId, list[StoredObject]] = {}
-    for each in listed.objects:
-        found.setdefault(each.share, []).append(each)
-    return {share: tuple(sorted(found[share], key=lambda each: each.file)) for share in sorted(found)}
 
 
 __all__ = [

@@ -40,7 +40,6 @@ from replitree.protocol.rescue.fsck_look import (
     AskReferences,
     Checking,
     DeleteTrial,
-    FsckLook,
     SeenReplica,
     look,
 )
@@ -123,13 +122,9 @@ def fsck(
         if with_repair and outcome is Repair.NOT_ASKED:
             outcome = yield from repair(table, finding)
         done += ((finding, outcome),)
-    return _report(second, tuple(done))
-
-
-def _report(seen: FsckLook, done: tuple[tuple[Finding, Repair], ...]) -> Report:
-    objects = [each for some in seen.objects.values() for each in some]
+    objects = [each for some in second.objects.values() for each in some]
     size = sum(each.bytes for each in objects)
-    return Report(done, seen.silent, len(seen.objects), len(objects), size, seen.not_judged)
+    return Report(tuple(done), second.silent, len(second.objects), len(objects), size, second.not_judged)
 
 
 def repair(table: TablePlace, finding: Finding) -> Checking[Repair]:
@@ -177,9 +172,11 @@ def without(table: TablePlace, share_id: ShareId) -> tuple[fx.Operation, ...]:
 def _work_off(table: TablePlace, share_id: ShareId) -> Checking[Repair]:
     deleted = yield DeleteObjects(share_id)
     if not isinstance(deleted, ObjectsGone):
-        return Repair.UNKNOWN  # the garbage has it now: the replica that removes it goes on
+        # The share is garbage now: the replica that removes garbage goes on with it.
+        return Repair.UNKNOWN
     outcome = yield fx.Commit(fx.Delete(layout.garbage(table, share_id), fx.ANY_VERSION))
-    return Repair.UNKNOWN if isinstance(outcome, fx.Unknown) else Repair.DONE  # refused: another process has deleted it
+    # A refused commit means that another process has deleted it.
+    return Repair.UNKNOWN if isinstance(outcome, fx.Unknown) else Repair.DONE
 
 
 def _not_applied(outcome: fx.Refused | fx.Unknown) -> Repair:

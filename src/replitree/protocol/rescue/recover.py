@@ -89,9 +89,9 @@ RecoverOutcome: TypeAlias = Good | Recovered | NoSource | NotYet | Fenced
 def stand_in_log(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[Standing]:
     """Find out whether a replica that has just become active must recover; mark it lost when the log says that it is.
 
-    While a replica is active every cleaner respects its pointer, so this is asked once, after the activation.
     `NoSource`: entries are missing, and there is no other good replica.
     """
+    # While a replica is active every cleaner respects its pointer, so it is enough to ask once, after the activation.
     table = replica.table
     yield fx.Sync(layout.log(table))
     lost = yield fx.Get(layout.is_lost(replica))
@@ -234,12 +234,13 @@ def _begin(
 
 
 def _refused(committed: fx.Committed, replica: Replica) -> NotYet | Fenced:
-    """Return what a commit that was not applied means; an unknown one may still come, so nothing goes on under its epoch."""
+    """Return what a commit that was not applied means."""
     match committed:
         case fx.Refused(operation=fx.Check(path=path)) if path in (layout.host(replica), layout.is_active(replica)):
             return Fenced()
         case fx.Refused(operation=operation):
             return NotYet(f"{operation.path} has changed meanwhile")
+    # An unknown commit may still take place, so nothing may go on under its epoch.
     return Fenced()
 
 
@@ -274,7 +275,7 @@ def _bring_all(recovery: _Recovery) -> fx.Procedure[_SourceState | NotYet | Fenc
 
 
 def _read_source(recovery: _Recovery) -> fx.Procedure[_SourceState | None]:
-    """Read the source's queue, then its parts; None when a part has left meanwhile: what took its place was not seen."""
+    """Read the source's queue, then its parts; None when a part has left meanwhile."""
     source = recovery.source.replica
     yield fx.Sync(layout.parts(source))
     indexes = sorted(layout.queue_index(name) for name in (yield fx.Children(layout.queue(source))) or ())
@@ -287,6 +288,7 @@ def _read_source(recovery: _Recovery) -> fx.Procedure[_SourceState | None]:
         (yield fx.GetMany(tuple(layout.part(source, part.name) for part in parts))) if parts else fx.Many(())
     )
     registered = {part: node.value for part, node in zip(parts, values.nodes, strict=True) if node is not None}
+    # A part that left has a replacement that this read did not see.
     if len(registered) < len(parts):
         return None
     queue = {index: node.value for index, node in zip(below, entries.nodes, strict=True) if node is not None}
@@ -316,7 +318,8 @@ def _bring(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[Part,
         for (part, value), outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, fx.Fetched):
                 creates.append(register(recovery.replica, part, content_of(value)))
-            elif is_broken(value):  # the source has no bytes of it either; its search says nothing about this disk
+            elif is_broken(value):
+                # The source does not have the part either.  Its search of its own disk says nothing about this disk.
                 broken = broken_value(content_of(value))
                 creates.append(fx.Create(layout.part(recovery.replica, part.name), broken))
             else:
@@ -355,7 +358,8 @@ def _holders(recovery: _Recovery) -> fx.Procedure[tuple[tuple[str, frozenset[str
 
 
 def _rotated(holders: tuple[tuple[str, frozenset[str]], ...], part: Part, turn: int) -> tuple[str, ...]:
-    """Return who has a part, each time with another one first: so they share the work."""
+    """Return the replicas that have a part, with another one first for each `turn`."""
+    # So the replicas share the work of sending parts.
     names = tuple(name for name, parts in holders if part.name in parts)
     turn %= max(1, len(names))
     return names[turn:] + names[:turn]
@@ -365,12 +369,7 @@ def _rotated(holders: tuple[tuple[str, frozenset[str]], ...], part: Part, turn: 
 
 
 def _release(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str, ...] | NotYet | Fenced]:
-    """Take back what the source has neither registered nor still to bring; set aside what no whole part covers here.
-
-    A part that the source has still to bring, or to pull, may be here already, and here only.  What the log from the pointer on
-    brings follows from it alone, so it is the same everywhere.  A part that only a broken one covers, at the source and here,
-    may have the last of its rows.
-    """
+    """Take back what the source has neither registered nor still to bring; set aside what no whole part covers here."""
     replica = recovery.replica
     queue = tuple(
         (index, decode_entry(raw, layout.queue_entry(replica, index))) for index, raw in sorted(state.queue.items())
@@ -378,7 +377,10 @@ def _release(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[str
     _, changes = restore(state.registered, queue)
     kept = {*state.registered, *(part for change in changes for part in change.added)}
     own = yield from _own_parts(replica)
+    # A part that only a broken one covers, at the source and here, may have the last of its rows: it is set aside.
     whole = PartSet.of(tuple(sorted(part for part in state.registered if part in own and not is_broken(own[part]))))
+    # A part that the source has still to bring, or to pull, may be here already, and here only.  What the log brings from the
+    # pointer on follows from the log alone, so it is the same on every replica.
     left = tuple(part for part in own if part not in kept and part.block_min < recovery.pointer)
     aside = tuple(part.name for part in left if whole.covering(part) is None)
     if aside:
@@ -501,10 +503,8 @@ def survive(
 
 
 def _still_open(replica: Replica, pointer: bytes) -> fx.Procedure[tuple[tuple[fx.LogIndex, ...], tuple[fx.Check, ...]]]:
-    """Return the inserts that are open at a pointer and ever will be, with what proves it.
-
-    The end of another one's quorum may be among the entries that the survivor misses; what it has of that insert stays.
-    """
+    """Return the inserts that are open at a pointer and will stay so, with the checks that prove it."""
+    # The end of a quorum may be among the entries that the survivor misses: what the survivor has of that insert stays.
     opened: list[fx.LogIndex] = []
     proof: list[fx.Check] = []
     for index in layout.pointer_open(pointer):

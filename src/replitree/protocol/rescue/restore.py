@@ -254,10 +254,8 @@ def _begin(
 
 
 def _finished(replica: Replica, lost: fx.Node | None, parts: Mapping[Part, str]) -> fx.Procedure[Restored | None]:
-    """Return what an earlier run has done, if the table is a restored one and the replica has these parts in it.
-
-    The log of a restored table begins below a later parent than any other that has never rolled over.
-    """
+    """Return what an earlier run has done, if the table is a restored one and the replica has these parts in it."""
+    # The log of a restored table begins below a later parent than that of any table that has never rolled over.
     start = yield from read_start(replica.table)
     if start is None or start.first < PARENT_ENTRIES or lost is None or lost.value != NOT_LOST:
         return None
@@ -316,7 +314,8 @@ def _register(run: _Run, parts: Mapping[Part, str], shared: RestoredShares | Non
     for first in range(0, len(steps), BATCH):
         operations = (each for step in steps[first : first + BATCH] for each in step)
         committed = yield fx.Commit(*run.proof, *operations)
-        if not isinstance(committed, fx.Applied):  # a part that is there, or gone: an own commit that was thought lost
+        # A part that is there or gone already: an own commit whose answer was lost has taken place.
+        if not isinstance(committed, fx.Applied):
             return not (isinstance(committed, fx.Refused) and committed.operation in run.proof)
     return True if steps else None
 
@@ -330,7 +329,8 @@ def _steps(
             yield fx.Delete(layout.part(replica, name), fx.ANY_VERSION), *marked.delete.get(name, ())
     for name, value in wanted.items():
         if own.get(name, value) != value:
-            continue  # it was just taken back: the next look registers it
+            # The part was just taken back; the next round registers it.
+            continue
         register = () if name in own else (fx.Create(layout.part(replica, name), value),)
         if step := (*register, *marked.create.get(name, ())):
             yield step

@@ -80,7 +80,12 @@ def marks(
         for part, some in sorted(shares.items())
         for share in some
     ]
-    there = set((yield from _there([path for _, node, mark in wanted for path in (node, mark)])))
+    paths = [path for _, node, mark in wanted for path in (node, mark)]
+    there: set[str] = set()
+    for first in range(0, len(paths), LOOK_BATCH):
+        batch = tuple(paths[first : first + LOOK_BATCH])
+        many: fx.Many = yield fx.GetMany(batch)
+        there.update(path for path, found in zip(batch, many.nodes, strict=True) if found is not None)
     create: dict[str, tuple[fx.Operation, ...]] = {}
     for part, node, mark in wanted:
         new = tuple(fx.Create(path) for path in (node, mark) if path not in there)
@@ -91,16 +96,6 @@ def marks(
 
 def _mark(replica: Replica, incarnation: str, part: str, share: ShareId) -> str:
     return ShareOwner(replica, fx.Epoch(0), incarnation, part).mark(share)
-
-
-def _there(paths: list[str]) -> fx.Procedure[tuple[str, ...]]:
-    """Return those of some nodes that are there."""
-    found: list[str] = []
-    for first in range(0, len(paths), LOOK_BATCH):
-        batch = tuple(paths[first : first + LOOK_BATCH])
-        many: fx.Many = yield fx.GetMany(batch)
-        found += (path for path, node in zip(batch, many.nodes, strict=True) if node is not None)
-    return tuple(found)
 
 
 def _unmarks(

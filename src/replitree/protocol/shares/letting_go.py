@@ -50,7 +50,8 @@ def let_go_of_all(sharer: Sharer, epoch: fx.Epoch, part: str, shares: tuple[Shar
     -------
     Whether nothing of them is left in coordination; if not, all of it is to be tried again.
     """
-    is_several = bool(part) and len(shares) > 1  # what was only staged has no marks
+    # Shares that were only staged have no marks.
+    is_several = bool(part) and len(shares) > 1
     if is_several and (yield from _let_go_together(sharer, epoch, part, shares)):
         return True
     for share in shares:
@@ -88,7 +89,8 @@ def let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> fx.
     if not part:
         return (yield from _has_given_up(proof, sharer, share))
     here: tuple[SharedPart, ...] = yield SharesOf((part,))
-    if any(each.share == share for each in here):  # the same part has come again: the mark is that one's
+    # The same part has come again, and the mark is its own.
+    if any(each.share == share for each in here):
         return True
     if (yield HasPart(part)):
         return (yield from _let_go_of_moved(proof, sharer, SharedPart(part, share, is_new=False)))
@@ -99,15 +101,14 @@ def let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> fx.
     yield fx.Sync(layout.shares(sharer.replica.table))
     if (yield fx.Get(sharer.mark(SharedPart(part, share, is_new=False)))) is not None:
         return False
-    return (yield from _has_given_up(proof, sharer, share))  # who would still register it needs the attempt
+    # A commit that is still to register the share needs the attempt, so it is refused after this.
+    return (yield from _has_given_up(proof, sharer, share))
 
 
 def _let_go_of_moved(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> LocalSharing[bool]:
-    """Let go of a share whose part is here with other rows: those have moved, or were to be moved.
-
-    A replica that owns the share again for this part, because the part has come back with it, writes the mark; so what was
-    seen on the disk after the mark was read holds as long as the mark has its version.
-    """
+    """Let go of a share whose part is here with other rows: those have moved, or were to be moved."""
+    # The mark is read first.  A replica that owns the share again, because the part has come back with it, writes the mark; so
+    # what is seen on the disk after this read holds as long as the mark has its version.
     yield fx.Sync(layout.shares(sharer.replica.table))
     mark = yield fx.Get(sharer.mark(moved))
     if mark is None:
@@ -118,13 +119,15 @@ def _let_go_of_moved(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> Loca
     owner = ShareOwner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
     as_it_was = fx.Check(sharer.mark(moved), mark.version)
     outcome = yield from let_go(owner, (moved.share,), (), unless=(as_it_was,))
-    if isinstance(outcome, fx.InDoubt):  # the part may have the share again when the mark is deleted
+    # The commit may delete the mark later, when the part has the share again.
+    if isinstance(outcome, fx.InDoubt):
         yield SharesInDoubt((moved.share,))
     return isinstance(outcome, LetGo)
 
 
 def not_registered(replica: Replica, part: str) -> tuple[fx.Operation, ...]:
-    """Return what proves in a commit that a part is not registered: it can be, and is not afterwards."""
+    """Return the operations that prove in a commit that a part is not registered."""
+    # ZooKeeper has no check for a missing node: only a node that is missing can be created, and it is deleted again.
     path = layout.part(replica, part)
     return fx.Create(path), fx.Delete(path, fx.ANY_VERSION)
 
@@ -165,10 +168,8 @@ def give_up_published(sharer: Sharer, epoch: fx.Epoch, part: str) -> fx.Procedur
 
 
 def give_up_attempts(sharer: Sharer, epoch: fx.Epoch) -> fx.Procedure[int]:
-    """Make garbage of this replica's attempts of which nothing is on the disk; return how many.
-
-    For an activation: what an earlier process had on its way is refused by then.
-    """
+    """Make garbage of this replica's attempts of which nothing is on the disk; return how many.  For an activation."""
+    # Commits of an earlier process that are still under way are refused by the new epoch.
     table = sharer.replica.table
     yield fx.Sync(layout.all_writing(table))
     names: tuple[str, ...] = (yield fx.Children(layout.all_writing(table))) or ()

@@ -174,24 +174,22 @@ def move_to_store(sharer: Sharer, part: str) -> Moving[MoveOutcome]:
     claimed = yield fx.Commit(proof, fx.Create(claim, sharer.signature, ephemeral=True))
     match claimed:
         case fx.Refused():
-            return (yield from _why_not_claimed(sharer, claim))
+            # A claim of this replica's own is left of an earlier try, and is given back.
+            node, _ = yield from _give_back_own(sharer, claim)
+            if node is None or node.value == sharer.signature:
+                return NotMoved("the part could not be claimed; it is tried again")
+            return NotMoved(f"{text_of(node.value, claim).partition('~')[0]} moves it")
         case fx.Unknown():
             return fx.InDoubt()
-    outcome = yield from _if_there_is_a_share(sharer, part)  # who held the claim before may have put it meanwhile
+    # The replica that held the claim before may have put the files meanwhile.
+    outcome = yield from _if_there_is_a_share(sharer, part)
     if outcome is None:
         outcome = yield from _put(sharer, proof, part)
     ended: fx.Committed | None = yield from _give_back(proof, claim)
-    if isinstance(ended, fx.Refused):  # a new epoch does not end the session, and so not the claim
+    # A new epoch does not end the session, and so not the claim.
+    if isinstance(ended, fx.Refused):
         _, ended = yield from _give_back_own(sharer, claim)
     return fx.InDoubt() if isinstance(ended, fx.Unknown) else outcome
-
-
-def _why_not_claimed(sharer: Sharer, claim: str) -> Moving[NotMoved]:
-    """Say who moves a part; a claim of this replica's own is left of an earlier try, and is given back."""
-    node, _ = yield from _give_back_own(sharer, claim)
-    if node is None or node.value == sharer.signature:
-        return NotMoved("the part could not be claimed; it is tried again")
-    return NotMoved(f"{text_of(node.value, claim).partition('~')[0]} moves it")
 
 
 def _give_back_own(sharer: Sharer, claim: str) -> Moving[tuple[fx.Node | None, fx.Committed | None]]:
@@ -233,7 +231,8 @@ def _if_there_is_a_share(sharer: Sharer, part: str) -> Moving[MoveOutcome | None
     found: FoundShare | ShareInDoubt | None = yield FindShare(part)
     if found is None:
         return None
-    if isinstance(found, ShareInDoubt):  # to put the files now could be a second copy, for as long as the part lives
+    # If the files were put now, they could be a second copy for as long as the part lives.
+    if isinstance(found, ShareInDoubt):
         return NotMoved(f"it is not known whether the store has it: {found.problem}")
     if found.is_noted:
         return NotMoved("the share that it had before is not let go of yet")

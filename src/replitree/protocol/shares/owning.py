@@ -69,12 +69,12 @@ def own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> fx.Procedur
 def own_held(sharer: Sharer, parts: tuple[str, ...]) -> fx.Procedure[tuple[str, ...]]:
     """Own what registered parts have, wherever there is no mark yet; for a start, before anything is shown.
 
-    A crash may have come after a part was fetched again and before it was owned; or coordination was restored from a copy.
-
     Returns
     -------
     The parts whose objects are gone: they have to be fetched again.
     """
+    # A process may have ended after it fetched a part again and before it owned the share; or coordination was put back to an
+    # earlier state.
     left: list[str] = []
     for first in range(0, len(parts), LOOK_BATCH):
         shared: tuple[SharedPart, ...] = yield SharesOf(parts[first : first + LOOK_BATCH])
@@ -96,12 +96,11 @@ def _own_each(sharer: Sharer, shared: tuple[SharedPart, ...]) -> LocalSharing[tu
 def own_again(sharer: Sharer, parts: tuple[str, ...]) -> fx.Procedure[tuple[str, ...]]:
     """Own what registered parts have that have just come again, whether there is a mark or not.
 
-    A mark that is there may be about to be let go of, for the rows that the part had before: so it is written.
-
     Returns
     -------
     The parts whose objects are gone: they have to be fetched again.
     """
+    # A mark that is there is written again: a commit may be about to release it for the rows that the part had before.
     return (yield from _own_each(sharer, (yield SharesOf(parts))))
 
 
@@ -130,13 +129,18 @@ def own(
             yield SharesSettled(_new_shares(parts))
             created = sum(isinstance(each, fx.Create) for each in operations)
             return replace(outcome, created=outcome.created[:created])
-        wrong = _wrong(outcome, added)
+        if not isinstance(outcome, fx.Refused):
+            return outcome
+        wrong = next((part for part, some in added.items() if outcome.operation in some), None)
         if wrong is None:
             return outcome
         looked_at = wrong
         for each in (part for part in parts if part.part == wrong.part):
-            standing[each] = yield from _look(sharer, each)
-        if attempt == 0:  # a process that has just started knows nothing of what an earlier one has written
+            yield fx.Sync(layout.shares(sharer.replica.table))
+            many: fx.Many = yield fx.GetMany(_places(sharer, each))
+            standing[each] = _standing(sharer, many.nodes)
+        # A process that has just started does not know what an earlier one has written.
+        if attempt == 0:
             standing |= yield from _look_at_all(sharer, tuple(part for part in parts if part.part != wrong.part))
         gone = tuple(dict.fromkeys(part.part for part in parts if standing[part] is _Standing.GONE))
         if gone:
@@ -149,14 +153,9 @@ def own(
 
 
 def _new_shares(parts: Iterable[SharedPart]) -> tuple[ShareId, ...]:
-    """Return the shares that this process has been writing; one that it owns otherwise may be on the move for another part."""
+    """Return the shares that this process has been writing."""
+    # A share that it owns otherwise may be moved for another part right now.
     return tuple(part.share for part in parts if part.is_new)
-
-
-def _wrong(outcome: fx.Committed, added: dict[SharedPart, tuple[fx.Operation, ...]]) -> SharedPart | None:
-    if not isinstance(outcome, fx.Refused):
-        return None
-    return next((part for part, operations in added.items() if outcome.operation in operations), None)
 
 
 def _owning(sharer: Sharer, part: SharedPart, standing: _Standing) -> tuple[fx.Operation, ...]:
@@ -166,19 +165,13 @@ def _owning(sharer: Sharer, part: SharedPart, standing: _Standing) -> tuple[fx.O
         case _Standing.WRITTEN:
             return fx.Delete(layout.writing(table, part.share), fx.ANY_VERSION), fx.Create(place), fx.Create(mark)
         case _Standing.OWNED:
-            return (fx.Set(mark, b"", fx.ANY_VERSION),)  # another version: who is about to let go of it is refused
+            # The mark gets another version, so a commit that is about to release it is refused.
+            return (fx.Set(mark, b"", fx.ANY_VERSION),)
     return fx.Check(place, FRESH), fx.Create(mark)
 
 
-def _look(sharer: Sharer, part: SharedPart) -> LocalSharing[_Standing]:
-    """Look where a share stands, not older than now."""
-    yield fx.Sync(layout.shares(sharer.replica.table))
-    many: fx.Many = yield fx.GetMany(_places(sharer, part))
-    return _standing(sharer, many.nodes)
-
-
 def _look_at_all(sharer: Sharer, parts: tuple[SharedPart, ...]) -> LocalSharing[dict[SharedPart, _Standing]]:
-    """Look where many shares stand, not older than the last `_look`."""
+    """Look where many shares stand, not older than the last `Sync`."""
     found: dict[SharedPart, _Standing] = {}
     for first in range(0, len(parts), LOOK_BATCH):
         some = parts[first : first + LOOK_BATCH]

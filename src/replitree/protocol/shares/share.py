@@ -152,9 +152,7 @@ def let_go(
 ) -> fx.Procedure[LetGo | NotOwned | fx.InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
-    The other owners are read first, and the commit proves that one of them stays.  An owner that turns out to have let go in
-    the same moment is struck off, so of two last owners the slower one needs one commit more, and no second read.  That is
-    made only if an owner was added meanwhile.
+    The other owners are read first, and the commit proves that one of them stays.
 
     Parameters
     ----------
@@ -176,10 +174,13 @@ def let_go(
                 return LetGo(tuple(share for share in shares if not others[share]))
             case fx.Unknown():
                 return fx.InDoubt()
+            # An owner was added meanwhile.
             case fx.Refused(_, fx.Reason.NOT_EMPTY):
                 yield fx.Sync(layout.shares(owner.replica.table))
                 others = yield from _other_owners(owner, shares)
             case fx.Refused(operation, reason):
+                # An owner that has released the share in the same moment is struck off without a second read, so of the two
+                # last owners the slower one needs one commit more.
                 gone = _witness(owner, others, operation)
                 if gone is None:
                     return NotOwned(f"{operation.path}: {reason.value}")
@@ -264,11 +265,12 @@ def work_off(table: TablePlace) -> Sharing[tuple[ShareId, ...]]:
 
 
 def _forget_garbage(table: TablePlace, gone: list[ShareId]) -> Sharing[None]:
-    """Delete the nodes of shares whose objects are gone, in one commit; refused: another replica has deleted some of them."""
+    """Delete the nodes of shares whose objects are gone, in one commit."""
     while gone:
         outcome = yield fx.Commit(*(fx.Delete(layout.garbage(table, share), fx.ANY_VERSION) for share in gone))
         if not isinstance(outcome, fx.Refused) or len(gone) == 1:
             return
+        # Another replica has deleted some of them.
         yield fx.Sync(layout.all_garbage(table))
         left: tuple[str, ...] = (yield fx.Children(layout.all_garbage(table))) or ()
         gone = [share for share in gone if share in left]

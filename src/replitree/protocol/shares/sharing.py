@@ -35,7 +35,6 @@ from typing import TypeVar
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
 from replitree.protocol.shares.letting_go import give_up
 from replitree.protocol.shares.owning import own, own_registered
@@ -67,20 +66,16 @@ def with_shares(sharer: Sharer, procedure: fx.Procedure[_T]) -> fx.Procedure[_T]
     def each(effect: fx.Effect) -> LocalSharing[object]:
         match effect:
             case fx.Stage() | fx.Merge() | fx.Mutate() | fx.Link():
-                return (yield from _staged(sharer, effect))
+                outcome = yield effect
+                if not isinstance(outcome, fx.Staged | fx.Made) or not (isinstance(effect, fx.Stage) or effect.for_all):
+                    return outcome
+                return (yield from _put(sharer, effect.staging)) or outcome
             case fx.Commit():
                 return (yield from _committed(sharer, effect))
         return (yield effect)
 
-    return translate(procedure, each)  # its effects are more: who runs it performs them, too
-
-
-def _staged(sharer: Sharer, effect: fx.Stage | fx.Merge | fx.Mutate | fx.Link) -> LocalSharing[object]:
-    """Stage, and put what was staged into the store."""
-    outcome = yield effect
-    if not isinstance(outcome, fx.Staged | fx.Made) or not (isinstance(effect, fx.Stage) or effect.for_all):
-        return outcome
-    return (yield from _put(sharer, effect.staging)) or outcome
+    # The result yields effects on objects, too, and the interpreter must perform them.
+    return translate(procedure, each)
 
 
 def _put(sharer: Sharer, staging: fx.StagingId) -> LocalSharing[fx.StoreFailed | None]:
@@ -106,32 +101,26 @@ def _put(sharer: Sharer, staging: fx.StagingId) -> LocalSharing[fx.StoreFailed |
 
 def _committed(sharer: Sharer, effect: fx.Commit) -> LocalSharing[fx.Committed]:
     """Commit, and in the same commit own the shares of the parts that it registers."""
-    registered = _registered(sharer.replica, effect)
+    prefix = f"{layout.parts(sharer.replica)}/"
+    # A node that is created and deleted in one commit proves only that it was not there (`not_registered`).
+    again = frozenset(each.path for each in effect.operations if isinstance(each, fx.Delete))
+    paths = (each.path for each in effect.operations if isinstance(each, fx.Create) and each.path not in again)
+    registered = tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
     shared: tuple[SharedPart, ...] = (yield SharesOf(registered)) if registered else ()
     if not shared:
         plain: fx.Committed = yield effect
         return plain
     outcome = yield from own(sharer, effect.operations, shared)
-    if _is_late(sharer.replica, outcome):  # an earlier try has registered it: perhaps with other objects
+    # An earlier try has registered the part, perhaps with other objects.
+    if (
+        isinstance(outcome, fx.Refused)
+        and outcome.reason is fx.Reason.NODE_EXISTS
+        and outcome.operation.path.startswith(f"{layout.parts(sharer.replica)}/")
+    ):
         assert isinstance(outcome, fx.Refused)
         late = tuple(part for part in shared if outcome.operation.path == layout.part(sharer.replica, part.part))
         yield from own_registered(sharer, late)
     return outcome
-
-
-def _registered(replica: Replica, effect: fx.Commit) -> tuple[str, ...]:
-    prefix = f"{layout.parts(replica)}/"
-    again = frozenset(each.path for each in effect.operations if isinstance(each, fx.Delete))  # see `not_registered`
-    paths = (each.path for each in effect.operations if isinstance(each, fx.Create) and each.path not in again)
-    return tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
-
-
-def _is_late(replica: Replica, outcome: fx.Committed) -> bool:
-    return (
-        isinstance(outcome, fx.Refused)
-        and outcome.reason is fx.Reason.NODE_EXISTS
-        and outcome.operation.path.startswith(f"{layout.parts(replica)}/")
-    )
 
 
 __all__ = ["with_shares"]

@@ -66,8 +66,6 @@ def noted_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> fx.Procedure[
 def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere | ObjectsInDoubt | AttemptLost]:
     """Find out whether parts can be made of the objects that an uploader has put.
 
-    If they are staged now the attempts are still noted when they are registered: only this replica gives them up.
-
     Parameters
     ----------
     sharer, shares
@@ -77,6 +75,7 @@ def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[Object
     -------
     `ObjectsThere`: all of them.
     """
+    # The attempts stay noted until the parts are registered, because only this replica gives them up.
     if (yield from noted_attempts(sharer, shares)) != shares:
         return AttemptLost.GIVEN_UP
     looked: ObjectsThere | ObjectsInDoubt = yield LookAtObjects(shares)

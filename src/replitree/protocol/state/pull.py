@@ -170,7 +170,8 @@ def pull_log(replica: Replica, epoch: fx.Epoch, place: Place, count: int = 1) ->
         return Gap(pointer.index) if confirmed is None else Pulled(place, (), more=True)
     raw = tuple(node.value for node in nodes[:dense])
     more = many.watched if dense == count else later_seen
-    if not more and dense < count:  # the watch of the read is further on: watch the entry that is next
+    # The read set its watch behind the entries that it asked for, so the next entry gets a watch of its own.
+    if not more and dense < count:
         more = yield fx.Exists(paths[dense], watch=True)
     if not raw:
         return Pulled(place, (), more)
@@ -211,14 +212,12 @@ def _advance(
 
 
 def load(replica: Replica) -> fx.Procedure[Loaded | Fenced]:
-    """Read a replica's state; it must not pull meanwhile, but it may execute.  `Fenced`: the replica was dropped.
-
-    The queue is read before the registered parts: whatever is executed in between moves from the one to the other, and is seen
-    in one of them at least.
-    """
+    """Read a replica's state; it must not pull meanwhile, but it may execute.  `Fenced`: the replica was dropped."""
     pointer = yield from read_pointer(replica)
     if isinstance(pointer, Fenced):
         return pointer
+    # The queue is read before the registered parts: what is executed in between moves from the queue to the parts, and is seen
+    # in one of the two at least.
     names = (yield fx.Children(layout.queue(replica))) or ()
     indexes = sorted(layout.queue_index(name) for name in names)
     paths = tuple(layout.queue_entry(replica, index) for index in indexes)

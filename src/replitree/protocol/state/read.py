@@ -82,13 +82,12 @@ def end_of_log(table: TablePlace) -> fx.Procedure[fx.LogIndex | None]:
     """Return an index above every entry that was in the log when this began.
 
     None when that is in doubt: the commit has no answer, or the session has changed meanwhile; or when there is no such table.
-
-    A parent that the log has left is closed before the next one is there: when no further parent is seen, everything that was
-    committed before is below the number that was read.
     """
     session = yield fx.CurrentSession()
     if not isinstance((yield fx.Commit(fx.Check(layout.log(table), fx.ANY_VERSION))), fx.Applied):
         return None
+    # A parent that the log has left is closed before the next one is created.  So when no further parent is seen, everything
+    # that was committed before is below the number that was read.
     parent = table.parent
     number = yield fx.NextNumber(layout.log_parent(table, parent))
     while (yield fx.Exists(layout.log_parent(table, parent + 1))):

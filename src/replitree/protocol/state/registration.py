@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry
+from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry
 from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -123,11 +123,12 @@ def blockers(queue: Iterable[Queued], running: Container[fx.LogIndex], index: fx
         are not, merges and mutations need parts that are there, and only inserts bring what was not there before.  A detach
         brings nothing, but has to keep aside what is there.
     """
-    return tuple(item for item in queue if item.index < index and (item.index in running or _is_waited_for(item.entry)))
-
-
-def _is_waited_for(entry: Entry) -> bool:
-    return isinstance(entry, GetEntry) or (isinstance(entry, DropEntry) and entry.detach)
+    found: list[Queued] = []
+    for item in queue:
+        is_detach = isinstance(item.entry, DropEntry) and item.entry.detach
+        if item.index < index and (item.index in running or isinstance(item.entry, GetEntry) or is_detach):
+            found.append(item)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,8 @@ def registered_by(replica: Replica, commit: fx.Commit) -> dict[str, str]:
             name = operation.path.removeprefix(folder)
             if isinstance(operation, fx.Create | fx.Set):
                 found[name] = content_of(operation.value)
-            elif isinstance(operation, fx.Delete):  # also of a node that was created only to prove that there was none
+            elif isinstance(operation, fx.Delete):
+                # This includes nodes that a commit creates and deletes to prove that there was none.
                 found.pop(name, None)
     return found
 

@@ -68,7 +68,7 @@ def list_idle_staging() -> fx.Procedure[tuple[fx.StagingId, ...]]:
 def catch_up(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[CatchUp]:
     """Step 3: pull until the log's tail, not older than now, is reached.
 
-    After a session that has ended unnoticed another replica may mark this one lost and remove the rest: that is a `Gap`.
+    `Gap`: the session ended unnoticed, another replica marked this one lost, and entries were removed.
     """
     yield fx.Sync(layout.log(replica.table))
     loaded = yield from load(replica)
@@ -103,16 +103,14 @@ def sweep_staging(idle: tuple[fx.StagingId, ...], loaded: Loaded) -> fx.Procedur
 
 
 def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[PartsCompared]:
-    """Step 5: reveal what is registered and on disk; release what was replaced; set aside unknown parts.
-
-    Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
-    """
+    """Step 5: reveal what is registered and on disk; release what was replaced; set aside unknown parts."""
     on_disk: tuple[str, ...] = yield fx.ListParts()
     held = tuple(part.name for part in loaded.held)
     known = frozenset((*held, *(part.name for item in loaded.queue for part in item.change.added)))
     replaced: list[str] = []
     for name in on_disk:
         part = parse_part(name)
+        # Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
         if name not in known and part.block_max < loaded.place.pointer.index:
             if loaded.held.covering(part) is not None:
                 replaced.append(name)

@@ -87,13 +87,15 @@ def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) ->
                 return Fenced()
             case fx.Refused(operation=fx.Create(path=which)) if which == made:
                 return Registered()
-            case fx.Refused(reason=fx.Reason.NO_NODE, operation=fx.Create()):  # the table is older than work marks
+            case fx.Refused(reason=fx.Reason.NO_NODE, operation=fx.Create()):
+                # The table was created by a version without work marks.
                 yield fx.Commit(fx.Create(layout.all_merged(table)))
                 continue
         holder = yield from _holder(path)
         if holder is not None and holder != sharer.signature:
             return HeldBy(text_of(holder.partition(b"~")[0], path))
-        earlier = () if holder is None else (fx.Delete(path, fx.ANY_VERSION),)  # mine, of a session that may be ending
+        # The mark is this replica's own, of a session that may be ending.
+        earlier = () if holder is None else (fx.Delete(path, fx.ANY_VERSION),)
     return MarkUnsettled()
 
 
@@ -122,15 +124,13 @@ def give_up(sharer: Sharer, epoch: fx.Epoch, result: str) -> fx.Procedure[bool]:
 
 
 def give_up_left(sharer: Sharer, epoch: fx.Epoch) -> fx.Procedure[int]:
-    """Give up the work marks of this replica under which it makes nothing now; return how many.
-
-    Which results it makes is asked after the marks were read: what was begun since is not among them.
-    """
+    """Give up the work marks of this replica under which it makes nothing now; return how many."""
     table = sharer.replica.table
     names: tuple[str, ...] = (yield fx.Children(layout.all_merged(table))) or ()
     many: fx.Many = (yield fx.GetMany(tuple(layout.merged(table, name) for name in names))) if names else fx.Many(())
     marks = zip(names, many.nodes, strict=True)
     mine = tuple(name for name, node in marks if node is not None and node.value == sharer.signature)
+    # This is asked after the marks were read, so a result that was begun since has no mark among them.
     working: tuple[str, ...] = (yield fx.ResultsInWork()) if mine else ()
     given_up = 0
     for name in mine:

@@ -104,7 +104,9 @@ def clean_blocks(cleaner: Replica, epoch: fx.Epoch, window: Window, known: Block
     """
     table = cleaner.table
     parent: fx.Node | None = yield fx.Get(layout.blocks(table))
-    notes = yield from _read_notes(table)
+    names: tuple[str, ...] = (yield fx.Children(layout.drops(table))) or ()
+    many: fx.Many = (yield fx.GetMany(tuple(layout.drop(table, name) for name in names))) if names else fx.Many(())
+    notes = tuple((name, node) for name, node in zip(names, many.nodes, strict=True) if node is not None)
     found = yield from _read_blocks(table, known)
     if parent is None or found is None:
         return BlocksCleaned({})
@@ -134,13 +136,11 @@ def outside(blocks: Blocks, window: Window) -> tuple[fx.BlockId, ...]:
 def _mark_dropped(
     cleaner: Replica, epoch: fx.Epoch, notes: tuple[tuple[str, fx.Node], ...], found: dict[fx.BlockId, Block]
 ) -> fx.Procedure[None]:
-    """Find the ids of inserts all of which was dropped after them, and write it into them; `found` remembers what is decided.
-
-    The log is read only when there is a drop that may concern an id of which that is not known yet.
-    """
+    """Mark the ids of inserts all of whose partitions were dropped after them; `found` remembers what is decided."""
     table = cleaner.table
     below = {name: fx.LogIndex(int(node.value)) for name, node in notes}
     open_ones = {block: each for block, each in found.items() if each.log_from < _dropped_below(each, below)}
+    # The log is read only if a drop may concern an id that is not decided yet.
     begins = (yield from read_start(table)) if open_ones else None
     if begins is None:
         return
@@ -151,9 +151,8 @@ def _mark_dropped(
             indexes[entry.insert] = index
 
     yield from search_log(table, begins.first, note, READ_BATCH)
-    begins = yield from read_start(
-        table
-    )  # after the search: what it did not find was below, also if another replica cleans
+    # The start is read after the search: an entry that the search did not find was below it, also if another replica cleans.
+    begins = yield from read_start(table)
     if begins is None:
         return
     dropped: list[fx.BlockId] = []
@@ -178,7 +177,8 @@ def _dropped_below(block: Block, below: Mapping[str, fx.LogIndex]) -> fx.LogInde
 def _write_dropped(
     cleaner: Replica, epoch: fx.Epoch, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]
 ) -> fx.Procedure[None]:
-    """Let ids say that they were dropped; one that changes at the same time spares its whole batch until the next call."""
+    """Let ids say that they were dropped."""
+    # If one id changes at the same time, the commit is refused and the whole batch waits for the next call.
     same = yield from _read_again(cleaner.table, batch, found)
     sets: list[fx.Operation] = []
     for block, node in same.items():
@@ -191,13 +191,6 @@ def _write_dropped(
 
 
 # --- reading, removing ------------------------------------------------------------------------------------------------------
-
-
-def _read_notes(table: TablePlace) -> fx.Procedure[tuple[tuple[str, fx.Node], ...]]:
-    """Read what is noted of drops, by partition."""
-    names: tuple[str, ...] = (yield fx.Children(layout.drops(table))) or ()
-    many: fx.Many = (yield fx.GetMany(tuple(layout.drop(table, name) for name in names))) if names else fx.Many(())
-    return tuple((name, node) for name, node in zip(names, many.nodes, strict=True) if node is not None)
 
 
 def _read_blocks(table: TablePlace, known: Blocks) -> fx.Procedure[dict[fx.BlockId, Block] | None]:

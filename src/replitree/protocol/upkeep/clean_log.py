@@ -156,7 +156,8 @@ def look(replicas: tuple[Replica, ...]) -> fx.Procedure[tuple[Seen, ...] | None]
         replicas, hosts.nodes, lost.nodes, active.nodes, pointers.nodes, strict=True
     ):
         if host is not None and host.value == DROPPED_HOST:
-            continue  # it is being removed, and can't come back: nothing is kept for it
+            # The replica is being dropped and can't come back, so nothing is kept for it.
+            continue
         if host is None or mark is None or pointer is None:
             return None
         found.append(
@@ -209,7 +210,8 @@ def plan(cleaner: Replica, replicas: tuple[Seen, ...], first: fx.LogIndex, keep:
         seen.pointer for seen in replicas if (seen.is_active or not seen.is_lost) and (recovers or seen not in stale)
     )
     if layout.parent_of(first) < layout.parent_of(own.pointer) and own.pointer % layout.PARENT_ENTRIES < keep.at_most:
-        return None  # between two parents there are unused indexes: wait until distances mean something again
+        # Between two parents there are unused indexes, so the distance to the tail means nothing yet.
+        return None
     end = fx.LogIndex(min((*needed, own.pointer - keep.at_least, *own.opened)))
     if end - first <= keep.at_least // SLACK:
         return None
@@ -247,7 +249,8 @@ def _mark(
 def _remove(
     cleaner: Replica, start: LogStart, end: fx.LogIndex, proof: tuple[fx.Operation, ...], lost: tuple[str, ...]
 ) -> fx.Procedure[CleanOutcome]:
-    """Remove the entries from the first one up to `end`, from the low end: who is interrupted leaves no hole."""
+    """Remove the entries from the first one up to `end`."""
+    # The lowest go first, so a cleaner that is interrupted leaves no hole.
     table, first, version = cleaner.table, start.first, start.version
     while first < end:
         upto, there = fx.LogIndex(min(first + REMOVE_BATCH, end)), range(first, min(first + REMOVE_BATCH, end))

@@ -35,15 +35,11 @@ class Need:
 
 
 def lowest_need(table: TablePlace) -> fx.Procedure[Need | None]:
-    """Find out what replicas may still make; None while one is added or removed.
-
-    The pointers are read before the queues: an entry that is pulled in between is then still counted.  Whether a replica is
-    active is read after them, and then whether it is lost: one that is passed over takes over a later state of another replica
-    than the one that was read.
-    """
+    """Find out what replicas may still make; None while one is added or removed."""
     added: fx.Node | None = yield fx.Get(layout.replicas(table))
     names = (yield fx.Children(layout.replicas(table))) or ()
     replicas = tuple(Replica(table, name) for name in names)
+    # The pointers are read before the queues: an entry that is pulled in between is still counted by its pointer.
     many: fx.Many = yield fx.GetMany(tuple(layout.log_pointer(replica) for replica in replicas))
     needs: list[int] = []
     for replica, pointer in zip(replicas, many.nodes, strict=True):
@@ -51,6 +47,8 @@ def lowest_need(table: TablePlace) -> fx.Procedure[Need | None]:
         if pointer is None or queue is None:
             return None
         needs.append(min((layout.pointer_index(pointer.value), *(layout.queue_index(name) for name in queue[:1]))))
+    # This is read after the queues, and the lost marks after it: a replica that is left out takes over a later state of another
+    # replica than the one that was read.
     active: fx.Many = yield fx.GetMany(tuple(layout.is_active(replica) for replica in replicas))
     lost: fx.Many = yield fx.GetMany(tuple(layout.is_lost(replica) for replica in replicas))
     counting = tuple(
@@ -66,7 +64,7 @@ def clean_results(replica: Replica, epoch: fx.Epoch, results: tuple[str, ...], a
 
     Returns
     -------
-    How many; those of a batch of which one is gone already stay for the next time.
+    How many; a batch of which one node is gone already is left for the next turn.
     """
     cleaned = 0
     for first in range(0, len(results), CLEAN_BATCH):

@@ -140,8 +140,14 @@ def declare_lost(
             return proven
         proof += proven
     entry = LostEntry(replica.name, part.name, empty, schema_version)
-    blocks = yield from _freed_blocks(replica, insert)
-    results = yield from _forgotten_results(replica, part)
+    # The ids of an insert that had other parts stay, or a repeated insert would bring the rows of those twice.
+    blocks: tuple[fx.Operation, ...] = ()
+    if insert is not None and len(insert.parts) <= 1:
+        blocks = yield from free_blocks(table, insert)
+    # Results that reach over the part are made anew, with other content.
+    known: tuple[str, ...] = (yield fx.Children(layout.results(table))) or ()
+    reaching = (name for name in known if parse_part(name).covers(part))
+    results = tuple(fx.Delete(layout.result(table, name), fx.ANY_VERSION) for name in reaching)
     proof.append(fx.Check(layout.open_log(table), fx.ANY_VERSION))
     create = fx.Create(layout.log_create(table), encode_entry(entry), sequential=True)
     committed = yield fx.Commit(*proof, *blocks, *results, create)
@@ -172,7 +178,8 @@ def _prove_without(
     many: fx.Many = yield fx.GetMany((layout.host(replica), layout.is_lost(replica), layout.is_active(replica)))
     host, lost, active = many.nodes
     registered: tuple[str, ...] | None = yield fx.Children(layout.parts(replica))
-    if host is None or lost is None or registered is None or _is_taking_over(lost, active):
+    # What a replica in the middle of a recovery has registered is a mixture of two states, and changes.
+    if host is None or lost is None or registered is None or (lost.value == HALF_BUILT and active is not None):
         return Undecided()
     near = tuple(name for name in registered if _shares_blocks(parse_part(name), part))
     proven: tuple[fx.Operation, ...] | NotLost | Undecided
@@ -182,7 +189,8 @@ def _prove_without(
         proven = yield from _prove_not_brought(replica, part, insert, is_self=is_self)
     if not isinstance(proven, tuple):
         return proven
-    if near and not _covers(near, part):  # the rest of it may be on its way
+    # The replica has some rows of the part, and an entry may still bring the rest.
+    if near and not any(parse_part(name).covers(part) for name in near):
         more = yield from _prove_not_brought(replica, part, insert, is_self=is_self, is_partly_here=True)
         if not isinstance(more, tuple):
             return more
@@ -194,15 +202,6 @@ def _prove_without(
         fx.Check(layout.is_lost(replica), lost.version),
         fx.Set(layout.host(replica), host.value, host.version),
     )
-
-
-def _is_taking_over(lost: fx.Node, active: fx.Node | None) -> bool:
-    """Whether a replica is in the middle of a recovery: what it has registered is a mixture, and changes."""
-    return lost.value == HALF_BUILT and active is not None
-
-
-def _covers(names: tuple[str, ...], part: Part) -> bool:
-    return any(parse_part(name).covers(part) for name in names)
 
 
 def _prove_broken(
@@ -257,26 +256,11 @@ def _shares_blocks(one: Part, other: Part) -> bool:
     return one.partition == other.partition and one.block_min <= other.block_max and other.block_min <= one.block_max
 
 
-def _freed_blocks(replica: Replica, insert: GetEntry | None) -> fx.Procedure[tuple[fx.Operation, ...]]:
-    """Return what deletes the block ids of an insert whose only part is lost."""
-    if insert is None or len(insert.parts) > 1:
-        return ()
-    return (yield from free_blocks(replica.table, insert))
-
-
-def _forgotten_results(replica: Replica, part: Part) -> fx.Procedure[tuple[fx.Operation, ...]]:
-    """Return what deletes the content that the results had which reach over a lost part."""
-    names: tuple[str, ...] = (yield fx.Children(layout.results(replica.table))) or ()
-    return tuple(
-        fx.Delete(layout.result(replica.table, name), fx.ANY_VERSION) for name in names if parse_part(name).covers(part)
-    )
-
-
 # --- a part that is broken here ----------------------------------------------------------------------------------------------
 
 
 def note_broken(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[NoteOutcome]:
-    """Say that this replica's files of a registered part are broken, and that its disk has no copy.
+    """Note that this replica's files of a registered part are broken, and that its disk has no copy.
 
     The caller has searched the disk since the part was found broken.
     """
@@ -290,13 +274,11 @@ def note_broken(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[N
 
 
 def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[NoteOutcome]:
-    """Say that they are whole again, unless nothing says otherwise.
-
-    What was made of a part that is lost by now is never whole again: its files have rows that were given up.
-    """
+    """Note that this replica's files of a registered part are whole again."""
     node = yield fx.Get(layout.part(replica, part.name))
     if node is None or not is_broken(node.value):
         return NoteOutcome.DONE
+    # A part that was made of a lost one is never whole again: its files have rows that were given up.
     if (yield from _is_to_be_made_anew(replica, part)):
         return NoteOutcome.NOT_DONE
     return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
