@@ -169,7 +169,7 @@ class SharedTree:
 
 
 SESSION_TIMEOUT_S = 60.0
-"""What a session says of its timeout; it ends only when a test expires it."""
+"""The timeout that a session reports, in seconds; it ends only when a test expires it."""
 
 
 class MemoryCoordination:

@@ -1,4 +1,4 @@
-"""What the protocol's interpreters need of coordination, independent of the provider.
+"""The interface of coordination for the protocol's interpreters, independent of the provider.
 
 `Coordination` is one session.  Its guarantees, which one conformance suite asks of every provider:
 
@@ -181,7 +181,7 @@ def commit_bytes(commit: fx.Commit) -> int:
 
 
 HEADER_BYTES, RIGHTS_BYTES = 25, 31
-"""What an operation has besides path and value, and what a created node's rights take without credentials."""
+"""Bytes of an operation besides path and value, and of a created node's rights without credentials."""
 
 
 # --- what providers share ----------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class CommitSent(msgspec.Struct, frozen=True, tag="sent", tag_field="kind"):
 
 
 class CommitEnded(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_defaults=True):
-    """What became of a commit: `outcome` is applied, refused or unknown.
+    """The outcome of a commit: `outcome` is applied, refused or unknown.
 
     `created` are the paths of what an applied one has created.
     """
@@ -91,7 +91,7 @@ class CommitEnded(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", om
 
 
 class Told(msgspec.Struct, frozen=True, tag="told", tag_field="kind", omit_defaults=True):
-    """What a client heard: its insert is in the table at `index`, and was `settled` there if it has a quorum."""
+    """An answer to a client: its insert is in the table at `index`, and was `settled` there if it has a quorum."""
 
     table: str
     zxid: int

@@ -1,4 +1,4 @@
-"""What is left out of traces: values of rows, predicates, addresses.
+"""Secrets that traces leave out: values of rows, predicates, addresses.
 
 Partitions are named by values of rows, so each is replaced by its hash, in names of parts, paths and entries alike: the reader
 of a trace sees which are the same.  Of an entry only the fields that are known here are kept, of all other nodes only the

@@ -26,7 +26,7 @@ AUTH_VARIABLE = "REPLITREE_ZK_AUTH"
 
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-"""What ZooKeeper refuses in a path."""
+"""Characters that ZooKeeper refuses in a path."""
 
 _FORM = "zk://[user:password@]host[:port][,host[:port]]/path"
 

@@ -1,4 +1,4 @@
-"""What HTTP clients say to each machine, and what they hear: JSON outside, the machine's commands inside.
+"""Requests of HTTP clients to each machine, and the answers: JSON outside, the machine's commands inside.
 
 ==========  =====================  ====================================  ========================================
 method      path                   body                                  answer

@@ -15,7 +15,7 @@ from replitree.decoding import msgpack_decoder
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
-    """What is under a name; version 0 and an empty value where nothing was ever set."""
+    """The register of a name; version 0 and an empty value where nothing was ever set."""
 
     version: int = 0
     value: str = ""

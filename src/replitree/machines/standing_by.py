@@ -30,13 +30,13 @@ PATIENCE_S = 0.5
 SILENCE_MAX = 3
 
 STEP_S = 0.3
-"""So much later the next one of those that stand by does."""
+"""Seconds by which each candidate that stands by waits longer than the one before."""
 
 AWAY_S = 1.0
 """All candidates stand so many seconds later while too many peers are away."""
 
 ENOUGH_MAX = 3
-"""So many are always enough."""
+"""Candidates that are always enough."""
 
 SEED_BITS = 64
 
@@ -46,7 +46,7 @@ BACKOFF_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class PeerCandidate:
-    """What is known of another candidate.
+    """Another candidate, as this one knows it.
 
     Attributes
     ----------

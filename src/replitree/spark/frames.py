@@ -1,4 +1,4 @@
-"""What `replitree.spark` registers with the client, by the entry point ``replitree.frames``: see `client.transport.frames`.
+"""The frames of `replitree.spark`, which the client finds by the entry point ``replitree.frames`` (`client.transport.frames`).
 
 Each room is imported when it is first asked for.
 """
@@ -65,4 +65,4 @@ class SparkFrames(Frames):
 
 
 FRAMES = SparkFrames()
-"""What the entry point names."""
+"""The object that the entry point names."""

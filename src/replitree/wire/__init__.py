@@ -1,4 +1,4 @@
-"""What client and replica say to each other: identities, versions, errors, upload and block ids; histories.
+"""Messages between client and replica: identities, versions, errors, upload and block ids; histories.
 
 Imports: everything below the replica.
 

@@ -55,7 +55,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What one client asked, and what it heard.
+    """One operation of a client: its request and its answer.
 
     Attributes
     ----------

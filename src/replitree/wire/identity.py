@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a replica's process writes about itself.
+    """The identity that a replica's process writes.
 
     Attributes
     ----------

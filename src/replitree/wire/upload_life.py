@@ -60,7 +60,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class UploadSilence:
-    """What is known of an upload: seconds since the last sign of life, whether its writer lives, and whether it renews."""
+    """The silence of an upload: seconds since the last sign of life, whether its writer lives, and whether it renews."""
 
     seconds: float
     owner: Owner

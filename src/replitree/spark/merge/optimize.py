@@ -103,14 +103,14 @@ class RangeTask:
 
 
 class RangeFile(msgspec.Struct, frozen=True):
-    """What a task made: a file, and where it was left; empty when it was sent."""
+    """The result of a task: a file, and the path where it was left; empty when it was sent."""
 
     file: FileEntry
     path: str
 
 
 Made: TypeAlias = PutParts | Sequence[RangeFile]
-"""What tasks have made of a merge: put into the object store, or left for the replica."""
+"""The result of a merge's tasks: put into the object store, or left for the replica."""
 
 
 def optimize_df(

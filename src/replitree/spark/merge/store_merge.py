@@ -51,7 +51,7 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 BUFFER_BYTES = 1 << 20
-"""What the reader of a result reads of one column at a time."""
+"""Bytes of one column that the reader of a result reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class FinalUnit:
-    """What can be merged by itself: a partition, or a range of the order key of one.
+    """A unit that can be merged by itself: a partition, or a range of the order key of one.
 
     Attributes
     ----------

@@ -61,7 +61,7 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What every task needs to know; `index` is the snapshot's, -1 before it is taken."""
+    """The plan of a read, which every task gets; `index` is the snapshot's, -1 before it is taken."""
 
     options: Mapping[str, str]
     definition: tuple[bytes, bytes] = field(repr=False)
@@ -85,7 +85,7 @@ class FileUnit:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnit:
-    """Of a final read: the parts that are merged with each other, on some machine, and the rows wanted of them."""
+    """A unit of a final read: the parts that are merged with each other, on some machine, and the rows wanted of them."""
 
     parts: tuple[SnapshotPart, ...]
     machine: str
@@ -94,7 +94,7 @@ class GroupUnit:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task needs: all of the plan, and its files.
+    """The input of one task: the plan, and the task's units.
 
     Spark takes its copy of the reader before it asks for the partitions, so only a partition knows the snapshot.
     """

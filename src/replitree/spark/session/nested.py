@@ -42,7 +42,13 @@ def reshaped(values: Column, found: pa.DataType, stored: pa.DataType, shown: pa.
         inner = found.value_type, stored.value_type, shown.value_type
         return F.transform(values, lambda value: reshaped(value, *inner))
     if pa.types.is_map(shown):
-        return F.map_from_entries(F.transform(F.map_entries(values), lambda entry: _entry(entry, found, stored, shown)))
+
+        def entry(pair: Column) -> Column:
+            key = reshaped(pair.getField(KEY), found.key_type, stored.key_type, shown.key_type)
+            value = reshaped(pair.getField(VALUE), found.item_type, stored.item_type, shown.item_type)
+            return F.struct(key.alias(KEY), value.alias(VALUE))
+
+        return F.map_from_entries(F.transform(F.map_entries(values), entry))
     return values.cast(spark_type(shown))
 
 
@@ -56,12 +62,6 @@ def _struct(values: Column, found: pa.DataType, stored: pa.DataType, shown: pa.D
             value = reshaped(values.getField(known.name), found.field(place).type, known.type, field.type)
         fields.append(value.alias(field.name))
     return F.struct(*fields)
-
-
-def _entry(entry: Column, found: pa.DataType, stored: pa.DataType, shown: pa.DataType) -> Column:
-    key = reshaped(entry.getField(KEY), found.key_type, stored.key_type, shown.key_type)
-    value = reshaped(entry.getField(VALUE), found.item_type, stored.item_type, shown.item_type)
-    return F.struct(key.alias(KEY), value.alias(VALUE))
 
 
 def with_stored_names(frame: DataFrame, definition: TableDefinition) -> DataFrame:

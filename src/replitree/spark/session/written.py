@@ -1,4 +1,4 @@
-"""What the jobs of a Spark application have written, so that later reads of the same application show it.
+"""Positions that the jobs of a Spark application have written, so that later reads of the same application show them.
 
 The data source commits in a Python worker that ends with the plan, and so does its next read: the two share no memory.  The
 driver's Java process outlives both.  Each commit notes its log index in a file below a private folder that is named by that

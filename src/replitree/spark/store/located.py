@@ -59,7 +59,7 @@ class SnapshotPlace(Protocol):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What a reader must be told to open them."""
+        """Options of a reader that opens them."""
 
     def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
         """Return paths or URLs, of files or of folders with these files only.
@@ -114,11 +114,11 @@ class _LocalFiles:
 
 
 class _Client(Protocol):
-    """What the JVM reads objects of a bucket with."""
+    """The JVM's client for objects of a bucket."""
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What a reader must be told to use it."""
+        """Options of a reader that uses it."""
 
     def urls(self, stored: StoredParts, parts: Sequence[SnapshotPart]) -> list[str]:
         """Return URLs of the files of parts, or of folders with these files only."""

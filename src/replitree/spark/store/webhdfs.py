@@ -1,4 +1,4 @@
-"""As much of WebHDFS as Hadoop's client needs to read files: status, blocks, and bytes from a position on.
+"""The part of WebHDFS that Hadoop's client needs to read files: status, blocks, and bytes from a position on.
 
 A file is opened in two steps: without a position the client is sent on, to the same server, and then says one wherever
 it jumps to.  It names no length, and closes the connection when it has enough; so an answer is read from the store
@@ -39,7 +39,7 @@ _OFFSET = re.compile(r"[0-9]{1,18}")
 
 
 class Files(Protocol):
-    """What is served."""
+    """The files that are served."""
 
     def lets_in(self, headers: Iterable[str]) -> bool:
         """Whether a request with headers of these names may read."""

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class _TaskResult(msgspec.Struct, frozen=True):
-    """What a task gives its driver: a `StagedMessage`, or why its rows can't be inserted."""
+    """A task's message to its driver: a `StagedMessage`, or why its rows can't be inserted."""
 
     folder: str = ""
     manifests: tuple[bytes, ...] = ()

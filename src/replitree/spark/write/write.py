@@ -54,7 +54,7 @@ SETTINGS = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-"""What files of a table must be written with."""
+"""Settings with which files of a table must be written."""
 
 
 @check_arguments

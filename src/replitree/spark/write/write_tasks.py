@@ -48,14 +48,14 @@ SCRATCH_SUFFIX = "_scratch"
 not."""
 
 SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
-"""What is overwritten by a job that does not say it.
+"""Spark's setting of the overwrite mode, for a job without the option.
 
 Spark tells no planner of a Python source its session's settings, but every task those of its job."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What every task of a job is given.
+    """The part of a job that every task gets.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ def job_of(
 
 
 class StagedMessage(WriterCommitMessage):
-    """What one task attempt staged.
+    """The files that one task attempt has staged.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ from replitree.storage.parts.part_folder import FOLDER_NAME, folders
 from replitree.storage.parts.sums_files import link_sums
 
 _NO_COPY = frozenset({errno.ENOENT, errno.EIO})
-"""What the system says of a file that has just left, and of one whose bytes the disk has lost."""
+"""Errors for a file that has just left, and for one whose bytes the disk has lost."""
 
 SEARCHED_FOLDERS = ("parts", "leaving", "detached", "frozen")
 """Where copies are searched, below the table's folder."""
@@ -44,7 +44,7 @@ SEARCHED_FOLDERS = ("parts", "leaving", "detached", "frozen")
 
 @dataclass(frozen=True, slots=True)
 class FoundCopies:
-    """What one search has found.
+    """The result of one search.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What was taken out of a table's parts and is kept for people, and what of it can be attached again.
+"""Parts that were taken out of a table and are kept for an operator, and those of them that can be attached again.
 
 ::
 
@@ -29,7 +29,7 @@ DETACHED = "detached"
 REMOVED = "removed"
 BROKEN = "broken"
 REASONS = frozenset({DETACHED, REMOVED, BROKEN})
-"""What the name of a detached folder may begin with."""
+"""Words that the name of a detached folder may begin with."""
 
 _NAME = re.compile(rf"({'|'.join(sorted(REASONS))})_({PART_NAME.pattern})_([0-9]+)")
 

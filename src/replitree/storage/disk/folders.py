@@ -52,7 +52,7 @@ the table would have none of them when they are needed."""
 
 _PARTITION_MARK = "@"
 STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
-"""What the folder of a staged part may be called."""
+"""Names that the folder of a staged part may have."""
 
 
 class PartFolders:

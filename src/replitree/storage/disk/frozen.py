@@ -50,7 +50,7 @@ class FrozenPart(msgspec.Struct, frozen=True):
 
 
 class FrozenSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What `frozen.json` says.
+    """The content of `frozen.json`.
 
     Attributes
     ----------

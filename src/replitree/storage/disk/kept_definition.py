@@ -23,7 +23,7 @@ FORMAT = 2
 
 
 class KeptDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds: the values of the table's nodes ``metadata`` and ``columns``."""
+    """The content of the file: the values of the table's nodes ``metadata`` and ``columns``."""
 
     format: int = FORMAT
     metadata: msgspec.Raw

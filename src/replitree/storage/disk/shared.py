@@ -63,7 +63,7 @@ class Leaving:
 
 
 class SharedFolders:
-    """What a part store has of shares: copies of their objects, and folders that leave.
+    """The shares of a part store: copies of their objects, and folders that leave.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What an insert, a merge or an attach puts on the disk, until it is a part: staged, then published under its name.
+"""The files of an insert, a merge or an attach, until they are a part: staged, then published under its name.
 
 Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts``.
 
@@ -28,7 +28,7 @@ from replitree.storage.parts.part_folder import (
 from replitree.storage.parts.part_sync import sync_part
 
 STAGED = "staged"
-"""What a staged part of a share is called where it is kept until its share is let go of."""
+"""The name of a staged part of a share in `leaving`, until its share is released."""
 
 
 class StagedParts:
@@ -46,7 +46,7 @@ class StagedParts:
         self._lock = threading.Lock()
         self._noted: dict[Path, PartManifest] = {}
         self._borrowed: dict[Path, dict[str, str]] = {}
-        """Of staged parts the shares of those files that need not be put, by name."""
+        """For each staged part, the shares of the files that need not be put, by name."""
 
     # --- uploads --------------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ SYNC_AT_ONCE = 256
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a disk says that has no hard links, or not from there to here, or no more for this file."""
+"""Errors of a disk without hard links, without links between these folders, or with no further link for this file."""
 
 _HINTS = {
     errno.ENOSPC: "the disk is full: make room; inserts go on by themselves then",

@@ -1,4 +1,4 @@
-"""What the client of a store in a folder does not do.
+"""Operations on a store in a folder that its client lacks.
 
 * Replacing an object under a condition: a lock of the folder stands in.
 * Removing the folders in which objects were, and making durable that something is gone.
@@ -22,7 +22,7 @@ _FRESH = "#0"
 """Ends the name of a file that is not in place yet; listings leave such names out."""
 
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
-"""What a disk says of a folder that is in use, or gone already."""
+"""Errors for a folder that is in use, or gone already."""
 
 
 class NotAsItWas(Exception):

@@ -40,7 +40,7 @@ CONNECT_S_MAX = 5
 REQUEST_S_MAX = 60
 
 ONCE: RetryConfig = {"max_retries": 0}
-"""Of all requests but pieces of uploads: `ObjectStore` must know when an answer did not come."""
+"""Retries of all requests but pieces of uploads: `ObjectStore` must know when an answer did not come."""
 
 PIECE_RETRIES: RetryConfig = {
     "max_retries": PIECE_TRIES,
@@ -57,7 +57,7 @@ _OPTIONS = {"endpoint", "region", "insecure"}
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What signs requests."""
+    """The keys that sign requests."""
 
     access: str
     secret: str = field(repr=False)

@@ -18,7 +18,7 @@ RACERS = 4
 
 STORE_ID_KEY = "replitree-store-id"
 PROBES = "replitree-probe"
-"""What the keys of trial objects begin with."""
+"""The begin of the keys of trial objects."""
 
 
 def probe(store: ObjectStore) -> None:

@@ -29,7 +29,7 @@ SUMS_BYTES_KEPT = 64 << 20
 """Bytes of sums that are kept in memory: those of about 300 GB of data files."""
 
 Problem: TypeAlias = DamagedFile | FileNotFoundError
-"""What is wrong with a data file."""
+"""The ways in which a data file can be damaged."""
 
 
 class ByteSource(Protocol):
@@ -37,7 +37,7 @@ class ByteSource(Protocol):
 
     @property
     def path(self) -> Path:
-        """What messages call it."""
+        """The path, for messages."""
 
     @property
     def is_remote(self) -> bool:
@@ -66,7 +66,7 @@ class VerifiedFile(Protocol):
 
     @property
     def entry(self) -> FileEntry:
-        """What the manifest says of it."""
+        """The file's entry in the manifest."""
 
     def source(self) -> ByteSource:
         """Open it.  Raises as `ByteSource.read`."""

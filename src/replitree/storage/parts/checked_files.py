@@ -17,7 +17,7 @@ def file_system_of(files: Iterable[CheckedFile | StoredFile]) -> pafs.FileSystem
 
 
 class _CheckedFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # it has no types
-    """What Arrow asks; a scan only opens files for reading."""
+    """The methods that Arrow calls; a scan only opens files for reading."""
 
     def __init__(self, files: dict[str, CheckedFile | StoredFile]) -> None:
         self._files = files

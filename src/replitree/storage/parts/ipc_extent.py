@@ -26,7 +26,7 @@ from replitree.errors import BadInput
 from replitree.storage.files import flatbuffer as fb
 
 ARRAY_BYTES = 512
-"""What an array takes apart from its buffers, about."""
+"""Bytes that an array takes beside its buffers, about."""
 
 FIELDS_MAX = 20_000
 """Fields of a schema, those inside of others included."""

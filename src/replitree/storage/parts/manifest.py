@@ -68,7 +68,7 @@ _SHARE = re.compile(r"[0-9a-f]{32}")
 
 
 class ColumnStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of one column's values in a part.
+    """Statistics of one column's values in a part.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """What the part is registered with, 32 hexadecimal digits: equal for all manifests of which a read shows the same."""
+        """The digest that the part is registered with, 32 hexadecimal digits: equal where a read shows the same."""
         if self.format < FORMAT:
             return self.content_hash
         # The XXH3-128 of what is the same on every replica, as one MessagePack array (frozen by `tests/formats`): magic,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 PIECE_BYTES = 4 << 20
-"""What is read of an object at once, where all of it is read."""
+"""Bytes that are read at once, where all of an object is read."""
 
 DataFile: TypeAlias = Path | CheckedFile | StoredFile
 """Where a data file is opened; a path is that of a file which was verified as a whole, or is not a part's."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 READERS_SHARE = 4
-"""What readers hold of open files is at most memory / 4."""
+"""Readers have at most memory / 4 for pages of open files."""
 
 WINDOW_SHARE = 8
 """Rows that wait are at most memory / 8; so is a window, and it exists as it came, joined, sorted, and twice on its way out."""
@@ -52,10 +52,10 @@ RUNS_MAX = 64
 """Files that are read side by side at most."""
 
 PAGE_BYTES = 1 << 20
-"""What Parquet writers put into one page of a column; a reader holds one, unpacked."""
+"""Bytes that Parquet writers put into one page of a column; a reader has one, unpacked."""
 
 BUFFER_BYTES = 1 << 15
-"""What a reader reads of one column at a time."""
+"""Bytes of one column that a reader reads at a time."""
 
 PROBE_ROWS = 1024
 """Rows that are read to measure them, and again later, where a footer can't say how wide they are: a dictionary hides it."""

@@ -53,7 +53,7 @@ from replitree.storage.sql.mutation import (
 )
 
 MUTATE_MEMORY_BYTES = 192 << 20
-"""What one mutation of a part may take, beside what the process has anyway."""
+"""Bytes of memory that one mutation of a part may take beside those of the process."""
 
 BATCH_SHARE = 16
 """Rows that are looked at together are about memory / 16: they exist as they came, as they become, and partly in between."""
@@ -215,7 +215,7 @@ def worth_keeping(source: PartManifest, touched: frozenset[str], definition: Tab
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What is known of the rows that will change.
+    """The files whose rows will change, and the columns that may get NaN.
 
     Attributes
     ----------

@@ -87,12 +87,12 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def initial_scalar(self) -> pa.Scalar:
-        """What rows show that were written before the column was added."""
+        """The value that rows show which were written before the column was added."""
         return self._scalar(self.initial)
 
     @property
     def default_scalar(self) -> pa.Scalar:
-        """What an insert that leaves the column out gets."""
+        """The value in an insert that leaves the column out."""
         return self._scalar(self.default)
 
     @property

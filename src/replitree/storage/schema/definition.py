@@ -45,12 +45,12 @@ COLUMNS_FORMATS = (1, 2)
 FIRST_SCHEMA_VERSION = 1
 
 NAMES_LISTED = 20
-"""So many columns are named in a message."""
+"""Columns that a message names at most."""
 _TABLE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator may choose for one table.
+    """The settings of one table, which an operator chooses.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Transform:
 
     @property
     def text(self) -> str:
-        """As people write it; `parse_transform` reads it."""
+        """The transform as SQL writes it; `parse_transform` reads it."""
         name = format_name(self.column)
         return f"{self.kind.value}({name})" if self.argument is None else f"{self.kind.value}({self.argument},{name})"
 

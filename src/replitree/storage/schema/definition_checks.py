@@ -1,4 +1,4 @@
-"""What a table's definition must be as a whole: names, types, keys, transforms, policy, settings, history."""
+"""Checks of a table's definition as a whole: names, types, keys, transforms, policy, settings, history."""
 
 from __future__ import annotations
 

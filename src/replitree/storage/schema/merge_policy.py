@@ -34,7 +34,7 @@ _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`,()]+))\s*")
 
 
 class PolicyKind(Enum):
-    """What happens to rows with equal keys."""
+    """The kinds of policies for rows with equal keys."""
 
     PLAIN = "plain"
     REPLACING = "replacing"
@@ -58,7 +58,7 @@ class MergePolicy:
 
     @property
     def text(self) -> str:
-        """As people write it; `parse_policy` reads it."""
+        """The policy as a definition writes it; `parse_policy` reads it."""
         inside = ", ".join(format_name(name) for name in self.columns)
         return f"{self.kind.value}({inside})" if inside else self.kind.value
 

@@ -24,7 +24,7 @@ from functools import lru_cache
 from replitree.errors import BadInput
 
 STORE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-"""What a store may be called; no URL looks like this."""
+"""Names that a store may have; no URL looks like this."""
 
 LOCAL = "local"
 """Storage policy of a table of which every replica has its own copy."""
@@ -66,7 +66,7 @@ class StoragePolicy:
 
     @property
     def text(self) -> str:
-        """As it is stored; `parse_storage` reads it."""
+        """The form that a table's node stores; `parse_storage` reads it."""
         match self.kind:
             case StorageKind.LOCAL:
                 return f"local({self.url})" if self.url else LOCAL

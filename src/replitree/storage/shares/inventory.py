@@ -1,4 +1,4 @@
-"""What a store has of one table's shares: every object, what was begun and not ended, and what time it is there.
+"""The inventory of one table's shares in a store: every object, uploads that were begun and not ended, the store's time.
 
 What was begun is in a folder a file with another name, and in a bucket an upload in pieces.  Of all tables together: what
 processes have left that tried the store, or asked for its time.
@@ -24,7 +24,7 @@ from replitree.storage.objects.s3_uploads import MultipartUploads, UploadsNotLis
 from replitree.storage.objects.store import ObjectStore
 
 END_BY_RULE = "let a rule of the bucket end them"
-"""What to do about uploads that the server does not list."""
+"""The advice about uploads that the server does not list."""
 
 _CLOCKS = "replitree-clock"
 _BEGUN = "#"
@@ -32,7 +32,7 @@ _BEGUN = "#"
 
 
 class Inventory:
-    """What a store has of one table.
+    """The objects of one table in a store.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from replitree.storage.parts.checked_bytes import damaged, keep_sums, kept_sums
 from replitree.storage.parts.manifest import FileEntry
 
 PIECE_BYTES = 8 << 20
-"""What is read of an object at once, where all of it is read."""
+"""Bytes that are read at once, where all of an object is read."""
 
 WHOLE_TRIES = 2
 """How often an object without a sums object is read before it is called damaged: a transfer may have gone wrong."""
@@ -51,7 +51,7 @@ class ObjectBytes:
 
     @property
     def path(self) -> Path:
-        """What messages call the object."""
+        """The object's place, for messages."""
         return Path(self.key)
 
     @property

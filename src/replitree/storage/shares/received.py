@@ -24,13 +24,13 @@ from replitree.storage.shares.shares import ShareObjects
 
 LOOKS_AT_ONCE = 8
 TAIL_BYTES = 64 << 10
-"""What is read of the end of a file at first: most footers are smaller."""
+"""Bytes at the end of a file that are read first: most footers are smaller."""
 
 _END = 8
 _MAGIC = b"PAR1"
 
 Tags = Mapping[str, str]
-"""Of each data file, by its name in the part."""
+"""The tag of each data file, by its name in the part."""
 
 
 def check_received(objects: ShareObjects, manifest: PartManifest, definition: TableDefinition, tags: Tags) -> None:

@@ -51,7 +51,7 @@ from replitree.storage.parts.verified import Replace, StoredFile
 from replitree.storage.shares.object_bytes import ObjectBytes, sums_key
 
 PIECE_BYTES = 16 << 20
-"""What is read of an object at once."""
+"""Bytes of an object that are read at once."""
 
 PUTS_AT_ONCE = 4
 LOOKS_AT_ONCE = 16
@@ -61,7 +61,7 @@ LOOKS_IN_TURN = 2
 
 @dataclass(frozen=True, slots=True)
 class MissingObjects:
-    """What a part lacks in the store: data files, and `manifest`: the manifest of its own share."""
+    """The objects that a part lacks in the store: data files, and `manifest`: the manifest of its own share."""
 
     files: tuple[FileEntry, ...]
     manifest: bool

@@ -48,7 +48,7 @@ _COMPARISONS = {
 
 
 class Reader(Protocol):
-    """What reads the sides of a condition: `replitree.storage.sql.expression_parser`."""
+    """The reader of a condition's sides: `replitree.storage.sql.expression_parser`."""
 
     @property
     def definition(self) -> TableDefinition:

@@ -46,7 +46,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ColumnValue:
-    """What a row has in a column, or in a field inside a struct."""
+    """The value of a column, or of a field inside a struct."""
 
     path: tuple[str, ...]
     type: pa.DataType

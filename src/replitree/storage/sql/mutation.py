@@ -58,7 +58,7 @@ OPERANDS_MAX = 100
 
 
 class MutationKind(Enum):
-    """What is done to the rows."""
+    """The kind of change to the rows."""
 
     DELETE = "delete"
     UPDATE = "update"

@@ -172,7 +172,7 @@ Node: TypeAlias = "Compare | CompareColumns | OneOf | Like | IsNull | Always | L
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """What `parse_predicate` understood; `text` is what it was given."""
+    """A condition that `parse_predicate` has read from `text`."""
 
     text: str
     node: Node

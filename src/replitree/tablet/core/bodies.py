@@ -1,4 +1,4 @@
-"""What the body of a log entry holds: the commands of one batch, in their order, as a MessagePack array."""
+"""The body of a log entry: the commands of one batch, in their order, as a MessagePack array."""
 
 from __future__ import annotations
 

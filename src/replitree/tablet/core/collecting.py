@@ -1,4 +1,4 @@
-"""What a leader does to collect, as long as it leads: the rules for one command are in `collection`.
+"""A leader's collections, as long as it leads: the rules for one command are in `collection`.
 
 1. `said`: an entry is confirmed, and what it says of blobs is remembered.
 2. `next_commands`: what may be said now, of the log and of the data channels.
@@ -29,7 +29,7 @@ Kind: TypeAlias = tuple[Channel, bool]
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """What a leader knows.
+    """A leader's knowledge of its collections.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ from replitree.tablet.group.ids import LOG, NOTHING, STEP_MAX, BlobId, Channel, 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one entry said of blobs."""
+    """The blobs that one entry has created and left."""
 
     place: GenStep
     created: tuple[BlobId, ...]
@@ -48,7 +48,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a leader knows of the blobs of its data channels.
+    """A leader's knowledge of the blobs of its data channels.
 
     Attributes
     ----------

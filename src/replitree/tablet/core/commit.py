@@ -1,4 +1,4 @@
-"""What a leader knows of its entries: which are sent, which are committed, and the step up to which all are.
+"""A leader's entries: which are sent, which are committed, and the step up to which all are.
 
 A `Ledger` is a value.  `form` makes the next entry and returns the blobs to store; the leader sends them at once, without
 waiting for the entries before.  `stored` and `failed` take the results.  So entries are pipelined, under these rules:
@@ -35,7 +35,7 @@ BYTES_MAX = 256 << 20
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What the state machine wants to commit.
+    """The content of an entry that the state machine wants to commit.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What log entries hold.
+"""The format of log entries.
 
 ==============  =========  =======================================================================================
 entry           id         what it is
@@ -64,7 +64,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class ZeroEntry(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """What opens a generation.
+    """The first entry of a generation.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ BODY_APART = 1 << 16
 
 _NO_BODY = msgspec.msgpack.encode(b"")
 _BIN32, _BODY = 0xC6, struct.Struct(">BI")
-"""What MessagePack has before bytes that are as many."""
+"""The MessagePack header of a byte string of that length."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgpack_decoder(Entry)

@@ -1,4 +1,4 @@
-"""What a log looks like, for people: its generations, what each zero entry says, and what would become of the tail now.
+"""A report on a log, for an operator: its generations, their zero entries, and the outcome of a recovery now.
 
 A survey only reads.  While a leader writes it may find things in doubt that it would not find a moment later.
 """
@@ -20,7 +20,7 @@ from replitree.tablet.group.quorum import end_of
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found of a tablet.
+    """The log of a tablet as it was found.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class GenerationReport:
-    """What was found of a generation.
+    """The report on a generation.
 
     Attributes
     ----------
@@ -90,23 +90,16 @@ def survey(channels: Channels) -> Procedure[Survey | Overtaken | NotKnown]:
             flaws.append(str(error))
     # Without a fence: a leader that runs goes on, and what is in doubt may be so for a moment only.
     outcome = yield from recover(channels, None)
-    missing = yield from _missing(channels, outcome)
-    return Survey(entries, tuple(flaws), tuple(doubtful), outcome, missing)
-
-
-def _missing(channels: Channels, outcome: RecoveredLog | RecoveryFailed) -> Procedure[tuple[BlobId, ...]]:
-    """Look for the blobs of the snapshot with which a candidate would begin."""
-    if not isinstance(outcome, RecoveredLog) or not outcome.accepted or not outcome.accepted[0][1].is_snapshot:
-        return ()
-    wanted = dict[GroupId, list[BlobId]]()
-    for blob in own_references(channels.tablet, outcome.accepted[0][1]):
-        wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
-    missing = list[BlobId]()
+    # The blobs of the snapshot with which a candidate would begin.
+    wanted, missing = dict[GroupId, list[BlobId]](), list[BlobId]()
+    if isinstance(outcome, RecoveredLog) and outcome.accepted and outcome.accepted[0][1].is_snapshot:
+        for blob in own_references(channels.tablet, outcome.accepted[0][1]):
+            wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     for group, blobs in wanted.items():
         answer = yield ReadBlobs(group, tuple(sorted(blobs)))
         there = [blob for blob, _ in answer.found] if isinstance(answer, Blobs) else []
         missing += [blob for blob in blobs if blob not in there]
-    return tuple(missing)
+    return Survey(entries, tuple(flaws), tuple(doubtful), outcome, tuple(missing))
 
 
 def generations_of(found: Survey) -> tuple[GenerationReport, ...]:

@@ -83,7 +83,7 @@ FORMAT = 1
 
 
 class LossRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What was accepted.
+    """A loss that an operator has accepted.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class LossRecord(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What would stay of a log, and what would not.
+    """The part of a log that would stay, and the part that would not.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a user of a tablet writes: a state machine, pure, and so the same wherever its commands are replayed."""
+"""The interface that a user of a tablet implements: a pure state machine, so the same wherever its commands are replayed."""
 
 from __future__ import annotations
 

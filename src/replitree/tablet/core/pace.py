@@ -23,7 +23,7 @@ STORE_FLIGHTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one leader.
+    """The limits of one leader.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Limits:
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What is known of entries that were sent.
+    """Measurements of the entries that were sent.
 
     Attributes
     ----------

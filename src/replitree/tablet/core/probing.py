@@ -23,7 +23,7 @@ class StillLeads:
 
 
 Probed: TypeAlias = StillLeads | Overtaken | NotKnown
-"""What a probe found."""
+"""The outcomes of a probe."""
 
 
 def probe(channels: Channels, generation: Generation) -> Procedure[Probed]:

@@ -93,7 +93,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class LogAsRead:
-    """What was read of a log: the zero entries by generation, and the others by place."""
+    """A log as it was read: the zero entries by generation, and the others by place."""
 
     latest: Latest
     zeros: Mapping[Generation, ZeroEntry]

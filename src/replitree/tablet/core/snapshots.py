@@ -44,7 +44,7 @@ COMMANDS_AND_BLOBS = 3
 
 _BYTES = 8
 _COMMAND_BYTES = 5
-"""What a command takes in a blob besides its own bytes, at most."""
+"""Bytes that a command takes in a blob besides its own, at most."""
 
 
 def pieces_of(

@@ -14,7 +14,7 @@ from replitree.tablet.group.ids import NOTHING, GenStep, Step
 
 
 class Verdict(Enum):
-    """What the zero entries say of a step, before any member is asked for it."""
+    """The verdict of the zero entries on a step, before any member is asked for it."""
 
     PRESENT = "it counts, and must be found"
     IGNORED = "it does not count"

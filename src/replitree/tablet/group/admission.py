@@ -36,7 +36,7 @@ MEND_IT = "make it anew from the others with `replitree tablet replace`"
 
 
 class Admission(NamedTuple):
-    """As what a member takes part: which directory it is, and the last session that it must know of."""
+    """A member's admission to a session: its incarnation, and the last session that it must know."""
 
     incarnation: str
     session: int
@@ -44,7 +44,7 @@ class Admission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a member knows of openings.
+    """A member's knowledge of openings.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a member refuses to take: its fences, by tablet, and its barriers, by tablet and channel; ascending."""
+    """The rules by which a member refuses blobs: its fences, by tablet, and its barriers, by tablet and channel; ascending."""
 
     fences: tuple[tuple[TabletId, Fence], ...] = ()
     barriers: tuple[tuple[TabletId, Channel, Barrier], ...] = ()

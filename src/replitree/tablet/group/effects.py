@@ -120,7 +120,7 @@ class Discover:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What may be deleted.
+    """A command to delete blobs.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class BlobsRestored:
-    """What there is of the blobs is stored for good; members in `lacking` did not say that they have all of it."""
+    """The blobs that exist are stored for good; members in `lacking` did not confirm that they have all of them."""
 
     lacking: tuple[int, ...] = field(default=(), compare=False)
 
@@ -190,7 +190,7 @@ class CollectedUpTo:
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
-    """What is there, ascending by id; what was asked for and is not among these was never stored.
+    """The blobs that exist, ascending by id; a blob that was asked for and is not among them was never stored.
 
     Without `restore` blobs that are in doubt, each for itself, are listed as `doubtful`; with it they end the read, and
     `lacking` are the members that may lack some.

@@ -1,4 +1,4 @@
-"""What blobs are called.
+"""Names of blobs.
 
 A blob's id is its tablet, channel, generation, step and cookie; ids are ordered by these, in this order, and their packed form
 is ordered alike.  A blob is immutable, and no id is ever used twice: a leader writes under its own generation only, and no two

@@ -129,7 +129,7 @@ class BarrierIs:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a member has of what it was asked for, ascending.
+    """The blobs that a member has of those that were asked for, ascending.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ Reply: TypeAlias = Done | Overtaken | Conflict | Swept | FenceIs | BarrierIs | C
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What was collected of one channel: the last command, its barriers, and what is kept all the same."""
+    """The collection of one channel: the last command, its barriers, and the blobs that are kept below them."""
 
     order: tuple[Generation, int] = (Generation(0), 0)
     soft: GenStep = NOTHING
@@ -184,7 +184,7 @@ NO_BARRIER = Barrier()
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a member holds: a value, so that it can be compared, and gone back to.
+    """Everything that a member holds: a value, so that it can be compared, and restored.
 
     Attributes
     ----------

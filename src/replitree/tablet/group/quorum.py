@@ -363,7 +363,7 @@ def _doubts(reply: Contents, first: BlobId, last: BlobId) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What a member answered, to be looked up by blob."""
+    """A member's answer, to be looked up by blob."""
 
     blobs: Mapping[BlobId, bytes]
     damaged: frozenset[BlobId]

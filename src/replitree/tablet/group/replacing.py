@@ -66,7 +66,7 @@ class NameIt:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What is to be done.
+    """The replacement of one member.
 
     Attributes
     ----------

@@ -164,7 +164,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read, ascending; None for bytes that can't be read; what is not there is left out."""
+    """The blobs that were read, ascending; None for bytes that can't be read; blobs that do not exist are left out."""
 
     blobs: tuple[tuple[BlobId, bytes | None], ...]
 

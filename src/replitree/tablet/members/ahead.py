@@ -15,7 +15,7 @@ from replitree.tablet.group.ids import BlobId
 
 AHEAD_OBJECTS = 64
 AHEAD_BYTES = 32 << 20
-"""So much of the end of a log is read ahead: as many objects as are on their way at once, and as many bytes."""
+"""The end of a log that is read ahead: as many objects as are on their way at once, and as many bytes."""
 
 Blob = tuple[BlobId, bytes | None]
 

@@ -87,15 +87,16 @@ class _Answers:
     def waited_for(self, patience_s: float) -> Mapping[int, Answer]:
         """Return the answers when it is not worth waiting any longer; `patience_s`: while too few are good."""
         with self._changed:
-            while len(self._answers) < self._asked and (left_s := self._end_s(patience_s) - time.monotonic()) > 0:
+            while len(self._answers) < self._asked:
+                # While too few are good, each answer begins the patience anew; then the others get as long again.
+                end_s = self._last_s + patience_s
+                if self._enough_s is not None:
+                    end_s = self._begin_s + max(REST_S, 2 * (self._enough_s - self._begin_s))
+                left_s = end_s - time.monotonic()
+                if left_s <= 0:
+                    break
                 self._changed.wait(left_s)
             return dict(self._answers)
-
-    def _end_s(self, patience_s: float) -> float:
-        """Return when the waiting for the others ends, unless one more of them answers."""
-        if self._enough_s is None:
-            return self._last_s + patience_s
-        return self._begin_s + max(REST_S, 2 * (self._enough_s - self._begin_s))
 
 
 class Asking:

@@ -37,7 +37,7 @@ OF_DIRECTORIES = 1
 
 
 class GroupFile(msgspec.Struct, frozen=True):
-    """What is in the file."""
+    """The content of the file."""
 
     format: int
     group: GroupId

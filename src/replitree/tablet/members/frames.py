@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a segment holds.
+    """The frames of a segment.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Scanned:
 
 
 Framing: TypeAlias = tuple[bytes, bytes]
-"""What a frame has before a payload, the header, and after it, the checksum."""
+"""The header before a payload, and the checksum after it."""
 
 NO_FRAMINGS: Mapping[BlobId, Framing] = {}
 """No framing was computed before."""
@@ -170,7 +170,10 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
         if frame is None:
             is_in_doubt = True
             # Only a header with a right checksum is trusted to say where the next frame begins.
-            position = _next_header(data, position + 1)
+            position = data.find(MAGIC, position + 1)
+            while position >= 0 and _header(data, position) is None:
+                position = data.find(MAGIC, position + 1)
+            position = len(data) if position < 0 else position
             continue
         frames.append(frame)
         position += OVERHEAD_BYTES + frame.bytes
@@ -214,16 +217,6 @@ def _is_zero(data: bytes, position: int) -> bool:
         return False
     chunks = (data[begin : begin + _CHUNK_BYTES] for begin in range(position + _SUM_BYTES, len(data), _CHUNK_BYTES))
     return all(chunk.count(0) == len(chunk) for chunk in chunks)
-
-
-def _next_header(data: bytes, position: int) -> int:
-    while True:
-        position = data.find(MAGIC, position)
-        if position < 0:
-            return len(data)
-        if _header(data, position) is not None:
-            return position
-        position += 1
 
 
 def whole_payload(frame: bytes) -> bytes | None:

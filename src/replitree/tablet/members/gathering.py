@@ -22,7 +22,7 @@ USUAL_WEIGHT = 8
 """A new time counts as much as one of so many."""
 
 PATIENCE_NS = 1_000_000
-"""So long, and twice the usual time, those that are asked first are waited for, before the spares are asked, too."""
+"""Nanoseconds, besides twice the usual time, that a question waits for the members it asked first before it asks the spares."""
 
 
 class Usual:

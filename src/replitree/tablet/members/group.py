@@ -44,7 +44,7 @@ PATIENCE_S = 5.0
 """How long a silent member is waited for, in seconds, unless the caller says otherwise."""
 
 READ_PATIENCE = 6
-"""So many times longer a read is waited for, until enough members have answered: a log may be long."""
+"""Factor of the patience for a read, until enough members have answered: a log may be long."""
 
 REST_SHARE = 10
 """When a read has enough answers, the rest are waited for this part of the patience, or as long again as those took."""

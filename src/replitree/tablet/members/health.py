@@ -10,7 +10,7 @@ from replitree.tablet.group.member import Failed, Reply, Request, Write
 
 
 class Health:
-    """What became of the requests to a member.
+    """The outcomes of the requests to a member.
 
     Attributes
     ----------

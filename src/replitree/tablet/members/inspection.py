@@ -74,7 +74,7 @@ class LossReport:
 
 @dataclass(frozen=True, slots=True)
 class TabletReport:
-    """What was found of a tablet.
+    """The report on a tablet.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class TabletReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """What was found of a group.
+    """The report on a group.
 
     Attributes
     ----------
@@ -191,8 +191,16 @@ def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> Tablet
     wrong, unknown = _of_members(looked, channels)
     known = (each.fence if isinstance(each, FenceIs) else None for each in looked.ask(AskFence(tablet)))
     fences = tuple(None if fence is None else int(fence.generation) for fence in known)
-    losses, more = _losses(groups, channels)
-    unknown = (*unknown, *more)
+    losses = tuple[LossReport, ...]()
+    try:
+        records = groups.run(read_records(channels))
+    except StoreError as error:
+        unknown = (*unknown, str(error))
+    else:
+        if isinstance(records, tuple):
+            losses = tuple(LossReport(int(generation), in_words(record)) for generation, record in records)
+        else:
+            unknown = (*unknown, f"accepted losses: {records}")
     found = groups.run(survey(channels))
     if isinstance(found, NotKnown | Overtaken):
         reason = found.reason if isinstance(found, NotKnown) else "a leader was elected meanwhile; look again"
@@ -203,17 +211,6 @@ def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> Tablet
         doubts = (*doubts, *(f"{each} in this member; others may have it" for each in more_wrong))
         more_wrong = ()
     return TabletReport(int(tablet), fences, generations_of(found), (*wrong, *more_wrong), (*unknown, *doubts), losses)
-
-
-def _losses(groups: BlobGroups, channels: Channels) -> tuple[tuple[LossReport, ...], tuple[str, ...]]:
-    """Return the losses that were accepted, and what is not known of them."""
-    try:
-        found = groups.run(read_records(channels))
-    except StoreError as error:
-        return (), (str(error),)
-    if not isinstance(found, tuple):
-        return (), (f"accepted losses: {found}",)
-    return tuple(LossReport(int(generation), in_words(record)) for generation, record in found), ()
 
 
 def _of_members(looked: Looked, channels: Channels) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What a member of a blob group can do, and a member in memory.
+"""The interface of a member of a blob group, and a member in memory.
 
 A member answers requests by the rules of `replitree.tablet.group.member`, and takes part by those of
 `replitree.tablet.group.admission`.

@@ -63,7 +63,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     AskStreams: (Streams,),
     AskRules: (Rules,),
 }
-"""What each question may be answered with, besides `Failed`."""
+"""The answers to each kind of question, besides `Failed`."""
 
 
 class RemoteMember:

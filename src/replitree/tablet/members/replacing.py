@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReplacedMember:
-    """What was done.
+    """The member that was made anew, and the blobs that were copied.
 
     Attributes
     ----------

@@ -37,10 +37,10 @@ from replitree.tablet.members.lock import Descriptor
 from replitree.tablet.members.sync import sync_data, sync_names
 
 SEGMENT_BYTES = 64 << 20
-"""A segment that is as large gets no more frames."""
+"""Bytes of a segment from which on it gets no further frames."""
 
 READ_BYTES = 1 << 20
-"""So much is read at once where many blobs are asked for."""
+"""Bytes that are read at once where many blobs are asked for."""
 
 OPEN_MAX = 64
 """Segments that are kept open to be appended to."""
@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def stream(self) -> _Stream:
-        """What lies here."""
+        """The tablet, channel and generation of its blobs."""
         return self.tablet, self.channel, self.generation
 
     @property

@@ -1,4 +1,4 @@
-"""What a member of a blob group knows besides its blobs: its incarnation, fences and barriers.
+"""The state of a member of a blob group besides its blobs: its incarnation, fences and barriers.
 
 One small file of a directory, or one object of a store, replaced as a whole.
 
@@ -44,7 +44,7 @@ class _Barrier(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
-    """What is in the file.
+    """The content of the file.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def standing(self) -> Standing:
-        """What it knows of openings."""
+        """Its knowledge of openings."""
         return Standing(self.incarnation, self.session, self.seen)
 
     def with_seen(self, seen: tuple[int, ...]) -> DirectoryState:

@@ -31,7 +31,7 @@ from replitree.tablet.runtime.fresh import FreshReads
 STATE_KEY = "state"
 
 SEEN_S = 2.0
-"""So long what was read of fences is good enough to choose a generation, in seconds."""
+"""Age up to which a fence that was read is good enough to choose a generation, in seconds."""
 
 T = TypeVar("T")
 Change: TypeAlias = Callable[[DirectoryState], DirectoryState]

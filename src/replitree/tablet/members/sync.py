@@ -16,7 +16,7 @@ from replitree.storage.files import durable
 
 
 class SyncFailed(OSError):
-    """What is on the disk is not known; what was written is not to be read again, nor synced again."""
+    """The content of the disk is not known; written bytes must not be read or synced again."""
 
 
 def sync_data(descriptor: int) -> None:

@@ -38,10 +38,10 @@ from replitree.tablet.runtime.settings import Settings
 State = TypeVar("State")
 
 COMMAND_BYTES_MAX = 16 << 20
-"""Of a command, and of all that go together."""
+"""Bytes of a command, and of all commands that go together."""
 
 TOGETHER_MAX = 65_536
-"""So many commands may go together."""
+"""Commands that may go together."""
 
 SINCE_BYTES_MAX = 64 << 20
 """When so many bytes of commands were sent since a snapshot was begun, and it has not stored them, commands wait."""

@@ -17,7 +17,7 @@ from replitree.tablet.group.ids import GroupId, Step
 from replitree.tablet.runtime.performing import Groups
 
 LOOKS_MAX = 8
-"""So many looks are left out, at most, before a mend that did not help is tried again."""
+"""Looks that are left out at most, before a mend that did not help is tried again."""
 
 Who: TypeAlias = tuple[GroupId, int]
 """A group, and the number of one of its members."""
@@ -25,7 +25,7 @@ Who: TypeAlias = tuple[GroupId, int]
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """What a mend is for: requests up to this number, what members had missed, and the last step then sent."""
+    """The reason of a mend: requests up to this number, what members had missed, and the last step then sent."""
 
     request: int
     missed: Mapping[Who, int]
@@ -40,7 +40,7 @@ class _Mended(NamedTuple):
 
 
 class Mends:
-    """What has to be mended, and what was.
+    """The mends that are due, and those that were made.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class Group(Protocol):
 
     @property
     def groups(self) -> Groups:
-        """What runs procedures on it."""
+        """The groups that run its procedures."""
 
     @property
     def group(self) -> GroupId:

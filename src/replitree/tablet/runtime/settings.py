@@ -20,7 +20,7 @@ boot_ns: Clock = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of one leader.
+    """Settings of one leader.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a leader does besides its commits: check that it still leads, make snapshots, collect blobs that are needed no longer.
+"""A leader's work besides its commits: check that it still leads, make snapshots, collect blobs that are needed no longer.
 
 A snapshot, in this order (`snapshots`, `collecting`): its pieces, and the commands that came meanwhile, when there are many;
 its entry; wait until the entry is confirmed and a stored entry names it; if nothing else is sent, a sync entry does.  Then the
