@@ -90,7 +90,13 @@ def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
         credentials = _check_credentials("the url", unquote(user), colon, unquote(password))
     elif auth := os.environ.get(AUTH_VARIABLE, "") if auth is None else auth:
         credentials = _check_credentials(AUTH_VARIABLE, *auth.partition(":"))
-    return CoordinationUrl(tuple(map(_parse_host, servers.split(","))), _parse_root(path), credentials)
+    hosts, root, path = tuple(map(_parse_host, servers.split(","))), ROOT_DEFAULT, path.rstrip("/")
+    if path:
+        root, parts = f"/{path}", path.split("/")
+        # ZooKeeper refuses these when a node is created; here the message says which part of the url is wrong.
+        if "" in parts or "." in parts or ".." in parts or parts[0] == "zookeeper" or _UNPRINTABLE.search(path):
+            raise BadInput(f"the path /{path!a} of the coordination url is not a path that ZooKeeper allows")
+    return CoordinationUrl(hosts, root, credentials)
 
 
 def _check_credentials(where: str, user: str, colon: str, password: str) -> Credentials:
@@ -108,14 +114,3 @@ def _parse_host(text: str) -> tuple[str, int]:
     if not 1 <= port <= 65535:
         raise BadInput("a port in the coordination url is not between 1 and 65535")
     return found["host"], port
-
-
-def _parse_root(path: str) -> str:
-    path = path.rstrip("/")
-    if not path:
-        return ROOT_DEFAULT
-    parts = path.split("/")
-    # ZooKeeper refuses these when a node is created; here the message says which part of the url is wrong.
-    if "" in parts or "." in parts or ".." in parts or parts[0] == "zookeeper" or _UNPRINTABLE.search(path):
-        raise BadInput(f"the path /{path!a} of the coordination url is not a path that ZooKeeper allows")
-    return f"/{path}"

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -235,7 +236,10 @@ class _GatewaySender:
         failed = self._damage(answer, target, name)
         if failed is None:
             return answer
-        kind = self._class_of(target) if name in _NAMES else ""
+        kind = ""
+        if name in _NAMES:
+            with suppress(Py4JError, PySparkException):
+                kind = str(self._call(target, "getClass").getName())
         # Only calls that read are sent again; a job that writes may have left something behind.
         if name not in READS.get(kind, ()):
             _await(failed.files, failed)
@@ -275,13 +279,6 @@ class _GatewaySender:
         except (Py4JError, PySparkException) as error:
             failed.__cause__ = error
         return failed
-
-    def _class_of(self, target: str) -> str:
-        """Return the JVM class of an object; empty when there is none."""
-        try:
-            return str(self._call(target, "getClass").getName())
-        except (Py4JError, PySparkException):
-            return ""
 
     def _call(self, target: str, method: str, *given: object) -> Any:
         """Call a method of an object in the JVM."""

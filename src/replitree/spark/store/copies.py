@@ -23,6 +23,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -215,7 +216,14 @@ class _Held:
 
     def is_read(self) -> bool:
         """Whether a reader may still use what it has."""
-        return self._claim() is not None or any(_is_there(plan) for plan in self._plans)
+        if self._claim() is not None:
+            return True
+        for plan in self._plans:
+            # When the JVM has ended, so have its plans.
+            with suppress(Py4JNetworkError):
+                if plan.get() is not None:
+                    return True
+        return False
 
 
 def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, target: Path) -> bool:
@@ -239,14 +247,6 @@ def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, 
     finally:
         draft.unlink(missing_ok=True)
     return True
-
-
-def _is_there(reference: WeakReference) -> bool:
-    try:
-        return reference.get() is not None
-    # The JVM has ended, and its plans with it.
-    except Py4JNetworkError:
-        return False
 
 
 def _sizes(parts: Iterable[SnapshotPart]) -> dict[str, int]:

@@ -71,11 +71,18 @@ def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[
     """
     dictionary: list[str] = []
     if rows.num_rows >= DICTIONARY_ROWS_MIN:
+        import pyarrow.compute as pc
+
         # Runs of neighbours, no rows at random: what counts is how values repeat inside of a row group.
         last = max(0, rows.num_rows - SAMPLE_ROWS)
         starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
         samples = pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
-        dictionary = [path for path, values in leaves(samples) if _repeats(values)]
+        for path, values in leaves(samples):
+            # Parquet stores a boolean in a bit: no dictionary is smaller.
+            if pa.types.is_boolean(values.type) or len(values) < SAMPLE_ROWS // 4:
+                continue
+            if pc.count_distinct(values).as_py() <= len(values) * DICTIONARY_SHARE_MAX:
+                dictionary.append(path)
     kinds, delta = pa.types, []
     for name in definition.order_by:
         arrow = rows.schema.field(name).type
@@ -84,15 +91,6 @@ def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[
         if is_whole and name not in dictionary and "." not in name:
             delta.append(name)
     return dictionary, delta
-
-
-def _repeats(values: pa.Array) -> bool:
-    import pyarrow.compute as pc
-
-    # Parquet stores a boolean in a bit: no dictionary is smaller.
-    if pa.types.is_boolean(values.type) or len(values) < SAMPLE_ROWS // 4:
-        return False
-    return bool(pc.count_distinct(values).as_py() <= len(values) * DICTIONARY_SHARE_MAX)
 
 
 # --- statistics -----------------------------------------------------------------------------------------------------------

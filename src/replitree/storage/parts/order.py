@@ -80,7 +80,16 @@ def _plain_keys(values: pa.Array) -> list[pa.Array]:
     if values.null_count:
         # 0 stands for null and sorts first: no option of a kernel decides where nulls are.
         keys.append(values.is_valid().cast(pa.uint8()))
-        values = values.fill_null(_any_value(values))
+        if values.null_count < len(values):
+            # Any value of the array stands where null was.
+            filler = values[values.is_valid().index(True).as_py()]
+        elif pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+            filler = pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
+        else:
+            # Zero bytes are a value of each type of fixed width; a Python zero is not (decimals, dates).  A boolean is one bit.
+            zero = b"\0" * max(1, values.type.bit_width // 8)
+            filler = pa.Array.from_buffers(values.type, 1, [None, pa.py_buffer(zero)])[0]
+        values = values.fill_null(filler)
     if pa.types.is_floating(values.type):
         is_nan = pc.is_nan(values)
         if pc.any(is_nan).as_py():
@@ -90,17 +99,6 @@ def _plain_keys(values: pa.Array) -> list[pa.Array]:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     return [*keys, values]
-
-
-def _any_value(values: pa.Array) -> pa.Scalar:
-    """Give a value of the array, to stand where null was; all are null: any value of the type."""
-    if values.null_count == len(values):
-        if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-            return pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
-        # Zero bytes are a value of every type of fixed width; a Python zero is not (decimals, dates).  A boolean has one bit.
-        zero = b"\0" * max(1, values.type.bit_width // 8)
-        return pa.Array.from_buffers(values.type, 1, [None, pa.py_buffer(zero)])[0]
-    return values[values.is_valid().index(True).as_py()]
 
 
 def are_sorted(keys: Sequence[pa.Array]) -> bool:

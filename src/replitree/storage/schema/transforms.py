@@ -47,7 +47,17 @@ def apply_transform(transform: Transform, values: pa.Array) -> pa.Array:
         return _with_nulls(bucket_hash(values) % np.int64(transform.argument), values)
     if kind is TransformKind.TRUNCATE:
         assert transform.argument is not None
-        return _truncate(values, transform.argument)
+        import pyarrow.compute as pc
+
+        if pa.types.is_string(values.type):
+            # Code points, as Iceberg says; `width` characters never cut one in two.
+            return pc.utf8_slice_codeunits(values, 0, transform.argument)
+        if pa.types.is_binary(values.type):
+            return pc.binary_slice(values, 0, transform.argument)
+        if pa.types.is_decimal(values.type):
+            return _truncate_decimal(values, transform.argument)
+        numbers = integers(values)
+        return _with_nulls(numbers - numbers % transform.argument, values)
     numbers, are_days = integers(values), pa.types.is_date32(values.type)
     if kind in _CALENDAR:
         # numpy rounds down to the year or month, also before 1970.
@@ -72,21 +82,6 @@ def integers(values: pa.Array) -> _Integers:
 
 
 # --- truncate -------------------------------------------------------------------------------------------------------------
-
-
-def _truncate(values: pa.Array, width: int) -> pa.Array:
-    import pyarrow.compute as pc
-
-    kinds = pa.types
-    if kinds.is_string(values.type):
-        # Code points, as Iceberg says; `width` characters never cut one in two.
-        return pc.utf8_slice_codeunits(values, 0, width)
-    if kinds.is_binary(values.type):
-        return pc.binary_slice(values, 0, width)
-    if kinds.is_decimal(values.type):
-        return _truncate_decimal(values, width)
-    numbers = integers(values)
-    return _with_nulls(numbers - numbers % width, values)
 
 
 def _truncate_decimal(values: pa.Array, width: int) -> pa.Array:
