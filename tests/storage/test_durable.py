@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,45 @@ def test_a_disk_that_refuses_one_of_several_files_is_heard(tmp_path: Path, monke
     sync_files([tmp_path / "good"])
     with pytest.raises(OSError, match="no"):
         sync_files([tmp_path / "bad", tmp_path / "good"])
+
+
+def test_files_are_synced_at_once_and_one_of_them_in_the_thread_that_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{number}" for number in range(4)]
+    for path in paths:
+        path.touch()
+    at_once, threads = threading.Barrier(len(paths)), list[int]()
+
+    def fsync(_: int) -> None:
+        at_once.wait(5.0)
+        threads.append(threading.get_ident())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(2):
+        sync_files(paths)
+    assert len(set(threads[:4])) == len(paths)
+    assert threads.count(threading.get_ident()) == 2
+
+
+def test_a_disk_that_refuses_is_heard_when_no_file_is_being_synced_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that was closed under a running sync may be another file's."""
+    ours, refused, synced = threading.get_ident(), threading.Event(), list[int]()
+
+    def fsync(descriptor: int) -> None:
+        if threading.get_ident() == ours:
+            refused.set()
+            raise OSError("no")
+        refused.wait(5.0)
+        os.fstat(descriptor)
+        synced.append(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    paths = [tmp_path / f"{number}" for number in range(4)]
+    for path in paths:
+        path.touch()
+    with pytest.raises(OSError, match="no"):
+        sync_files(paths)
+    assert len(synced) == 3

@@ -12,11 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeAlias
 
 import xxhash
@@ -37,6 +38,9 @@ PARTS_AT_ONCE = 512
 SYNC_THREADS = 8
 SYNC_AT_ONCE = 256
 """Files that are open at once to be synced."""
+
+_Done: TypeAlias = SimpleQueue[BaseException | None]
+"""What became of each of some files that are synced at once."""
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
@@ -111,26 +115,54 @@ def sync_files(paths: Sequence[Path | str]) -> None:
                 # A hint to the system to begin writing the pages now; with as many threads as files fsync does that itself.
                 if len(some) > SYNC_THREADS and hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(descriptors[-1], 0, 0, os.POSIX_FADV_DONTNEED)
-            if len(descriptors) == 1:
-                os.fsync(descriptors[0])
-            else:
-                pool = _threads(os.getpid())
-                tasks = [pool.submit(os.fsync, descriptor) for descriptor in descriptors]
-                # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
-                wait(tasks)
-                for task in tasks:
-                    task.result()
+            _sync_beside(descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
+def _sync_beside(descriptors: Sequence[int]) -> None:
+    """Wait for the disk to have some files, which is asked for all of them at once; the last one waits in this thread."""
+    *others, own = descriptors
+    done = _Done()
+    if others:
+        tasks = _syncing(os.getpid())
+        for descriptor in others:
+            tasks.put((descriptor, done))
+    # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
+    problems = [_sync(own), *(done.get() for _ in others)]
+    for problem in problems:
+        if problem is not None:
+            raise problem
+
+
+def _sync(descriptor: int) -> BaseException | None:
+    """Sync a file; return what it raises, so that another thread can."""
+    try:
+        os.fsync(descriptor)
+    except BaseException as problem:  # noqa: BLE001 - the thread that wants the file on the disk raises it
+        return problem
+    return None
+
+
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Return the threads that wait for the disk: one that was forked has none of its parent's."""
-    # The argument is the cache's key: a fork copies the pool and none of its threads, and a task would wait for ever.
+def _syncing(process: int) -> SimpleQueue[tuple[int, _Done]]:
+    """Return the queue of the threads that wait for the disk: one process's, because a fork has none of its parent's threads.
+
+    They are no `ThreadPoolExecutor`: its futures cost an insert, which syncs four files, as much as the system calls do.
+    """
+    # The argument is the cache's key: a fork copies the queue and none of its threads, and a task would wait for ever.
     del process
-    return ThreadPoolExecutor(SYNC_THREADS, "sync")
+    tasks: SimpleQueue[tuple[int, _Done]] = SimpleQueue()
+
+    def work() -> None:
+        while True:
+            descriptor, done = tasks.get()
+            done.put(_sync(descriptor))
+
+    for number in range(SYNC_THREADS):
+        threading.Thread(target=work, name=f"sync-{number}", daemon=True).start()
+    return tasks
 
 
 def sync_folder(path: Path) -> None:
