@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from replitree.errors import CorruptPart, UnsupportedFormat
 from replitree.storage.parts.manifest import (
@@ -43,6 +44,14 @@ def manifest(**changes: Any) -> PartManifest:
 def test_a_manifest_is_read_back_from_its_bytes(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_FILE).write_bytes(manifest().encode())
     assert read_manifest(tmp_path) == manifest()
+
+
+def test_the_content_is_computed_once_for_each_manifest_and_anew_for_a_changed_one() -> None:
+    first = manifest()
+    assert first.content is first.content
+    changed = structs.replace(first, rows=4)
+    assert changed.content == manifest(rows=4).content != first.content
+    assert decode_manifest(first.encode()) == first
 
 
 @pytest.mark.parametrize(

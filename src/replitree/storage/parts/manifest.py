@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -123,7 +124,7 @@ class FileEntry(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, share=UNSET if share is None else share)
 
 
-class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
+class PartManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything that is known of a part without opening its data files.
 
     Attributes
@@ -214,7 +215,7 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
         # Not `FORMAT`: the number decides what the content is, and replicas compare the content of registered parts.
         return self if self.is_sealed else msgspec.structs.replace(self, format=SEALED_FORMAT)
 
-    @property
+    @cached_property  # each replica asks three times for the content of a part that it inserts or fetches
     def content(self) -> str:
         """The digest that the part is registered with, 32 hexadecimal digits: equal where a read shows the same."""
         if self.format < FORMAT:
