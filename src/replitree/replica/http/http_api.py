@@ -43,11 +43,12 @@ class HttpApi(Handlers):
         self._gate = gate
         self._received = Received(inserts.bodies.held)
         self._groups = (
+            # First: aiohttp tries the paths of a table in this order, and every other replica fetches each small insert's part.
+            ExchangeHandlers(tables),
             InsertHandlers(tables, inserts),
             ReadHandlers(tables),
             CommandHandlers(tables),
             MergeHandlers(tables),
-            ExchangeHandlers(tables),
             StoreHandlers(tables),
         )
 
@@ -56,11 +57,11 @@ class HttpApi(Handlers):
         app = web.Application()
         app[RECEIVED] = self._received
         routes = [
+            *(route for group in self._groups for route in group.routes()),
             web.get("/health", self._health),
             web.get("/metrics", self._metrics),
             web.get("/v1/status", self._status),
             web.get("/v1/tables/{table}/status", self._table_status),
-            *(route for group in self._groups for route in group.routes()),
         ]
         expecting = {"expect_handler": _meet_expectation}
         app.add_routes(
