@@ -51,13 +51,21 @@ def demo(
     from replitree.demo.sources import Wanted
     from replitree.demo.story import run
 
-    place, ours = _place(folder)
+    try:
+        if folder is not None and folder.exists() and any(folder.iterdir()):
+            raise BadInput(f"{folder} is not empty: the demo wants a folder of its own")
+        if folder is not None:
+            private.make_folder(folder, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"can't use the folder {folder}: {error.strerror}") from error
+    place = Path(tempfile.mkdtemp(prefix="replitree-demo-")) if folder is None else folder.absolute()
     screen = Screen(errors=as_json)
     try:
         verdict = run(Wanted(file, repository, rows_min, blocks), place, screen)
     finally:
         screen.close()
-        if ours and not keep:
+        # The folder was empty before, so all of it is the demo's own.
+        if not keep:
             shutil.rmtree(place, ignore_errors=True)
     if keep:
         screen.say(f"everything is still in {place}: `replitree up --dir {place / 'cluster'}` starts the cluster again")
@@ -65,19 +73,6 @@ def demo(
     value = {"held": verdict.held, "rows": verdict.rows, "seconds": round(verdict.seconds, 1), "checks": verdict.checks}
     Output(as_json).result(value, f"\n{word}; {verdict.rows:,} rows, {verdict.seconds:.0f} s")
     return 0 if verdict.held else 1
-
-
-def _place(folder: Path | None) -> tuple[Path, bool]:
-    """Return where to work, and whether that is ours to remove."""
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="replitree-demo-")), True
-    try:
-        if folder.exists() and any(folder.iterdir()):
-            raise BadInput(f"{folder} is not empty: the demo wants a folder of its own")
-        private.make_folder(folder, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"can't use the folder {folder}: {error.strerror}") from error
-    return folder.absolute(), True
 
 
 class Screen:

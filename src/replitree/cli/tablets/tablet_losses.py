@@ -49,9 +49,13 @@ def accept_loss(
         found = losses.look()
         if not as_json:
             _print_loss(tablet, found, without or (), longest_wait_s(found, lease_s))
-        if not yes and not _is_agreed(tablet):
-            print("nothing was changed", file=sys.stderr)
-            return 1
+        if not yes:
+            if not sys.stdin.isatty():
+                raise BadInput("there is no terminal to ask at: say --yes to accept the loss")
+            answer = input(f"give this up for good? write the tablet's number, {tablet}, to agree: ")
+            if answer.strip() != str(tablet):
+                print("nothing was changed", file=sys.stderr)
+                return 1
         record = losses.accept(found, who or getpass.getuser(), why, lease_s)
     finally:
         losses.close()
@@ -84,9 +88,3 @@ def _print_loss(tablet: int, found: Assessment, without: Sequence[int], wait_s: 
     if without:
         named = ", ".join(map(str, sorted(set(without))))
         print(f"  and one that reaches member {named} may acknowledge what it has sent, which is lost, too")
-
-
-def _is_agreed(tablet: int) -> bool:
-    if not sys.stdin.isatty():
-        raise BadInput("there is no terminal to ask at: say --yes to accept the loss")
-    return input(f"give this up for good? write the tablet's number, {tablet}, to agree: ").strip() == str(tablet)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
-from replitree.client.admin.doctor_state import ClusterState, CoordinationState, KeptTable, ServerState
+from replitree.client.admin.doctor_state import ClusterState, KeptTable, ServerState
 
 LATENCY_NOTICE_S = 0.1
 LATENCY_WARNING_S = 1.0
@@ -66,7 +66,18 @@ def _coordination(state: ClusterState) -> Iterator[DoctorFinding]:
             f"coordination takes {span(latency)} for a read; every insert waits for it at least once",
             "look at the load of the ZooKeeper servers, at the disk with their log (it should be its own), and at the network",
         )
-    yield from _ensemble(coordination)
+    servers = coordination.servers
+    away = [server.address for server in servers if not server.reachable or server.mode == "not serving"]
+    # When all of them are away, the first finding has reported it.
+    if away and not coordination.problem:
+        spare = len(servers) - len(away) - (len(servers) // 2 + 1)
+        left = "one more that stops, and nothing can be written" if spare <= 0 else f"{spare} more may stop"
+        yield DoctorFinding(
+            Severity.WARNING,
+            "coordination-servers",
+            f"{len(away)} of {count(len(servers), 'ZooKeeper server')} can't be used: {listed(away)}; {left}",
+            "start them again",
+        )
     nodes = max((server.nodes or 0 for server in coordination.servers), default=0)
     if nodes >= NODES_NOTICE:
         yield DoctorFinding(
@@ -75,22 +86,6 @@ def _coordination(state: ClusterState) -> Iterator[DoctorFinding]:
             f"ZooKeeper keeps {nodes:,} nodes in memory, and all of them start and recover with it",
             "see below which table has a long log or many parts; drop what is not needed, or give ZooKeeper a larger heap",
         )
-
-
-def _ensemble(coordination: CoordinationState) -> Iterator[DoctorFinding]:
-    """Say which servers are gone; when all are, that is told already."""
-    servers = coordination.servers
-    away = [server.address for server in servers if not server.reachable or server.mode == "not serving"]
-    if not away or coordination.problem:
-        return
-    spare = len(servers) - len(away) - (len(servers) // 2 + 1)
-    left = "one more that stops, and nothing can be written" if spare <= 0 else f"{spare} more may stop"
-    yield DoctorFinding(
-        Severity.WARNING,
-        "coordination-servers",
-        f"{len(away)} of {count(len(servers), 'ZooKeeper server')} can't be used: {listed(away)}; {left}",
-        "start them again",
-    )
 
 
 # --- servers ------------------------------------------------------------------------------------------------------------------

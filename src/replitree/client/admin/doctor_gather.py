@@ -36,7 +36,7 @@ from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeEr
 from replitree.protocol.core.effects import Exists, Procedure
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree.storage.schema.definition import DEFAULT_SETTINGS, TableDefinition
+from replitree.storage.schema.definition import DEFAULT_SETTINGS
 from replitree.wire.version import installed_version
 
 ANSWER_S_MAX = 5.0
@@ -169,10 +169,18 @@ def _table(
 ) -> TableState:
     if isinstance(facts, str):
         return TableState(name=name, problem=facts)
-    definition = _definition(catalog, name)
-    if isinstance(definition, str) and not facts.dropping:
-        return TableState(name=name, problem=definition)
-    settings = DEFAULT_SETTINGS if isinstance(definition, str) else definition.settings
+    settings, problem = DEFAULT_SETTINGS, ""
+    try:
+        settings = catalog.definition(name).settings
+    except CoordinationUnavailable:
+        raise
+    except TableNotFound:
+        problem = "it has just been dropped"
+    except ReplitreeError as error:
+        problem = str(error)
+    # A table that is being dropped may have lost its definition already.
+    if problem and not facts.dropping:
+        return TableState(name=name, problem=problem)
     said = {each.name: answers[each.name, each.address] for each in facts.log.replicas}
     limits = next((answer.said for answer in said.values() if answer.said.get("log_keep_max") is not None), {})
     partition, partition_parts = fullest_partition(facts)
@@ -195,17 +203,6 @@ def _table(
         mutations=() if facts.dropping else _mutations(http, name, facts, said),
         replicas=_replicas(catalog, name, facts, said),
     )
-
-
-def _definition(catalog: Catalog, name: str) -> TableDefinition | str:
-    try:
-        return catalog.definition(name)
-    except CoordinationUnavailable:
-        raise
-    except TableNotFound:
-        return "it has just been dropped"
-    except ReplitreeError as error:
-        return str(error)
 
 
 def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer]) -> tuple[ReplicaState, ...]:
@@ -276,23 +273,19 @@ def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answ
 
     found: dict[int, MutationState] = {}
     for standing, mutations in zip(asked, _side_by_side(ask, asked), strict=True):
-        for mutation in mutations:
-            if not mutation.finished:
-                found[mutation.index] = _add(found.get(mutation.index), mutation, standing.name)
+        for mutation in (each for each in mutations if not each.finished):
+            known = found.get(mutation.index)
+            # A replica that says why it waits tells more than one that has only tried more often.
+            if known is None or (known.tries < mutation.tries and not known.reason):
+                found[mutation.index] = MutationState(
+                    index=mutation.index,
+                    command=mutation.command,
+                    replicas=(standing.name,),
+                    parts_left=mutation.parts_left,
+                    tries=mutation.tries,
+                    reason=mutation.reason,
+                )
+            elif mutation.reason:
+                replicas, tries = (*known.replicas, standing.name), max(known.tries, mutation.tries)
+                found[mutation.index] = msgspec.structs.replace(known, replicas=replicas, tries=tries)
     return tuple(found[index] for index in sorted(found))
-
-
-def _add(known: MutationState | None, mutation: Mutation, replica: str) -> MutationState:
-    state = MutationState(
-        index=mutation.index,
-        command=mutation.command,
-        replicas=(replica,),
-        parts_left=mutation.parts_left,
-        tries=mutation.tries,
-        reason=mutation.reason,
-    )
-    if known is None or (known.tries < state.tries and not known.reason):
-        return state
-    if not mutation.reason:
-        return known
-    return msgspec.structs.replace(known, replicas=(*known.replicas, replica), tries=max(known.tries, state.tries))

@@ -59,7 +59,20 @@ def cut(data: Any, definition: TableDefinition, zone: str = UTC) -> Iterator[Sli
             raise BadInput(
                 f"can't read rows from a {type(data).__name__}: {error}; insert a data frame or a table"
             ) from error
-        yield from _cut_stream(reader, definition, zone)
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in _batches(reader):
+            check_sound(batch)
+            for piece in _cut_batch(batch):
+                if waiting and (rows + piece.num_rows > SLICE_ROWS_MAX or size + piece.nbytes > SLICE_BYTES_MAX):
+                    yield Slice(conform(pa.Table.from_batches(waiting), definition, zone=zone), last=False)
+                    waiting, rows, size = [], 0, 0
+                waiting.append(piece)
+                rows, size = rows + piece.num_rows, size + piece.nbytes
+        # Wrong columns are an error even if the stream has no rows.
+        rest = conform(pa.Table.from_batches(waiting, reader.schema), definition, zone=zone)
+        if rows:
+            yield Slice(rest, last=True)
     elif isinstance(data, pa.Table | pa.RecordBatch):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         yield from _cut_table(table, definition, zone)
@@ -92,23 +105,6 @@ def _cut_table(table: pa.Table, definition: TableDefinition, zone: str) -> Itera
         conform(table, definition, zone=zone)
     for start in range(0, rows, size):
         yield Slice(conform(table.slice(start, size), definition, zone=zone), last=start + size >= rows)
-
-
-def _cut_stream(reader: pa.RecordBatchReader, definition: TableDefinition, zone: str) -> Iterator[Slice]:
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in _batches(reader):
-        check_sound(batch)
-        for piece in _cut_batch(batch):
-            if waiting and (rows + piece.num_rows > SLICE_ROWS_MAX or size + piece.nbytes > SLICE_BYTES_MAX):
-                yield Slice(conform(pa.Table.from_batches(waiting), definition, zone=zone), last=False)
-                waiting, rows, size = [], 0, 0
-            waiting.append(piece)
-            rows, size = rows + piece.num_rows, size + piece.nbytes
-    table = pa.Table.from_batches(waiting, reader.schema)
-    conformed = conform(table, definition, zone=zone)
-    if rows:
-        yield Slice(conformed, last=True)
 
 
 def _cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -132,7 +132,20 @@ class SliceStager:
 
     def finish(self) -> tuple[PartManifest, ...]:
         """Return the manifests of all parts, by partition."""
-        return tuple(self._manifest(partition, part) for partition, part in sorted(self._parts.items()))
+        schema = self._definition.arrow_schema
+        return tuple(
+            PartManifest(
+                partition=partition,
+                partition_values=part.values,
+                rows=sum(file.rows for file in part.files),
+                bytes=sum(file.bytes for file in part.files),
+                schema_version=self._definition.schema_version,
+                files=tuple(part.files),
+                columns={name: found.stats(schema.field(name).type) for name, found in part.statistics.items()},
+                content_hash=part.hasher.hexdigest(),
+            )
+            for partition, part in sorted(self._parts.items())
+        )
 
     def _write(self, piece: PartitionRows, pool: ThreadPoolExecutor | None) -> None:
         part = self._parts[piece.partition]
@@ -152,16 +165,3 @@ class SliceStager:
             part.hasher.update(batch)
         for column, collector in part.statistics.items():
             collector.update(rows.column(column))
-
-    def _manifest(self, partition: str, part: _Growing) -> PartManifest:
-        schema = self._definition.arrow_schema
-        return PartManifest(
-            partition=partition,
-            partition_values=part.values,
-            rows=sum(file.rows for file in part.files),
-            bytes=sum(file.bytes for file in part.files),
-            schema_version=self._definition.schema_version,
-            files=tuple(part.files),
-            columns={name: found.stats(schema.field(name).type) for name, found in part.statistics.items()},
-            content_hash=part.hasher.hexdigest(),
-        )

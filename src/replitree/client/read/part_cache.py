@@ -276,7 +276,14 @@ class PartCache:
             problems = self._fetch_from_any(part, name, checksum, target)
             if not problems:
                 return
-            if not _may_pass(problems) or time.monotonic() + pause > deadline:
+            # A replica without the part has executed the entry that removed it from the table: no other replica will have it
+            # long.  After `RowsUnavailable` the replica has searched its disk in vain.  One that starts or repairs the part may
+            # send it soon.
+            is_gone = any(isinstance(each, SnapshotExpired) for each in problems)
+            may_come = any(
+                isinstance(each, ReplicaUnavailable) and not isinstance(each, RowsUnavailable) for each in problems
+            )
+            if is_gone or not may_come or time.monotonic() + pause > deadline:
                 break
             time.sleep(pause)
             pause = min(PAUSE_S_MAX, 2 * pause)
@@ -302,17 +309,6 @@ class PartCache:
             except ReplitreeError as error:
                 problems.append(error)
         return problems or [RowsUnavailable("no replica is known")]
-
-
-def _may_pass(problems: Sequence[ReplitreeError]) -> bool:
-    """Return whether a replica that did not send a file may do so soon, because it starts or repairs the part."""
-    # A replica without the part has executed the entry that removed it from the table: no other replica will have it long.
-    if any(isinstance(problem, SnapshotExpired) for problem in problems):
-        return False
-    # After `RowsUnavailable` the replica has searched its disk in vain.
-    return any(
-        isinstance(problem, ReplicaUnavailable) and not isinstance(problem, RowsUnavailable) for problem in problems
-    )
 
 
 def place_name(part: str, manifest: PartManifest) -> str:

@@ -298,7 +298,13 @@ def _read_source(recovery: _Recovery) -> fx.Procedure[_SourceState | None]:
 def _bring(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[Part, ...] | NotYet | Fenced]:
     """Fetch and register what is not registered here with the same content; return the parts that no replica could send."""
     own = yield from _own_parts(recovery.replica)
-    wanted = tuple((part, value) for part, value in state.registered.items() if not _is_as_good(own.get(part), value))
+    wanted: list[tuple[Part, bytes]] = []
+    for part, theirs in state.registered.items():
+        mine = own.get(part)
+        is_same = mine is not None and content_of(mine) == content_of(theirs)
+        # A part that is whole here and broken there is better than the source's.
+        if mine is None or not is_same or (is_broken(mine) and not is_broken(theirs)):
+            wanted.append((part, theirs))
     other = tuple(part for part, _ in wanted if part in own)
     trouble = yield from _take_back(recovery, other)
     if trouble is not None:
@@ -329,13 +335,6 @@ def _bring(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[Part,
             if not isinstance(committed, fx.Applied):
                 return _refused(committed, recovery.replica)
     return tuple(missing)
-
-
-def _is_as_good(own: bytes | None, theirs: bytes) -> bool:
-    """Whether a registration says what the source's says, or that the part is whole here and broken there."""
-    if own is None or content_of(own) != content_of(theirs):
-        return False
-    return is_broken(theirs) or not is_broken(own)
 
 
 def _own_parts(replica: Replica) -> fx.Procedure[dict[Part, bytes]]:

@@ -279,18 +279,11 @@ def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[No
     if node is None or not is_broken(node.value):
         return NoteOutcome.DONE
     # A part that was made of a lost one is never whole again: its files have rows that were given up.
-    if (yield from _is_to_be_made_anew(replica, part)):
+    # A replica that has not pulled the loss yet is under an epoch that is over, so its commits are refused.
+    lost = yield from _losses_to_execute(replica, part)
+    if any(each != part and part.covers(each) for each in lost):
         return NoteOutcome.NOT_DONE
     return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
-
-
-def _is_to_be_made_anew(replica: Replica, part: Part) -> fx.Procedure[bool]:
-    """Whether the queue says that something is lost of which a part was made.
-
-    A replica that has not pulled that yet is under an epoch that is over, so its commits are refused.
-    """
-    lost = yield from _losses_to_execute(replica, part)
-    return any(each != part and part.covers(each) for each in lost)
 
 
 def _losses_to_execute(replica: Replica, part: Part) -> fx.Procedure[tuple[Part, ...]]:

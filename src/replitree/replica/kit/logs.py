@@ -37,8 +37,13 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage() if is_ours else f"{record.name}: {(str(record.msg).splitlines() or [''])[0]}",
             **getattr(record, "fields", {}),
         }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info) if is_ours else _places(record.exc_info)
+        if record.exc_info and is_ours:
+            line["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_info:
+            # The message of a library's exception may have a value of a request: only its kind and the places are kept.
+            kind, _, trace = record.exc_info
+            places = (f"{each.filename}:{each.lineno} {each.name}" for each in traceback.extract_tb(trace))
+            line["traceback"] = [getattr(kind, "__name__", ""), *places]
         text = _encode(line).decode()
         for secret in _secrets:
             text = text.replace(secret, MASK)
@@ -48,12 +53,6 @@ class JsonFormatter(logging.Formatter):
 def hide(secret: str) -> None:
     """Mask a secret in every line that this process logs from now on."""
     _secrets.add(_encode(secret).decode()[1:-1])
-
-
-def _places(raised: Any) -> list[str]:
-    """Return the kind of an exception, and where in the code it came from."""
-    kind, _, trace = raised
-    return [getattr(kind, "__name__", ""), *(f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace))]
 
 
 class Log:

@@ -318,7 +318,18 @@ class Sharing:
             case AwaitUpkeep():
                 return UpkeepTurn(self.sharer, epoch, next(left, None))
             case LetGoEnded(ended, is_gone):
-                self._let_go_ended(ended, is_gone=is_gone)
+                if not is_gone:
+                    self._stuck[ended.name] = time.monotonic() + LET_GO_AGAIN_S
+                    return None
+                if not self.uploads.given_up(ended.shares):
+                    self._store.shared.has_left(ended.name)
+                self._settled(ended.shares if not ended.part else ())
+                with self._lock:
+                    # This includes shares of a part that was published and never registered.
+                    self._new.difference_update(ended.shares)
+                self._stuck.pop(ended.name, None)
+                # There may be garbage now, so the next round looks for it.
+                self._looked_at = float("-inf")
                 return None
         raise AssertionError(effect)
 
@@ -333,20 +344,6 @@ class Sharing:
 
     def _is_stuck(self, name: str) -> bool:
         return self._stuck.get(name, 0.0) > time.monotonic()
-
-    def _let_go_ended(self, left: LeftDisk, *, is_gone: bool) -> None:
-        if not is_gone:
-            self._stuck[left.name] = time.monotonic() + LET_GO_AGAIN_S
-            return
-        if not self.uploads.given_up(left.shares):
-            self._store.shared.has_left(left.name)
-        self._settled(left.shares if not left.part else ())
-        with self._lock:
-            # This includes shares of a part that was published and never registered.
-            self._new.difference_update(left.shares)
-        self._stuck.pop(left.name, None)
-        # There may be garbage now, so the next round looks for it.
-        self._looked_at = float("-inf")
 
     def _is_needed(self, left: Leaving) -> bool:
         """Whether a share must stay for now: it is about to be owned, or readers may still read its objects."""

@@ -323,7 +323,12 @@ class Progress:
     def _retry(self, which: Callable[[_PostponedEntry], bool], result: str = "") -> None:
         for index, waiting in self._waiting.items():
             item = self._queue.get(index)
-            if which(waiting) and (not result or item is None or _may_bring(item, result)):
+            # A mutation may add thousands of parts, so they are not looked up for the one that has come.
+            if result and item is not None and isinstance(item.entry, MergeEntry):
+                may_bring = any(each.name == result for each in item.change.added)
+            else:
+                may_bring = True
+            if which(waiting) and may_bring:
                 waiting.again_at = 0.0
                 if item is not None:
                     self._lanes[self.lane(item)].notify()
@@ -524,9 +529,3 @@ class Progress:
         self.changed.notify_all()
         for listener in self._listeners:
             listener()
-
-
-def _may_bring(item: Queued, part: str) -> bool:
-    """Whether an entry may bring a part."""
-    # A mutation may add thousands of parts, so they are not looked up.
-    return not isinstance(item.entry, MergeEntry) or any(each.name == part for each in item.change.added)

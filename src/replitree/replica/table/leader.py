@@ -30,7 +30,6 @@ from replitree.protocol.program.stages import (
     Then,
 )
 from replitree.protocol.propose.roll_over import is_due
-from replitree.protocol.propose.select_merges import Choice
 from replitree.replica.insert.quorums import Quorums
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.parts.making import Maker
@@ -221,7 +220,14 @@ class Leader:
             context.log.info("log rolled over", parent=context.replica.table.parent + 1)
             context.pull_signal.hurry()
         self._quorums.give_up_abandoned(epoch)
-        choices = self._choose()
+        progress, now = context.progress, time.monotonic()
+        state = (progress.place, progress.held)
+        # Without a change the selector finds something new only because parts grow older, so it is asked now and then.
+        if self._pace.may_rest(state, now):
+            return self._pace.pause_s
+        parts = progress.partition_parts_max()
+        choices = self._merges.choose()
+        self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
         if not choices:
             return self._pace.pause_s
         indexes = self._merges.propose(epoch, choices)
@@ -238,18 +244,6 @@ class Leader:
         assert place is not None, "an active replica has a place"
         turn = PlaceTurn(epoch, place)
         return Driver(context.performer, lambda _: turn).run(then)
-
-    def _choose(self) -> tuple[Choice, ...]:
-        """Ask the selector for merges."""
-        progress, now = self._context.progress, time.monotonic()
-        state = (progress.place, progress.held)
-        # Without a change the selector finds something new only because parts grow older, so it is asked now and then.
-        if self._pace.may_rest(state, now):
-            return ()
-        parts = progress.partition_parts_max()
-        choices = self._merges.choose()
-        self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
-        return choices
 
     def _wait_pulled(self, index: LogIndex) -> None:
         progress = self._context.progress

@@ -173,7 +173,15 @@ class Mending:
         return MendTurn(wanted, None if sharing is None else sharing.sharer)
 
     def _put_back(self, parts: tuple[PartContent, ...]) -> frozenset[str]:
-        away = tuple(each for each in parts if not self._is_here(*each))
+        away: list[PartContent] = []
+        for name, content in parts:
+            # A part may be on the disk after all; every byte of it is read to find that out.
+            try:
+                is_here = self._store.has_part(name) and self._store.verify(name).content == content
+            except CorruptPart:
+                is_here = False
+            if not is_here:
+                away.append((name, content))
         self._from_copies = frozenset(self._salvage.put_back(away))
         return self._from_copies.union(name for name, content in parts if (name, content) not in away)
 
@@ -215,14 +223,6 @@ class Mending:
         if epoch is None:
             return None
         return TellTurn(epoch, tuple(sorted(self._lacking)), tuple(name for name in missing if name in given_up))
-
-    def _is_here(self, part: str, content: str) -> bool:
-        """Whether a part is on the disk after all, every byte of it, with this content."""
-        store = self._store
-        try:
-            return store.has_part(part) and store.verify(part).content == content
-        except CorruptPart:
-            return False
 
     # --- what is known of a part that is lacking --------------------------------------------------------------------------
 

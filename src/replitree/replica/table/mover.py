@@ -308,27 +308,23 @@ class Mover:
         if now < self._empty_after:
             return
         self._empty_after = now + EMPTY_S
-        reason = self._forget_store(sharing)
+        table, reason = self._context.replica.table, ""
+        parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
+        # Replicas with nodes there are about to leave the store: that is no reason for a log line.
+        is_left = not any(self._context.performer.perform(Children(parent)) for parent in parents)
+        try:
+            if is_left and self._has_left_nothing(sharing):
+                self._commands.forget_store()
+            elif is_left:
+                reason = f"it has objects without an owner: replitree fsck {table.name} --repair deletes old ones"
+        except ReplitreeError as error:
+            reason = str(error)
         if reason and reason != self._not_forgotten:
             self._context.log.info("the object store is not forgotten yet", reason=reason)
         self._not_forgotten = reason
 
-    def _forget_store(self, sharing: Sharing) -> str:
-        """Forget the store if that may be; return what keeps it, but for replicas that are about to leave it."""
-        context, table = self._context, self._context.replica.table
-        parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
-        if any(context.performer.perform(Children(parent)) for parent in parents):
-            return ""
-        try:
-            if not self._has_left_nothing(sharing):
-                return f"it has objects without an owner: replitree fsck {table.name} --repair deletes old ones"
-            self._commands.forget_store()
-        except ReplitreeError as error:
-            return str(error)
-        return ""
-
     def _has_left_nothing(self, sharing: Sharing) -> bool:
-        """Whether the store has nothing of the table; where uploads are not listed, a rule of the bucket ends them."""
+        """Whether the store has nothing of the table."""
         from replitree.storage.objects.s3_uploads import UploadsNotListed
         from replitree.storage.shares.inventory import inventory_of
 
@@ -337,6 +333,7 @@ class Mover:
         try:
             return inventory_of(objects.store, self._context.definitions.current.table_id).is_empty()
         except UploadsNotListed:
+            # A rule of such a bucket ends uploads that were not finished.
             return True
 
 

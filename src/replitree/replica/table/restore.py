@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from replitree.coordination.port import Coordination, make_root
+from replitree.coordination.port import make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
 from replitree.protocol.core import layout
@@ -228,14 +228,14 @@ def lost_tables(config: ServerConfig) -> tuple[str, ...]:
     """
     names = kept_tables(Path(config.data) / "tables")
     with _session(config) as session:
-        places = {name: TablePlace(layout.table_path(session.url.root, name)) for name in names}
-        return tuple(name for name, place in places.items() if not _is_whole(session, place))
-
-
-def _is_whole(coordination: Coordination, place: TablePlace) -> bool:
-    """Tell whether a table is there, and is not being restored."""
-    is_there = coordination.perform(Exists(layout.metadata(place)))
-    return bool(is_there) and not coordination.perform(Exists(layout.restoring(place)))
+        lost: list[str] = []
+        for name in names:
+            place = TablePlace(layout.table_path(session.url.root, name))
+            # A table whose restore was cut off has metadata already.
+            is_there = session.perform(Exists(layout.metadata(place)))
+            if not is_there or session.perform(Exists(layout.restoring(place))):
+                lost.append(name)
+        return tuple(lost)
 
 
 def _verify(
