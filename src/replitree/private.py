@@ -1,4 +1,4 @@
-"""Who may read the files that this project writes: every folder and file of a cluster gets its mode here.
+"""The users that may read the files of this project: every folder and file of a cluster gets its mode here.
 
 A folder is made with mode 0700 and a file with 0600: rows, logs and coordination's data are read by the user that wrote
 them.  The umask can only take away from that.

@@ -39,7 +39,7 @@ EXIT_BEHIND = 4
 EXIT_INTERRUPTED = 130
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a disk that takes no more bytes."""
+"""Errors of a disk that is full."""
 
 
 class CliCommands(PluginGroup):

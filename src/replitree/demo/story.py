@@ -39,7 +39,7 @@ LOOK_S = 0.2
 
 
 class Teller(Protocol):
-    """Who shows the story."""
+    """Shows the story."""
 
     def step(self, title: str) -> None:
         """Begin a step."""

@@ -532,7 +532,7 @@ def _with_column(source: RowSource, problem: str) -> str:
 
 
 def _read(source: RowSource, batches: Iterator[Any], raw: _Counted) -> Iterator[Any]:
-    """Give the batches; close the file after the last one, or when the caller wants no more."""
+    """Yield the batches; close the file after the last one, or when the caller stops early."""
     try:
         while True:
             with _explained(source):

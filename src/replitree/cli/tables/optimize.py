@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Enum):
-    """Who makes the merged parts."""
+    """The engine that makes the merged parts."""
 
     REPLICA = "replica"
     SPARK = "spark"

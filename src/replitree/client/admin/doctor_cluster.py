@@ -26,7 +26,7 @@ DISK_WARNING = 0.05
 
 
 def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
-    """Judge what is not about one table."""
+    """Judge coordination, the servers, and tables that only disks have."""
     yield from _coordination(state)
     yield from _kept_tables(state)
     if not state.coordination.problem and not state.tables:

@@ -27,7 +27,7 @@ NUMBERS_LEFT_MIN = NUMBERS_LEFT // 2
 
 
 def examine_table(table: TableState) -> Iterator[DoctorFinding]:
-    """Judge what is about the table as a whole."""
+    """Judge the state of a table as a whole."""
     if table.problem:
         yield DoctorFinding(
             Severity.CRITICAL,

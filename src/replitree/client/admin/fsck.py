@@ -421,7 +421,7 @@ _ADVICE = {
 
 
 def _words(table: str, found: Finding) -> tuple[str, str]:
-    """Return what is so, and what helps when fsck itself does not."""
+    """Return the text of a finding, and the advice for the case that fsck can't repair it."""
     share = f"share {found.share}"
     match found.kind:
         case FindingKind.DANGLING:

@@ -54,7 +54,7 @@ class TableColumns(ChangingTable):
         return self.alter(f"RENAME COLUMN {_path(name)} TO {format_path((to,))}")
 
     def widen_column(self, name: str, kind: str) -> CommandResult:
-        """Give a column, or what is inside one, a type that holds all of its values, such as bigint for int."""
+        """Give a column, or a field inside one, a type that holds all of its values, such as bigint for int."""
         return self.alter(f"ALTER COLUMN {_path(name)} TYPE {format_type(parse_type(kind))}")
 
 

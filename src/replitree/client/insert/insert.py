@@ -69,7 +69,7 @@ ELSEWHERE_S = 15.0
 """How long a commit is tried at one replica before everything is done again at another, in seconds, besides `stored_s`."""
 
 STORED_BYTES_PER_S = 5_000_000
-"""So slowly may an object store take what is committed before a replica is given up for it."""
+"""The slowest rate at which an object store may take committed files before the client gives the replica up."""
 
 TOKEN_CHARACTERS_MAX = 1024
 

@@ -43,7 +43,7 @@ SEND_S_MAX = 120.0
 """Longest silence of a replica while it receives a file, in seconds."""
 
 SIGN_S = 180.0
-"""Within how many seconds a replica on another machine hears of an upload's writer; it is told several times as often."""
+"""Longest silence of an upload's writer towards another machine's replica, in seconds; it signs several times as often."""
 
 SEND_TRIES = 3
 

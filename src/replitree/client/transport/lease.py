@@ -43,7 +43,7 @@ RELEASE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseHandle:
-    """Who gave a lease, and its name there: all that another process needs to renew it.
+    """The replica that gave a lease, and the lease's name there: all that another process needs to renew it.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ _frames_lock = threading.Lock()
 
 
 class _Renewal(threading.Thread):
-    """Renews until it is told to stop, the lease is lost, or its time is over."""
+    """Renews a lease until `stop` is called, the lease is lost, or its time is over."""
 
     def __init__(self, seconds: float, began: float, renew: Callable[[], None], release: Callable[[], None]) -> None:
         super().__init__(name="replitree-lease", daemon=True)

@@ -232,7 +232,7 @@ class _RequestHistory:
         return self._missing and not self._doubt
 
     def end(self, timeout_s: float) -> ReplitreeError:
-        """Give the error to raise when there is no more time."""
+        """Return the error to raise when the time is over."""
         if self._doubt:
             hint = f"the same token ({self._token})" if self._token else "the same rows"
             return OutcomeUnknown(

@@ -72,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Inserter:
-    """Who inserts.
+    """The replica that inserts.
 
     Attributes
     ----------

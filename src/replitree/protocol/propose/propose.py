@@ -41,7 +41,7 @@ STORAGE_CHANGED = "the table's storage was changed meanwhile; look at it and try
 
 @dataclass(frozen=True, slots=True)
 class Proposer:
-    """Who proposes.
+    """The replica that proposes.
 
     Attributes
     ----------

@@ -91,7 +91,7 @@ class Bodies:
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode)
 
     def close(self) -> None:
-        """Decode no more."""
+        """Stop decoding."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

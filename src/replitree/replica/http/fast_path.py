@@ -80,7 +80,7 @@ class FastPath:
         return found
 
     async def close(self) -> None:
-        """Listen no more and close every connection that is still here."""
+        """Stop listening, and close every connection that is still open."""
         if self._listener is not None:
             await stop_listening(self._listener)
         self._all.close()

@@ -65,7 +65,7 @@ class Tables(Protocol):
         """Return the status of the server and of every table it hosts."""
 
     def check_store(self, url: str, table: str) -> dict[str, object]:
-        """Try an object store for a table, or raise what is wrong with it."""
+        """Try an object store for a table; raise the error that it gives."""
 
 
 class Gate:

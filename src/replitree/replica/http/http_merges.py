@@ -47,7 +47,7 @@ class MergeHandlers(Handlers):
         return (web.post(f"{table}/merges/plan", self._plan), web.post(f"{table}/merges/result", self._result))
 
     async def _plan(self, request: web.Request) -> web.Response:
-        """Choose among what is in the table now."""
+        """Choose merges among the parts that the table has now."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, PlanBody)
         if not 0.0 < body.lease_s <= LEASE_S_MAX:

@@ -54,7 +54,7 @@ class HttpServer:
         await asyncio.shield(self._general.loading())
 
     async def close(self) -> None:
-        """Listen no more, and close every connection."""
+        """Stop listening, and close every connection."""
         await self.fast_path.close()
         await self._general.close()
         self.inserts.bodies.close()

@@ -183,7 +183,7 @@ def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
 
 
 def _strict_body(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> bytes:
-    """Take a snapshot of exactly what is below a position; when it can't be had here any more, a later try can."""
+    """Take a snapshot of exactly the log below a position; if its parts have just left, a later position may be read."""
     try:
         return _snapshot_body(table, asked, position)
     except SnapshotExpired as error:
@@ -262,7 +262,7 @@ def _row(table: TableReplica, part: str, manifest: PartManifest) -> dict[str, ob
 
 
 def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scalar, ...]]) -> dict[str, object]:
-    """Say what is known of a part that is not whole here: its manifest, or the values of its partition, or neither."""
+    """Describe a part that is not whole here: by its manifest, by the values of its partition, or by its name alone."""
     row: dict[str, object] = {"part": part, "why": table.mending.why_lacking(part)}
     manifest = table.sources.salvage.manifest_of(part)
     if manifest is not None:

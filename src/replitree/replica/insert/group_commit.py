@@ -134,7 +134,7 @@ class GroupCommitter:
             return True
 
     def close(self, timeout_s: float) -> bool:
-        """Take no more requests and finish those that wait; False when that took longer than `timeout_s`."""
+        """Refuse further requests and finish those that wait; False when that took longer than `timeout_s`."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -50,7 +50,7 @@ class Fates:
         self._fates: dict[fx.RequestId, Fate] = {}
 
     def of(self, request: fx.RequestId) -> Fate:
-        """Return what is certain of a request."""
+        """Return what is known for certain about a request."""
         return self._fates.get(request, Fate.UNSENT)
 
     def perform(self, effect: fx.Effect) -> Any:

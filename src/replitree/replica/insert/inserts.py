@@ -277,7 +277,7 @@ class Inserts:
         return version
 
     def close(self, timeout_s: float) -> bool:
-        """Take no more inserts and finish those that wait; False when that took longer than `timeout_s` seconds."""
+        """Refuse further inserts and finish those that wait; False when that took longer than `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         return all(
             committer.close(max(0.0, deadline - time.monotonic())) for committer in (self._committer, self._uploads)
@@ -364,7 +364,7 @@ class Inserts:
     def _broken_off(
         self, group: Sequence[PendingInsert], staging: fx.StagingId, fates: Fates, error: Exception
     ) -> None:
-        """Answer the requests of a group whose procedure has ended with an error, each by what is certain of it."""
+        """Answer the requests of a group whose procedure has ended with an error, each by what is known for certain."""
         context, left = self._context, [pending for pending in group if pending.answer is None]
         if not isinstance(error, ReplitreeError | OSError):
             context.log.defect("an insert failed")
@@ -416,7 +416,7 @@ class Inserts:
 def result_of(
     answer: fx.ClientAnswer, rows: int, token: str, *, waited: bool = False, differs: bool = False
 ) -> dict[str, object]:
-    """Return what a client is told of its insert, or raise it.
+    """Return the result of an insert for its client, or raise it.
 
     Parameters
     ----------

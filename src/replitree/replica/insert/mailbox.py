@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Recipient(Protocol):
-    """Who waits for an answer."""
+    """Receives the answer to a request."""
 
     def arrived(self, pending: PendingInsert) -> None:
         """Take a request that has its answer; called on the loop."""

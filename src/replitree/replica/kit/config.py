@@ -18,7 +18,7 @@ from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 
 TOKEN_LENGTH_MIN = 16
 BODY_BYTES_MAX = 32 << 20
-"""Bytes of a request's body; what is larger is uploaded as files."""
+"""Bytes of a request's body; larger inserts are uploaded as files."""
 
 IDLE_S_MAX = 75.0
 """Seconds between two requests of a connection."""

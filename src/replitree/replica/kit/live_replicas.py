@@ -1,4 +1,4 @@
-"""Who can take part in a quorum: asked of coordination once, and again when something of it has changed.
+"""The replicas that can take part in a quorum: asked of coordination once, and again when something of it has changed.
 
 What was heard holds until a watch says otherwise or the connection is lost, which voids the watches.  So an insert with a
 quorum asks nothing, and goes by what a read of coordination would have told it a moment ago.

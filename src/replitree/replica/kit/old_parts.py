@@ -1,4 +1,4 @@
-"""Old parts: what the table has no more, and readers may still need.
+"""Old parts: parts that have left the table, and that readers may still need.
 
 A part that left the table stays on disk for its lifetime, and for as long as a client has a *lease* on a snapshot with it.  An
 empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's time.

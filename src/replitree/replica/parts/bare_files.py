@@ -33,7 +33,7 @@ LOOK_AGAIN_S = 30.0
 NEVER = float("-inf")
 NOT_TRIED = "its data files were not looked for yet"
 BRINGING = "bare-"
-"""How the staging ids of what is brought from the store begin."""
+"""Prefix of the staging ids of files that are fetched from the store."""
 
 _Files = tuple[tuple[str, int, int], ...]
 """Path, size and time of change of the data files of one place."""

@@ -154,12 +154,12 @@ class Maker:
         return self._prepared.results()
 
     def kill(self, index: fx.LogIndex) -> None:
-        """Stop what is being made for a mutation."""
+        """Stop the merges and mutations that run for a mutation."""
         with self._lock:
             self._killed.add(index)
 
     def running(self) -> dict[str, Running]:
-        """Return what is being made, by the result's name."""
+        """Return the running merges and mutations, by the result's name."""
         with self._lock:
             return dict(self._running)
 

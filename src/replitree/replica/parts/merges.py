@@ -78,7 +78,7 @@ class Merges:
         self._settings = SelectorSettings(merges_max=config.merges_max, part_bytes_max=config.part_bytes_max)
 
     def reserve(self, lease: str, parts: Iterable[Part]) -> None:
-        """Choose these parts no more as long as the lease lasts: they are being merged elsewhere."""
+        """Leave these parts out of merges as long as the lease lasts: they are being merged elsewhere."""
         with self._lock:
             self._reserved[lease] = frozenset(parts)
 

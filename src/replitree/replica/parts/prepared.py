@@ -224,7 +224,7 @@ class PreparedMerges:
 
     @contextmanager
     def _handing_over(self, kept: _Kept) -> Iterator[None]:
-        """Let what is staged have the share of a part that is in the object store; its upload has it again if that fails."""
+        """Hand the share of a part over from its upload to its staging folder; if that fails, the upload gets it back."""
         sharing, manifests = self._storage.sharing, (kept.manifest,)
         if sharing is None:
             yield

@@ -166,7 +166,7 @@ class Sharing:
 
     @property
     def sharer(self) -> Sharer:
-        """Who this replica is to coordination; known since its first activation."""
+        """The identity of this replica in coordination; known since its first activation."""
         if self._sharer is None:
             raise Unavailable("the object store was not opened yet")
         return self._sharer
@@ -334,7 +334,7 @@ class Sharing:
         raise AssertionError(effect)
 
     def _left(self) -> Iterator[LeftDisk]:
-        """Yield what is to be let go of in this round; each is looked at when it is its turn."""
+        """Yield the shares to release in this round; each is checked when it is its turn."""
         leaving = (each for each in self._store.shared.leaving() if not self._is_stuck(each.name))
         for each in islice((each for each in leaving if not self._is_needed(each)), LET_GO_AT_ONCE):
             yield LeftDisk(each.name, each.part, tuple(map(ShareId, each.shares)))

@@ -106,7 +106,7 @@ class LocalParts:
         self.lacking[part] = content
 
     def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
-        """Show parts to reads and no longer show others; return the names of those that the table needs no more."""
+        """Show parts to reads and hide others; return the names of the hidden ones that the table does not need any longer."""
         for name in shown:
             self.lacking.pop(name, None)
         return self.progress.reveal(shown, gone)

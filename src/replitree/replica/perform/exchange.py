@@ -70,7 +70,7 @@ SHARES_VERSION = "s3_metadata_version"
 SHARES_VERSION_BORROWING = 2
 """From this form of that metadata on files may be borrowed of other parts' shares."""
 SHARES_VERSION_NEWEST = SHARES_VERSION_BORROWING
-"""The newest form which is known here; the source sends none that is newer than what is asked for."""
+"""The newest form that this version knows; a source sends no newer form than the one asked for."""
 
 
 class BundleHeader(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class Exchange:
         """Bytes of manifests and data files that were received; counted without a lock, for measurements."""
 
     def close(self) -> None:
-        """Stop fetching and close every connection, whichever thread opened it; what is asked for later is `NotFetched`."""
+        """Stop fetching and close every connection, whichever thread opened it; later fetches are `NotFetched`."""
         # Refused connections end the tasks that wait in the pools at once.
         self._connections.refuse()
         for pool in (self._sources, self._pool):
@@ -297,7 +297,7 @@ class Exchange:
     def _bundle(
         self, peer: Peer, fetches: Sequence[FetchPart], *, shares: bool = True
     ) -> dict[str, Fetched | NotFetched | StoreFailed]:
-        """Ask for a bundle and publish what it holds; a source that sent something else is told to check its copy."""
+        """Ask for a bundle and publish its parts; a source that sent another content is asked to check its copy."""
         if not fetches:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}

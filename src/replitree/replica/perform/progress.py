@@ -303,7 +303,7 @@ class Progress:
         return removes(item)
 
     def waited_s(self, index: LogIndex) -> float:
-        """Return for how many seconds an entry has been tried in vain, or waits until it is told."""
+        """Return for how many seconds an entry has been tried in vain, or has waited for a watched node."""
         with self.changed:
             waiting = self._waiting.get(index)
             return time.monotonic() - waiting.since if waiting is not None else 0.0
@@ -493,7 +493,7 @@ class Progress:
             return (waiting.reason, waiting.tries) if waiting is not None else ("", 0)
 
     def postponed(self) -> list[dict[str, object]]:
-        """Return the entries that wait: index, reason, number of tries, for how many seconds; whether it is told when."""
+        """Return the entries that wait: index, reason, number of tries, seconds, and whether each waits for a watched node."""
         with self.changed:
             now = time.monotonic()
             return [
@@ -514,7 +514,7 @@ class Progress:
             return listener
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call `listener` no more."""
+        """Stop calling `listener`."""
         with self.changed:
             self._listeners.remove(listener)
 

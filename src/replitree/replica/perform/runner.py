@@ -26,10 +26,10 @@ _READS = (
 
 
 class Wrap(Protocol):
-    """Makes of a procedure what is run instead, with the same value."""
+    """Wraps a procedure in another one, which returns the same value."""
 
     def __call__(self, procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
-        """Return what is run."""
+        """Return the procedure to run."""
 
 
 def _as_it_is(procedure: fx.Procedure[T], /) -> fx.Procedure[T]:

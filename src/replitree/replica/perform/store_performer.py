@@ -112,7 +112,7 @@ class StorePerformer:
                 self._remove_staging(fx.StagingId(name))
 
     def forget(self, staging: fx.StagingId) -> None:
-        """Forget the uploads of a group that has ended: what is staged of them is not put back any more."""
+        """Forget the uploads of a group that has ended: from here on their staged files are not put back."""
         self._inserts.forget(staging)
 
     def await_published(self, part: str, wait_s: float) -> None:

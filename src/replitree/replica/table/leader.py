@@ -208,7 +208,7 @@ class Leader:
             self._stand(ElectionTurn(epoch, resigns=True))
 
     def _lead(self, epoch: Epoch) -> float:
-        """Propose what is worth merging, and clean now and then."""
+        """Propose merges that are worth their cost, and clean now and then."""
         context = self._context
         if time.monotonic() - self._cleaned_at >= CLEAN_S:
             self._cleaned_at = time.monotonic()

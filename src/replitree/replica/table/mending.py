@@ -290,7 +290,7 @@ class Mending:
         return f"the manifest in share {manifest.share_id} was missing; it was created again"
 
     def _problem(self, part: str, content: str) -> str:
-        """Verify every byte of a part; return what is wrong with it, or ""."""
+        """Verify every byte of a part; return the problem, or ""."""
         try:
             found = self._store.verify(part).content
         except CorruptPart as error:
@@ -310,7 +310,7 @@ class Mending:
             self._context.log.warning("block checksums not put", part=part, problem=str(error))
 
     def _seal(self, part: str) -> str:
-        """Give the manifest of a verified part of an earlier version a checksum; return what is wrong with it, or ""."""
+        """Give the manifest of a verified part of an earlier version a checksum; return the problem, or ""."""
         try:
             self._store.moved.seal(part)
         except CorruptPart as error:

@@ -125,7 +125,7 @@ class Mover:
             self._again.update(parts)
 
     def status(self) -> dict[str, object] | None:
-        """Return what is to move and why it waits; None for a table that has no store."""
+        """Return the parts that have still to move and why they wait; None for a table that has no store."""
         if not self._context.definitions.current.is_shared:
             return None
         with self._lock:

@@ -62,7 +62,7 @@ def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) 
 
 
 def _making(table: TableReplica) -> list[dict[str, object]]:
-    """Return what is being merged and mutated."""
+    """Return the running merges and mutations."""
     index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
     return [
         {

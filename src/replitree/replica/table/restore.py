@@ -241,7 +241,7 @@ def lost_tables(config: ServerConfig) -> tuple[str, ...]:
 def _verify(
     store: PartStore, folder: Path, definition: TableDefinition, told: Callable[[int, int], object] | None
 ) -> tuple[dict[Part, PartManifest], dict[str, str]]:
-    """Read all parts that are not old; return those that are whole, and what is wrong with the others."""
+    """Read all parts that are not old; return those that are whole, and the problems of the others."""
     old = frozenset(path.name for path in (folder / RETIRED).iterdir()) if (folder / RETIRED).is_dir() else frozenset()
     names = tuple(part for part in store.parts() if part not in old)
     whole: dict[Part, PartManifest] = {}

@@ -169,7 +169,7 @@ class TableReplica:
         return self.definitions.current
 
     def pause_merges(self, *, paused: bool) -> None:
-        """Merge no more on this replica, and do not lead; or go on."""
+        """Stop merging on this replica, and do not lead; or go on."""
         self.maker.is_paused = paused
         self.progress.retry_now()
         self.leader.wake()

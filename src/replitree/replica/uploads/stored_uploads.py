@@ -330,7 +330,7 @@ class StoredUploads:
             self.given_up(shares)
 
     def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
-        """Take the shares of parts back that were staged and are not any more; no more names are given in them."""
+        """Take the shares of parts back whose staging was undone; no further names are given in them."""
         back = {each.partition: _Begun(each.share_id, FILES_MAX) for each in manifests if each.share_id is not None}
         if back:
             with self._beginning:
