@@ -27,9 +27,9 @@ from replitree_verify.engine.explore import explore
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.patches.patch import Hunk, Patch
+from replitree_verify.pins import PINS, is_nightly
 from tests.project.source import ROOT
 from tests.verify.lines import read_lines, write_lines
-from tests.verify.test_models import NIGHTLY, NIGHTLY_STATES, PINNED
 
 RESULTS = ROOT / "docs/results/left_out.jsonl"
 SOURCES = ROOT / "src"
@@ -50,6 +50,9 @@ MODULES = (
 """Modules of `replitree.protocol`: inserts, pulls, the executor, quorums, reads, log cleaning, recovery."""
 
 OPERATIONS = ("Check", "Create", "Set", "Delete")
+STATES_MAX = 36_000
+"""Larger models are not asked, unless the command says so."""
+
 CPU_S_MAX = 120
 """An exploration that takes longer counts as one that never ends: the procedure repeats itself."""
 
@@ -220,12 +223,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Look at every piece that the results do not have yet, and print what no model noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.verify.left_out", description=__doc__)
     parser.add_argument("--file", type=Path, default=RESULTS)
-    parser.add_argument("--states", type=int, default=NIGHTLY_STATES, help="models with at most so many states")
+    parser.add_argument("--states", type=int, default=STATES_MAX, help="models with at most so many states")
     parser.add_argument("--workers", type=int, default=1, help="pieces that are looked at together")
     asked = parser.parse_args(arguments)
     modules = tuple(f"replitree.protocol.{name}" for name in MODULES)
-    pinned = {**PINNED, **NIGHTLY}
-    names = sorted((name for name in pinned if pinned[name][0] <= asked.states), key=lambda name: pinned[name][0])
+    sizes = {name: PINS[name].states for name in MODELS if not is_nightly(name)}
+    names = sorted((name for name, states in sizes.items() if states <= asked.states), key=sizes.__getitem__)
     pieces = [piece for module in modules for piece in find(module, source_of(module))]
     known = {_place(each): each for each in read_lines(asked.file, Noticed)}
     wanted = [piece for piece in pieces if _place(piece) not in known or known[_place(piece)].is_open(asked.states)]

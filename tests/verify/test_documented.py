@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_verify.pins import PINS
 from tests.project.source import ROOT
 from tests.verify.merging.test_merging import MERGES
 from tests.verify.moving.test_moving import MOVES
@@ -37,7 +38,7 @@ def paragraph(heading: str) -> str:
 )
 def test_the_smallest_and_the_largest_model_are_told(heading: str, known: SmallModels, prefix: str) -> None:
     text = paragraph(heading)
-    states = [states for name, (states, _) in known.pins.items() if name.startswith(prefix)]
+    states = [PINS[model.name].states for model in known.models if model.name.startswith(prefix)]
     if " models of " in text:
         assert f" models of {min(states):,} to {max(states):,} states" in text
     else:

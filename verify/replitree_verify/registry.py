@@ -22,6 +22,7 @@ from replitree_verify.engine.reductions import THEMES
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.mutants.mutant import Mutant
+from replitree_verify.pins import PINS, is_nightly
 from replitree_verify.rules.invariants import NAMES
 from replitree_verify.simulation.simulate import Run, simulate_seed, summed_up
 from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
@@ -85,7 +86,7 @@ def list_models() -> list[dict[str, Any]]:
             "description": model.description,
             "invariants": list(NAMES),
             "mutants": [mutant.name for mutant in MUTANTS.values() if mutant.model == model.name],
-            "nightly": model.nightly,
+            "nightly": is_nightly(model.name),
         }
         for model in MODELS.values()
     ]
@@ -154,10 +155,14 @@ def find_mutant(name: str) -> Mutant:
 REDUCTIONS = {"plain": (False, False), "joined": (True, False), "ample": (True, True)}
 """How states are left out: whether steps are joined (`reduction`), and whether ample sets are followed (`ample`)."""
 
+COMPARED_STATES_MAX = 300_000
+"""The plain search of a model with more takes too long to compare it by default."""
+
 
 def compared() -> tuple[str, ...]:
     """Return the names of the models by which reductions are compared (`reductions`)."""
-    return tuple(name for name, model in MODELS.items() if name.startswith(THEMES) and not model.nightly)
+    sizes = {name: pin.states for name, pin in PINS.items() if name in MODELS and name.startswith(THEMES)}
+    return tuple(name for name, states in sizes.items() if states <= COMPARED_STATES_MAX)
 
 
 def explore(name: str, mutant: str | None = None, reduction: str | None = None, *, symmetric: bool = False) -> Result:

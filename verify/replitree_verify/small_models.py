@@ -30,6 +30,7 @@ from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
+from replitree_verify.pins import is_nightly
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
@@ -86,7 +87,7 @@ def list_beside() -> list[dict[str, Any]]:
             "description": model.description,
             "invariants": list(room.invariants),
             "mutants": [mutant.name for mutant in room.mutants if mutant.model == model.name],
-            "nightly": getattr(model, "nightly", False),
+            "nightly": is_nightly(model.name),
         }
         for room in ROOMS
         for model in room.models

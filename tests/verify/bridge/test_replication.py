@@ -22,7 +22,7 @@ from replitree_published.packed.models.replication_log import DROP, LOSE, PART
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.mutant import stages_with
 from replitree_verify.patches.patch import Hunk, Patch
-from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
+from replitree_verify.pins import PINS, is_nightly
 
 DONE = {"Bring", "Execute"}
 
@@ -87,8 +87,7 @@ FOLLOWED = [name for name, model in MODELS.items() if not why_not_followed(model
 
 
 def _by_size(name: str) -> object:
-    states = (PINNED | NIGHTLY)[name][0]
-    at_night = states > LARGE or name in NIGHTLY_REDUCED
+    at_night = PINS[name].states > LARGE or is_nightly(name)
     return pytest.param(name, marks=pytest.mark.nightly if at_night else pytest.mark.slow)
 
 

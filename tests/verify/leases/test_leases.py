@@ -26,10 +26,7 @@ LEASES = SmallModels(
     models=(MODEL,),
     mutants=read_patches("leases"),
     search=search,
-    pins={"lease": (529_896, 1_357_794)},
     steps=STEPS,
-    slow_states=0,
-    nightly_states=1_000_000,
     slow_mutants=tuple(name for name in STEPS if name not in QUICK),
 )
 

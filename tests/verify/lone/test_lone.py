@@ -15,22 +15,12 @@ LONE = SmallModels(
     models=MODELS,
     mutants=read_patches("lone"),
     search=search,
-    pins={  # ways, and requests on all of them
-        "lone": (2_072, 46_024),
-        "lone_overtaken": (3_590, 75_997),
-        "lone_lost": (6_317, 134_197),
-        "lone_swapped": (206, 2_800),
-        "lone_copied_earlier": (127, 1_398),
-        "lone_both_swapped": (19_254, 425_387),
-    },
     steps={
         "answered-before-it-is-remembered": 17,
         "owed-as-it-is": 17,
         "own-admission-not-minded": 25,
         "fence-not-looked-at": 28,
     },
-    slow_states=1_000,
-    nightly_states=3_000,
 )
 
 

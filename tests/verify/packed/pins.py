@@ -26,6 +26,7 @@ SMALL = [
     (QB, size(3, 4), 2_093_217, 470_072, 28),
     (QB, size(3, 3, **BOUNDED), 1_219_289, 245_232, 24),
     (QB, size(3, 2, **BOUNDED), 94_205, 18_744, 18),
+    (QV, {}, 2_669_161, 419_976, 21),
     ("mended/truncate-log", {}, 1_403_765, 139_184, 28),
     ("mended/replication", {}, 2_189_461, 303_160, 20),
     ("mended/quorum", {}, 3_880_567, 670_624, 22),
@@ -49,8 +50,8 @@ LARGE = [
 WITH_FRONTIER = (25_475, 29_657)
 """States of quorum 3 x 2 with at most two reads, and those with one more: the checked read, the weak one."""
 
-VIEWS = [(0, 605_232), (1, 419_976)]
-"""Whether reads sync, states."""
+VIEWS_WITHOUT_SYNC = 605_232
+"""States of `QV` where reads do not sync."""
 
 ONCE_FOR_ALL = [
     (TL, size(6, 5), 96_191_964, 9_113_744, 42),

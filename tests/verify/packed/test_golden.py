@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replitree_published.packed.catalog import PACKED
 from replitree_published.packed.report import Told, explore_packed
 from tests.verify.packed import pins
 
@@ -14,26 +15,18 @@ def counted(told: Told) -> tuple[int, int, int]:
     return told.generated, told.states, told.depth
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.SMALL)
-def test_small_models_have_the_known_numbers_of_states(
-    name: str, limits: dict[str, int], generated: int, states: int, depth: int
-) -> None:
-    told = explore_packed(name, settings=limits)
-    assert counted(told) == (generated, states, depth)
-    assert told.violations == ()
+def _sized(name: str, limits: dict[str, int], generated: int, states: int, depth: int) -> object:
+    """Return the parameters of a test, named by the model where it has its own limits, as ``verify explore`` explores it."""
+    own = PACKED[name].limits._asdict()
+    size = "" if own == own | limits else " " + " ".join(f"{key}={value}" for key, value in limits.items())
+    mark = pytest.mark.nightly if generated > AT_NIGHT_GENERATED else pytest.mark.slow
+    return pytest.param(name, limits, generated, states, depth, marks=mark, id=name + size)
 
 
 @pytest.mark.parametrize(
-    ("name", "limits", "generated", "states", "depth"),
-    [
-        pytest.param(*each, marks=pytest.mark.nightly if each[2] > AT_NIGHT_GENERATED else pytest.mark.slow)
-        for each in pins.LARGE
-    ],
+    ("name", "limits", "generated", "states", "depth"), [_sized(*each) for each in (*pins.SMALL, *pins.LARGE)]
 )
-def test_large_models_have_the_known_numbers_of_states(
-    name: str, limits: dict[str, int], generated: int, states: int, depth: int
-) -> None:
+def test_model_holds(name: str, limits: dict[str, int], generated: int, states: int, depth: int) -> None:
     told = explore_packed(name, settings=limits)
     assert counted(told) == (generated, states, depth)
     assert told.violations == ()
@@ -84,9 +77,7 @@ def test_states_just_outside_the_bound_are_the_known_ones(weak: int, within: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sync", "states"), pins.VIEWS)
-def test_reads_through_views_have_the_known_numbers_of_states(sync: int, states: int) -> None:
-    asked = () if sync else ("MonotonicReplica", "QuorumSelect")
-    told = explore_packed(pins.QV, settings={"sync": sync}, asked=asked)
-    assert told.states == states
+def test_reads_through_views_that_do_not_sync_have_the_known_number_of_states() -> None:
+    told = explore_packed(pins.QV, settings={"sync": 0}, asked=("MonotonicReplica", "QuorumSelect"))
+    assert told.states == pins.VIEWS_WITHOUT_SYNC
     assert told.violations == ()

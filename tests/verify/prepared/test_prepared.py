@@ -13,19 +13,11 @@ PREPARED = SmallModels(
     models=MODELS,
     mutants=read_patches("prepared"),
     search=search,
-    pins={
-        "merge_prepared": (9_502, 27_396),
-        "merge_prepared_crash": (130_005, 350_167),
-        "merge_prepared_expiry": (13_729, 32_804),
-        "merge_prepared_doubt": (32_684, 84_383),
-    },
     steps={
         "prepared-believed": 12,
         "prepared-forgotten": 23,
         "prepared-twin-kept": 34,
     },
-    slow_states=2_500,
-    nightly_states=40_000,
     slow_mutants=("prepared-twin-kept",),
 )
 

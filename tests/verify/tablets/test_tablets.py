@@ -5,36 +5,30 @@ from __future__ import annotations
 import pytest
 
 from replitree_verify.patches.patch import Patch, read_patches
-from replitree_verify.tablets.model import Model
+from replitree_verify.pins import PINS
 from replitree_verify.tablets.models.catalog import MODELS
 from replitree_verify.tablets.search import search
-from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
+from tests.verify.pinned import each_of
+from tests.verify.tablets.pins import NIGHTLY, QUICK, STEPS
 
 MUTANTS = {mutant.name: mutant for mutant in read_patches("tablets")}
 
-AT_NIGHT = ("mask-left-out", "mask-from-the-other-end", "lost-state-not-in-the-record")
-"""Mutants that take 12 seconds to a minute."""
 
-
-def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
-    """Leave what takes longer than the fast gate may to where there is time."""
-    if is_nightly:
-        return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])
-    return name if is_fast else pytest.param(name, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(
-    "name", [marked(each, is_fast=each in FAST, is_nightly=MODELS[each].nightly) for each in PINNED]
-)
-def test_model_is_explored_to_its_end(name: str) -> None:
-    model: Model = MODELS[name]
+@pytest.mark.parametrize("name", each_of(MODELS))
+def test_model_holds(name: str) -> None:
+    model, pin = MODELS[name], PINS[name]
     found = search(model)
     assert found.violation == "", "\n".join(found.trace)
     assert set(model.probes) <= found.probes
-    assert (found.states, found.transitions, found.depth) == PINNED[name]
+    assert (found.states, found.transitions, found.depth) == (pin.states, pin.transitions, pin.depth)
 
 
-@pytest.mark.parametrize("name", [marked(each, is_fast=each in QUICK, is_nightly=each in AT_NIGHT) for each in MUTANTS])
+def _by_time(name: str) -> object:
+    mark = pytest.mark.nightly if name in NIGHTLY else () if name in QUICK else pytest.mark.slow
+    return pytest.param(name, marks=mark)
+
+
+@pytest.mark.parametrize("name", [_by_time(name) for name in MUTANTS])
 def test_mutant_is_caught_by_the_invariant_that_it_breaks(name: str) -> None:
     mutant = MUTANTS[name]
     found = search(MODELS[mutant.model], mutant)
@@ -57,6 +51,5 @@ def test_mutant_that_changes_nothing_violates_nothing(mutant: Patch, model: str)
     assert set(MODELS[model].probes) <= found.probes
 
 
-def test_everything_is_pinned() -> None:
-    assert set(PINNED) == set(MODELS)
+def test_every_mutant_is_pinned() -> None:
     assert set(STEPS) == set(MUTANTS)

@@ -62,15 +62,12 @@ class Declaration:
         How many of each kind may happen.
     probes
         The rare branches that must be seen: a model that never gets there proves nothing.
-    nightly
-        Whether only `make nightly` searches it to its end.
     """
 
     name: str
     description: str
     faults: Mapping[Fault, int] = field(default_factory=dict, kw_only=True)
     probes: tuple[str, ...] = field(default=(), kw_only=True)
-    nightly: bool = field(default=False, kw_only=True)
 
 
 class State(Protocol):

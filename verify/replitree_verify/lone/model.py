@@ -93,7 +93,6 @@ MODELS = (
         "the same, and the earlier one goes step by step between requests of the later one",
         (3, ("fence", "read", "store", "look")),
         (2, ("fence", "read", "store")),
-        nightly=True,
     ),
     Model(
         "lone_lost",
@@ -101,7 +100,6 @@ MODELS = (
         (3, ("fence", "read", "store")),
         (2, ("read", "store")),
         faults={Fault.STORE: 1},
-        nightly=True,
     ),
     Model(
         "lone_swapped",
@@ -122,7 +120,6 @@ MODELS = (
         (2, ("fence", "read", "store", "look")),
         (3, ("fence", "read", "store")),
         faults={Fault.SWAP: 1},
-        nightly=True,
     ),
 )
 

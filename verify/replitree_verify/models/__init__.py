@@ -4,7 +4,7 @@ Each file is one theme; `MODELS` has them all by name.
 
 Imports: `world`.
 
-Changes: a changed count without a changed protocol is a finding; `tests/verify/pins_*.py` has the counts.
+Changes: a changed count without a changed protocol is a finding; `pins.jsonl` has the counts.
 """
 
 from __future__ import annotations

@@ -58,7 +58,6 @@ MODELS = (
         prelude=AHEAD,
         resting=BOTH,
         duties=CLEANERS,
-        nightly=True,
     ),
     Model(
         "clean_half_dropped",
@@ -124,6 +123,5 @@ MODELS = (
         resting=("r1 work", "r2 pull", "r2 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "marked lost", "recovered", "late request applied", "insert in doubt"),
-        nightly=True,
     ),
 )

@@ -71,7 +71,6 @@ MODELS = (
         {Fault.CRASH: 1},
         workers=BOTH,
         started=BOTH,
-        nightly=True,
     ),
     Model(
         "combined_doubt",
@@ -81,7 +80,6 @@ MODELS = (
         {Fault.UNKNOWN: 1},
         workers=BOTH,
         started=BOTH,
-        nightly=True,
     ),
     _together("together", "a merge, a linearizable and a sequential read", {}, *READ, "merged", "read expired"),
     _together(
@@ -129,7 +127,6 @@ MODELS = (
         *(*READ, "merged", "crash", "stale read"),
         reads=(SEQUENTIAL, STRICT_AFTER),
         struck=((Fault.CRASH, "r2"), (Fault.STALE, "r2")),
-        nightly=True,
     ),
     _together(
         "together_faults",
@@ -139,7 +136,6 @@ MODELS = (
         merges=(),
         reads=(SEQUENTIAL, STRICT_AFTER),
         struck=ALL_AT_R2,
-        nightly=True,
     ),
     _together(
         "together_merge_faults",
@@ -149,7 +145,6 @@ MODELS = (
         reads=(SEQUENTIAL, STRICT_AFTER),
         resting=("r1", "r1 ins 1"),
         struck=ALL_AT_R2,
-        nightly=True,
     ),
     _together(
         "together_fresh",
@@ -161,6 +156,5 @@ MODELS = (
         reads=(Read("r2", 11, "sequential"), STRICT_AFTER),
         resting=("r1", "r1 ins 1"),
         struck=((Fault.CRASH, "r2"), (Fault.STALE, "r2")),
-        nightly=True,
     ),
 )

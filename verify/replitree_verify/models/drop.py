@@ -52,7 +52,6 @@ MODELS = (
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         prelude=("r1 ins 1", "r1 ins 2", "r1"),
         probes=("parts dropped", "merged", "crash", "making cancelled", "executed later", "late request applied"),
-        nightly=True,
     ),
     Model(
         "drop_merge_pulled",
@@ -112,7 +111,6 @@ MODELS = (
         ),
         resting=("r1 pull", "r1 work"),
         probes=("covered parts forgotten", "merged", "later form taken", "fetch failed"),
-        nightly=True,
     ),
     Model(
         "drop_overtakes",
@@ -126,7 +124,6 @@ MODELS = (
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1", "r2 pull", "r2 ask 9"),
         resting=("r1",),
-        nightly=True,
         probes=("fetch failed", "later form taken", "parts dropped", "crash"),
     ),
     Model(

@@ -157,6 +157,5 @@ MODELS = (
         duties=(Duty("r1", "ids", ONE_STAYS),),
         window=ONE_STAYS,
         probes=("id forgotten", "forgetting ids refused by host", "insert fenced", "late request applied"),
-        nightly=True,
     ),
 )

@@ -98,6 +98,5 @@ MODELS = (
         {Fault.UNKNOWN: 5},
         started=("r1", "r2"),
         probes=(*DOUBT[:5], "insert in doubt", "duplicate", "doubt settled: another had the token"),
-        nightly=True,
     ),
 )

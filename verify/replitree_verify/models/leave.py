@@ -75,7 +75,6 @@ MODELS = (
             "replica added",
             "recovered",
         ),
-        nightly=True,
     ),
     Model(
         "drop_each_other",
@@ -104,7 +103,6 @@ MODELS = (
         operators=("op",),
         duties=(Duty("op", "drop", ("r2",)),),
         probes=("drop of a replica begun", "replica added", "insert fenced", "execution fenced"),
-        nightly=True,
     ),
     Model(
         "survive_two",

@@ -240,7 +240,7 @@ CALM = (
 """Nothing goes wrong but what breaks."""
 
 
-def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly: bool = False) -> Model:
+def _harder(name: str, than: str, fault: Fault, what: str, *probes: str) -> Model:
     """Return a calm model with one more fault."""
     model = next(each for each in CALM if each.name == than)
     description = f"{model.description}; {what}"
@@ -256,11 +256,10 @@ def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly
         faults=faults,
         resting=resting,
         probes=(*model.probes, *probes),
-        nightly=nightly,
     )
 
 
-def _declared(name: str, what: str, fault: Fault, *probes: str, nightly: bool = False) -> Model:
+def _declared(name: str, what: str, fault: Fault, *probes: str) -> Model:
     """Return a model of a part that is broken on both replicas and is declared lost, with a fault."""
     return Model(
         name,
@@ -274,7 +273,6 @@ def _declared(name: str, what: str, fault: Fault, *probes: str, nightly: bool = 
         resting=("r2",),
         duties=(*_both(PART), *_all("lose", "r1")),
         probes=(*ASKED, *probes),
-        nightly=nightly,
     )
 
 
@@ -289,11 +287,11 @@ HARD = (
     _harder("lost_merging_doubt", "lost_merging", Fault.UNKNOWN, UNKNOWN, *LATE),
     _harder("lost_alone_crash", "lost_alone", Fault.CRASH, CRASH, "crash"),
     _harder("lost_alone_doubt", "lost_alone", Fault.UNKNOWN, UNKNOWN, *LATE),
-    _harder("lost_partitions_doubt", "lost_partitions", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
-    _harder("lost_fetched_doubt", "lost_fetched", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
-    _harder("lost_mended_doubt", "lost_mended", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
-    _harder("lost_unpulled_stale", "lost_unpulled", Fault.STALE, STALE, "stale read", nightly=True),
-    _harder("lost_staged_crash", "lost_staged", Fault.CRASH, CRASH, "crash", nightly=True),
+    _harder("lost_partitions_doubt", "lost_partitions", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_fetched_doubt", "lost_fetched", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_mended_doubt", "lost_mended", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_unpulled_stale", "lost_unpulled", Fault.STALE, STALE, "stale read"),
+    _harder("lost_staged_crash", "lost_staged", Fault.CRASH, CRASH, "crash"),
     Model(
         "lost_while_made",
         "a part breaks on the replica that merges it, declares it lost, and executes that while the merge still runs",
@@ -348,7 +346,7 @@ HARD = (
         duties=(*_both(PART), *_all("heal", "r2"), *_all("lose", "r1")),
         probes=("declared lost", "declaration refused", "noted whole"),
     ),
-    _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash", nightly=True),
+    _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash"),
     _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
     Model(
         "lost_note_doubt",

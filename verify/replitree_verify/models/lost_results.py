@@ -49,7 +49,7 @@ RESULT = Model(
 )
 
 
-def _also(name: str, what: str, fault: Fault, *probes: str, nightly: bool = False) -> Model:
+def _also(name: str, what: str, fault: Fault, *probes: str) -> Model:
     """Return the model in which a source has been declared lost, with a fault while that is executed."""
     return replace(
         RESULT,
@@ -59,7 +59,6 @@ def _also(name: str, what: str, fault: Fault, *probes: str, nightly: bool = Fals
         prelude=(*RESULT.prelude, "r2 lose5"),
         resting=(),
         probes=("made empty", "merged", *probes),
-        nightly=nightly,
     )
 
 
@@ -93,7 +92,7 @@ MODELS = (
         probes=(*MADE, "merged", "declaration refused", "noted whole"),
     ),
     replace(_also("lost_result_stale", "a view lags", Fault.STALE, "stale read"), resting=("r2 watch4", "r2 lose5")),
-    _also("lost_result_doubt", "an answer is lost", Fault.UNKNOWN, "late request applied", nightly=True),
+    _also("lost_result_doubt", "an answer is lost", Fault.UNKNOWN, "late request applied"),
     Model(
         "lost_killed",
         "a part is broken everywhere and declared lost while its mutation is killed",

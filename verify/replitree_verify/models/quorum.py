@@ -142,7 +142,6 @@ MODELS = (
         commands=_drop("r1"),
         prelude=(*OPEN, "r1 ask 4", "r1 pull"),
         resting=("r1 work",),
-        nightly=True,
     ),
     _two(
         "quorum_mutate",

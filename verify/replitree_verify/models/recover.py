@@ -59,7 +59,6 @@ MODELS = (
         prelude=(*LOST, "r1 ask 9"),
         duties=(CLEAN,),
         probes=(*DONE, "queue taken over", "late request applied"),
-        nightly=True,
     ),
     Model(
         "recover_session",
@@ -73,7 +72,6 @@ MODELS = (
         resting=("r1",),
         duties=AGAIN,
         probes=(*DONE, "activated again", "log cleaned"),
-        nightly=True,
     ),
     Model(
         "recover_away",
@@ -87,7 +85,6 @@ MODELS = (
         resting=("r1 work", "r2 work"),
         duties=(CLEAN, Duty("r1", "clean", (Keep(0, 0),))),
         probes=("recovery begun", "log cleaned", "activated again", "recovery refused by is_active"),
-        nightly=True,
     ),
     Model(
         "recover_get",
@@ -139,7 +136,6 @@ MODELS = (
         commands=(MUTATION,),
         duties=(CLEAN,),
         probes=(*DONE, "mutated"),
-        nightly=True,
     ),
     Model(
         "recover_gone",
@@ -219,7 +215,6 @@ MODELS = (
         resting=("r1 work", "r2 pull", "r2 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "queue taken over", "committed staging kept", "crash"),
-        nightly=True,
     ),
     Model(
         "recover_hole",
@@ -274,7 +269,6 @@ MODELS = (
         resting=("r1",),
         duties=AGAIN,
         probes=DONE,
-        nightly=True,
     ),
     Model(
         "lost_while_running",
@@ -302,7 +296,6 @@ MODELS = (
         resting=("r1 pull", "r2 pull", "r2 work", "r1 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "marked lost", "merged"),
-        nightly=True,
     ),
     Model(
         "recover_source_dropped",
@@ -317,6 +310,5 @@ MODELS = (
         operators=("op",),
         duties=(Duty("r1", "clean", (Keep(0, 9),)), Duty("op", "drop", ("r2",))),
         probes=(*DONE, "recovery refused by replicas", "replica added", "drop of a replica finished"),
-        nightly=True,
     ),
 )

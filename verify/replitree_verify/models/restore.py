@@ -173,6 +173,5 @@ MODELS = (
             *("replica added", "recovered", "crash", "late request applied", "stale read"),
         ),
         resting=("r1 life", "r2 work"),
-        nightly=True,
     ),
 )

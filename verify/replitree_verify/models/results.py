@@ -91,7 +91,6 @@ MODELS = (
         resting=("r1", "r2 pull"),
         duties=(FORGET,),
         probes=("result forgotten", "merged", "replica added", "forgetting results refused by replicas"),
-        nightly=True,
     ),
     Model(
         "results_crash",
@@ -106,7 +105,6 @@ MODELS = (
         resting=("r1", "r1 life"),
         duties=(FORGET, FORGET),
         probes=("result forgotten", "merged", "result fetched", "crash"),
-        nightly=True,
     ),
     Model(
         "results_doubt",
@@ -121,6 +119,5 @@ MODELS = (
         resting=("r1",),
         duties=(FORGET,),
         probes=("result forgotten", "merged", "late request applied"),
-        nightly=True,
     ),
 )

@@ -39,7 +39,6 @@ MODELS = (
         "opening_both",
         "two open the group at once, and one stores",
         (Seat(1), _READER),
-        nightly=True,
     ),
     Model(
         "opening_copied",
@@ -105,14 +104,12 @@ MODELS = (
         (Seat(2, ahead=READ, readmits=True),),
         absent=2,
         replaces=2,
-        nightly=True,
     ),
     Model(
         "opening_slow_looks",
         "as opening, and looking again takes time: other things happen between one member and the next",
         (Seat(1, ahead=READ), _READER),
         slow_looks=True,
-        nightly=True,
     ),
     Model(
         "replacing_slow_looks",
@@ -120,7 +117,6 @@ MODELS = (
         (Seat(1, ahead=READ),),
         replaces=2,
         slow_looks=True,
-        nightly=True,
     ),
     Model(
         "replacing_away",
@@ -128,28 +124,24 @@ MODELS = (
         (Seat(2, readmits=True),),
         absent=2,
         replaces=2,
-        nightly=True,
     ),
     Model(
         "opening_both_swapped",
         "two open the group at once, one stores, and an old copy takes the place of a member at any moment",
         (Seat(1), _READER),
         faults={Fault.SWAP: 1},
-        nightly=True,
     ),
     Model(
         "opening_swapped_away",
         "as opening_swapped, and a member is away for a while",
         (Seat(1, ahead=READ), _READER),
         faults={Fault.SWAP: 1, Fault.SILENT: 1},
-        nightly=True,
     ),
     Model(
         "opening_swapped_lost",
         "as opening_swapped, and an answer is lost",
         (Seat(1, ahead=READ), _READER),
         faults={Fault.SWAP: 1, Fault.UNKNOWN: 1},
-        nightly=True,
     ),
 )
 

@@ -103,8 +103,6 @@ class Model:
         What the rows of every request fall into.
     probes
         What must be seen: a model that never gets there proves nothing.
-    nightly
-        Whether it is too large for `make check`.
     commands, merges, kills, reads
         What else is asked of the table.
     prelude
@@ -146,7 +144,6 @@ class Model:
     pull_count: int = 1
     partitions: tuple[str, ...] = ("all",)
     probes: tuple[str, ...] = ()
-    nightly: bool = False
     commands: tuple[Ask, ...] = ()
     merges: tuple[Proposal, ...] = ()
     kills: tuple[Kill, ...] = ()

@@ -52,7 +52,6 @@ _MODELS = (
         (Seat(1, (F, F)), Seat(2), Seat(3)),
         in_turn=True,
         probes=("accepted",),
-        nightly=True,
     ),
     Model(
         "repeated",
@@ -202,7 +201,6 @@ _MODELS = (
         (Seat(1, (P,)), Seat(2, (P,))),
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1},
         probes=("accepted", "deposed", "late arrival", "away"),
-        nightly=True,
     ),
     Model(
         "three_faults_pair",
@@ -210,7 +208,6 @@ _MODELS = (
         (Seat(1, (P, P)), Seat(2, (P,))),
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1},
         probes=("accepted", "declined", "deposed", "late arrival", "away"),
-        nightly=True,
     ),
     Model(
         "three_faults_both",
@@ -218,7 +215,6 @@ _MODELS = (
         (Seat(1, (P, P)), Seat(2, (P, P))),
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1},
         probes=("accepted", "declined", "deposed", "late arrival", "away"),
-        nightly=True,
     ),
     Model(
         "complete_crash",
@@ -226,7 +222,6 @@ _MODELS = (
         (Seat(1, (P, P)), Seat(2, (P, P))),
         faults={Fault.CRASH: 1},
         probes=("accepted", "declined", "deposed"),
-        nightly=True,
     ),
     Model(
         "complete_lost",
@@ -234,7 +229,6 @@ _MODELS = (
         (Seat(1, (P, P)), Seat(2, (P, P))),
         faults={Fault.UNKNOWN: 1},
         probes=("accepted", "declined", "deposed"),
-        nightly=True,
     ),
 )
 

@@ -54,7 +54,6 @@ DATA_MODELS = (
         prelude=1,
         aftermath=True,
         probes=("accepted", "declined", "collected", "taken"),
-        nightly=True,
     ),
     Model(
         "data_left",
@@ -63,7 +62,6 @@ DATA_MODELS = (
         prelude=1,
         aftermath=True,
         probes=("accepted", "collected", "taken"),
-        nightly=True,
     ),
     Model(
         "data_flying",
@@ -73,7 +71,6 @@ DATA_MODELS = (
         faults={Fault.CRASH: 1},
         aftermath=True,
         probes=("collected", "taken"),
-        nightly=True,
     ),
     Model(
         "data_state",
@@ -83,7 +80,6 @@ DATA_MODELS = (
         faults={Fault.CRASH: 1},
         aftermath=True,
         probes=("collected", "taken", "synced"),
-        nightly=True,
     ),
     Model(
         "data_state_taken_over",
@@ -130,7 +126,6 @@ DATA_MODELS = (
         faults={Fault.UNKNOWN: 1},
         aftermath=True,
         probes=("accepted", "collected", "late arrival", "not taken", "taken"),
-        nightly=True,
     ),
     Model(
         "two_groups_collected",

@@ -99,7 +99,6 @@ LOSS_MODELS = (
         (LEADER, OPERATOR, Seat(LATER)),
         faults={Fault.ROT: 1},
         probes=("loss accepted", "accepted", "not elected", "refused", "rot"),
-        nightly=True,
     ),
     _lost(
         "loss_faults",
@@ -107,14 +106,12 @@ LOSS_MODELS = (
         (LEADER, OPERATOR, Seat(LATER)),
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1},
         probes=("loss accepted", "accepted", "not elected", "refused", "late arrival"),
-        nightly=True,
     ),
     _lost(
         "loss_serving_candidate",
         "a leader that serves, an operator, and a candidate, all at once",
         (SERVING, OPERATOR, Seat(LATER)),
         probes=("loss accepted", "accepted", "not elected", "refused", "deposed"),
-        nightly=True,
     ),
     _lost(
         "loss_complete",
@@ -123,7 +120,6 @@ LOSS_MODELS = (
         spoiled=WEAK,
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "refused", "deposed", "late acknowledgement", "away", "rot"),
-        nightly=True,
     ),
     _lost(
         "loss_away_candidate",
@@ -141,7 +137,6 @@ LOSS_MODELS = (
             "away",
             "rot",
         ),
-        nightly=True,
     ),
     _lost(
         "loss_twice_away",
@@ -150,7 +145,6 @@ LOSS_MODELS = (
         spoiled=WEAK,
         faults={Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "refused", "away", "rot"),
-        nightly=True,
     ),
     _lost(
         "store_loss",

@@ -70,7 +70,6 @@ _ZEROS = (
         faults={Fault.ROT: 2},
         rots_zeros=True,
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "rot"),
-        nightly=True,
     ),
 )
 
@@ -81,14 +80,12 @@ _SNAPSHOTS = (
         (SNAPSHOT, OPERATOR, Seat(LATER, (P,))),
         spoiled=both(entry(1, 2)),
         probes=("loss seen", "loss accepted", "not elected", "refused", "late arrival"),
-        nightly=True,
     ),
     _state(
         "loss_state",
         "the blob that a snapshot refers to is lost, and the log is collected up to the snapshot",
         (SNAPSHOT, OPERATOR, Seat(LATER)),
         probes=("loss seen", "loss accepted", "accepted", "refused", "late arrival"),
-        nightly=True,
     ),
     _state(
         "loss_state_serving",
@@ -113,7 +110,6 @@ _SNAPSHOTS = (
         collects=False,
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1},
         probes=("loss accepted", "accepted", "refused"),
-        nightly=True,
     ),
     _state(
         "store_loss_state",
@@ -134,7 +130,6 @@ _REFERENCES = (
         "a blob that an entry refers to is lost, and of the one before there is one copy",
         (REFERRING, OPERATOR, Seat(LATER, (P,))),
         probes=("loss seen", "loss accepted", "accepted", "refused"),
-        nightly=True,
     ),
     _reference(
         "loss_reference_serving",
@@ -150,7 +145,6 @@ _REFERENCES = (
         spoiled=((0, body_id(1, 2)),),
         faults={Fault.SILENT: 1, Fault.ROT: 1},
         probes=("loss accepted", "accepted", "refused", "away", "rot"),
-        nightly=True,
     ),
 )
 
@@ -178,7 +172,6 @@ _HIDDEN = (
         faults={Fault.ROT: 2},
         hides=True,
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "rot", "hidden"),
-        nightly=True,
     ),
     _hidden(
         "loss_hidden_away",
@@ -188,7 +181,6 @@ _HIDDEN = (
         spoiled=((1, entry(1, 2)),),
         faults={Fault.SILENT: 1},
         probes=("loss seen", "loss accepted", "accepted", "not elected", "refused", "away"),
-        nightly=True,
     ),
 )
 

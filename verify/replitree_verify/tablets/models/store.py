@@ -85,6 +85,5 @@ STORE_MODELS = (
         (Seat(1, (P, P)), Seat(2, (P, P))),
         faults={Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.SILENT: 1},
         probes=("accepted", "declined", "deposed", "in doubt", "late arrival", "away"),
-        nightly=True,
     ),
 )
