@@ -4,7 +4,9 @@ What can be left out without a model noticing is either not needed, or needed ag
 looked at whose outcome is not used, such as ``yield fx.Sync(path)``; one whose outcome is used can't be left out.  A model that
 runs the function is explored, the smallest first, until one breaks an invariant, fails, or never ends.
 
-The result is ``docs/results/left_out.jsonl``, a line for each; a run that is cut off goes on where it stood.
+The result is ``docs/results/left_out.jsonl``, a line for each; a run that is cut off goes on where it stood.  A piece is known
+by its function and its text, so that changes elsewhere do not make its line stale.  `tests.verify.left_out_page` writes the
+page about it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ import argparse
 import ast
 import resource
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -54,20 +57,27 @@ STATES_MAX = 36_000
 """Larger models are not asked, unless the command says so."""
 
 CPU_S_MAX = 120
-"""An exploration that takes longer counts as one that never ends: the procedure repeats itself."""
+"""An exploration of one model that takes longer counts as one that never ends: the procedure repeats itself."""
 
 UNNOTICED = "not noticed"
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """What can be left out: where it is, its text, and the function without it."""
+class Place(NamedTuple):
+    """What tells a piece from the others; `number` counts those of one text in one function."""
 
     module: str
     function: str
-    line: int
     text: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    number: int
+
+
+class LeftOut(NamedTuple):
+    """What can be left out, in which line it is today, and the function without it."""
+
+    place: Place
+    line: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 class Noticed(msgspec.Struct, frozen=True):
@@ -83,12 +93,17 @@ class Noticed(msgspec.Struct, frozen=True):
 
     module: str
     function: str
-    line: int
     text: str
+    number: int
     models: int
     states_max: int
     model: str
     how: str
+
+    @property
+    def place(self) -> Place:
+        """Which piece it was."""
+        return Place(self.module, self.function, self.text, self.number)
 
     def is_open(self, states_max: int) -> bool:
         """Whether larger models may still notice it."""
@@ -103,25 +118,20 @@ def find(module: str, source: str) -> Iterator[LeftOut]:
     ...     yield fx.Sync(path)
     ...     yield fx.Commit(fx.Check(path, 1), *others)
     ... '''
-    >>> [each.text for each in find("m", source)]
+    >>> [each.place.text for each in find("m", source)]
     ['fx.Sync(path)', 'fx.Commit(fx.Check(path, 1), *others)', 'fx.Check(path, 1)', '*others']
     """
-    lines = source.splitlines()
+    lines, seen = source.splitlines(), Counter[tuple[str, str]]()
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef):
             continue
         assert function.end_lineno is not None
         whole = tuple(lines[function.lineno - 1 : function.end_lineno])
         for piece, instead in _pieces(function):
-            without = _without(whole, piece, function.lineno, instead)
-            yield LeftOut(
-                module,
-                function.name,
-                piece.lineno,
-                ast.unparse(piece.value if isinstance(piece, ast.Yield) and piece.value else piece),
-                whole,
-                without,
-            )
+            text = ast.unparse(piece.value if isinstance(piece, ast.Yield) and piece.value else piece)
+            seen[function.name, text] += 1
+            place = Place(module, function.name, text, seen[function.name, text])
+            yield LeftOut(place, piece.lineno, whole, _without(whole, piece, function.lineno, instead))
 
 
 def _pieces(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
@@ -197,14 +207,15 @@ def look(piece: LeftOut, models: Sequence[str], states_max: int) -> Noticed:
     except EOFError:  # the process was ended when its time was over
         model, how = "", "does not end"
     process.join()
-    return Noticed(piece.module, piece.function, piece.line, piece.text, len(models), states_max, model, how)
+    return Noticed(*piece.place, len(models), states_max, model, how)
 
 
 def _look(piece: LeftOut, models: Sequence[str], answer: Connection) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
-    patch = Patch(piece.text, "", "", "", (Hunk(piece.module, piece.before, piece.after),))
-    stages = stages_with(patch)
+    stages = stages_with(Patch(piece.place.text, "", "", "", (Hunk(piece.place.module, piece.before, piece.after),)))
     for name in models:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + CPU_S_MAX
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         try:
             explored = explore(MODELS[name], stages)
         except Exception as error:  # noqa: BLE001 - whatever a procedure raises without the piece
@@ -226,32 +237,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--states", type=int, default=STATES_MAX, help="models with at most so many states")
     parser.add_argument("--workers", type=int, default=1, help="pieces that are looked at together")
     asked = parser.parse_args(arguments)
-    modules = tuple(f"replitree.protocol.{name}" for name in MODULES)
     sizes = {name: PINS[name].states for name in MODELS if not is_nightly(name)}
     names = sorted((name for name, states in sizes.items() if states <= asked.states), key=sizes.__getitem__)
-    pieces = [piece for module in modules for piece in find(module, source_of(module))]
-    known = {_place(each): each for each in read_lines(asked.file, Noticed)}
-    wanted = [piece for piece in pieces if _place(piece) not in known or known[_place(piece)].is_open(asked.states)]
-    running = models_that_run({piece.module for piece in wanted}, names) if wanted else {}
+    pieces = every_piece()
+    known = {each.place: each for each in read_lines(asked.file, Noticed)}
+    wanted = [piece for piece in pieces if piece.place not in known or known[piece.place].is_open(asked.states)]
+    running = models_that_run({piece.place.module for piece in wanted}, names) if wanted else {}
 
     def look_at(piece: LeftOut) -> tuple[LeftOut, Noticed]:
-        return piece, look(piece, running.get((piece.module, piece.function), ()), asked.states)
+        return piece, look(piece, running.get((piece.place.module, piece.place.function), ()), asked.states)
 
     with ThreadPoolExecutor(asked.workers) as pool:
         for piece, noticed in pool.map(look_at, wanted):
-            known[_place(piece)] = noticed
-            write_lines(asked.file, [known[_place(each)] for each in pieces if _place(each) in known])
-            print(
-                f"{piece.module} {piece.function}:{piece.line} {piece.text[:60]}: {noticed.how} {noticed.model}",
-                flush=True,
-            )
-    unnoticed = sum(known[_place(each)].how == UNNOTICED for each in pieces)
+            known[piece.place] = noticed
+            write_lines(asked.file, [known[each.place] for each in pieces if each.place in known])
+            where = f"{piece.place.module}:{piece.line} {piece.place.function}"
+            print(f"{where} {piece.place.text[:60]}: {noticed.how} {noticed.model}", flush=True)
+    unnoticed = sum(known[each.place].how == UNNOTICED for each in pieces)
     print(f"{len(pieces)} pieces, {unnoticed} not noticed")
     return 0
 
 
-def _place(piece: LeftOut | Noticed) -> tuple[str, int, str]:
-    return piece.module, piece.line, piece.text
+def every_piece() -> list[LeftOut]:
+    """Return everything that can be left out of the modules, in their order."""
+    modules = (f"replitree.protocol.{name}" for name in MODULES)
+    return [piece for module in modules for piece in find(module, source_of(module))]
 
 
 def source_of(module: str) -> str:

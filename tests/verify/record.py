@@ -1,24 +1,34 @@
 """Explore every model to its end, in slices, and keep a record: ``python -m tests.verify.record [--seconds 3600]``.
 
-The record is ``docs/results/models.jsonl``: a line for each model, with its states, its transitions, how long it took, and the
-commit of the code.  A model that the record has for this commit is not explored again, so that a run that was cut off goes on
-where it stood.  Exit code 1: a model does not hold; 3: the time is over, and models are left.
+The record is ``docs/results/models.jsonl``: a line for each model, with its states, its transitions, how long it took, the
+commit, and a digest of the code that the exploration runs (`tests.verify.code`) and of the model.  A line is current as long as
+that digest is the same: commits that change documents, tests, or code that the model does not run leave it current.  A model
+with a current line is not explored again, so that a run that was cut off goes on where it stood.  Small models come first.
+
+Exit code 1: a model does not hold; 3: the time is over, and models are left.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from replitree_published.packed.catalog import PACKED
 from replitree_verify import registry, small_models
+from replitree_verify.models import MODELS
+from replitree_verify.pins import PINS
 from tests.project.source import ROOT
+from tests.verify.code import digest_of, within
 from tests.verify.lines import read_lines, write_lines
 
 RECORD = ROOT / "docs/results/models.jsonl"
@@ -34,6 +44,7 @@ class Line(msgspec.Struct, frozen=True):
     transitions: int
     cpu_seconds: float
     commit: str
+    code: str
     violation: str = ""
 
 
@@ -44,52 +55,66 @@ class Recorded(NamedTuple):
     left: tuple[str, ...]
 
 
-def explore(name: str, commit: str) -> Line:
+def explore(name: str, commit: str, code: str) -> Line:
     """Explore a model of any room."""
     began = time.process_time()
-    if any(each["name"] == name for each in registry.list_models()):
+    if name in MODELS:
         found = registry.explore(name)
-    elif any(each["name"] == name for each in small_models.list_beside()):
-        found = small_models.explore_beside(name)
-    else:
+    elif name in PACKED:
         found = registry.explore_published(name)
+    else:
+        found = small_models.explore_beside(name)
     what = str(found.violations[0]["what"]) if found.violations else ""
-    return Line(name, found.states, found.transitions, round(time.process_time() - began, 1), commit, what)
+    return Line(name, found.states, found.transitions, round(time.process_time() - began, 1), commit, code, what)
 
 
-def record(
-    names: Iterable[str], file: Path, commit: str, seconds: float, explore_one: Callable[[str, str], Line] = explore
-) -> Recorded:
-    """Explore the models that the record lacks for a commit, one after the other, until the time is over.
+def record(codes: Mapping[str, str], file: Path, seconds: float, explore_one: Callable[[str, str], Line]) -> Recorded:
+    """Explore the models of which the record has no current line, one after the other, until the time is over.
 
     Parameters
     ----------
-    names
-        The models.
+    codes
+        The models by name, in the order in which they are explored, each with the digest of its code.
     file
-        The record; it is written after each model.
-    commit
-        The commit of the code that is explored.
+        The record; it is written after each model, in the order of the names.
     seconds
         No model is begun later than this.
     explore_one
-        Explores a model, given its name and the commit.
+        Explores a model, given its name and the digest.
     """
     end = time.monotonic() + seconds
     known = {line.model: line for line in read_lines(file, Line)}
-    wanted = tuple(names)
-    for name in wanted:
-        if (name not in known or known[name].commit != commit) and time.monotonic() < end:
-            known[name] = explore_one(name, commit)
-            write_lines(file, [known[each] for each in wanted if each in known])
-    left = tuple(name for name in wanted if name not in known or known[name].commit != commit)
-    return Recorded(tuple(known[name] for name in wanted if name not in left), left)
+
+    def is_current(name: str) -> bool:
+        return name in known and known[name].code == codes[name]
+
+    for name, code in codes.items():
+        if not is_current(name) and time.monotonic() < end:
+            known[name] = explore_one(name, code)
+            write_lines(file, [known[each] for each in sorted(known) if each in codes])
+    left = tuple(name for name in codes if not is_current(name))
+    return Recorded(tuple(known[name] for name in codes if name not in left), left)
 
 
-def every_model() -> tuple[str, ...]:
-    """Return the names of the models of every room, the published ones included."""
-    listed = (*registry.list_models(), *small_models.list_beside(), *registry.list_packed())
-    return tuple(str(each["name"]) for each in listed)
+def every_model() -> dict[str, str]:
+    """Return the models of every room, the published ones included, the small ones first, each with the digest of its code."""
+    places: dict[str, tuple[str, Any]] = {
+        **{name: ("replitree_verify.engine.explore", model) for name, model in MODELS.items()},
+        **{
+            model.name: (room.search.__module__.rpartition(".")[0], model)
+            for room in small_models.ROOMS
+            for model in room.models
+        },
+        **{name: ("replitree_published.packed", model.limits) for name, model in PACKED.items()},
+    }
+    names = sorted(places, key=lambda name: PINS[name].states if name in PINS else 0)
+    return {name: _code_of(*places[name]) for name in names}
+
+
+def _code_of(place: str, model: Any) -> str:
+    """Return the digest of what runs when a model is explored: its room, or a module of it, and what that imports."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(model))  # the functions that it names are in the room
+    return sha256(f"{digest_of(*within(place))} {text}".encode()).hexdigest()[:16]
 
 
 def commit_of(folder: Path) -> str:
@@ -119,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, default=RECORD)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no model after this time")
     asked = parser.parse_args(arguments)
-    found = record(every_model(), asked.file, commit_of(ROOT), asked.seconds, _explore_and_print)
+    found = record(every_model(), asked.file, asked.seconds, partial(_explore_and_print, commit_of(ROOT)))
     wrong = [line for line in found.lines if line.violation]
     states, cpu = sum(line.states for line in found.lines), sum(line.cpu_seconds for line in found.lines)
     print(
@@ -128,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else LEFT if found.left else 0
 
 
-def _explore_and_print(name: str, commit: str) -> Line:
-    line = explore(name, commit)
+def _explore_and_print(commit: str, name: str, code: str) -> Line:
+    line = explore(name, commit, code)
     print(
         f"{name:40} {line.states:>12,} {line.transitions:>12,} {line.cpu_seconds:>9.1f} s  {line.violation}", flush=True
     )

@@ -12,7 +12,9 @@ INSERT = "replitree.protocol.insert.insert"
 def piece_of(function: str, text: str) -> LeftOut:
     """Return the first piece of a function of the insert whose text begins so."""
     return next(
-        each for each in find(INSERT, source_of(INSERT)) if each.function == function and each.text.startswith(text)
+        each
+        for each in find(INSERT, source_of(INSERT))
+        if each.place.function == function and each.place.text.startswith(text)
     )
 
 
@@ -26,7 +28,7 @@ def piece_of(function: str, text: str) -> LeftOut:
 )
 def test_a_model_notices_what_it_needs(text: str, model: str, how: str) -> None:
     piece = piece_of("_put_in_log", text)
-    assert look(piece, (model,), 1) == Noticed(INSERT, "_put_in_log", piece.line, piece.text, 1, 1, model, how)
+    assert look(piece, (model,), 1) == Noticed(*piece.place, 1, 1, model, how)
 
 
 def test_a_model_that_does_not_need_it_does_not_notice() -> None:
