@@ -60,6 +60,9 @@ STEPS = {
     "scope-without-queue": 13,
     "scope-of-listed-only": 5,
     "scope-of-inserted-only": 12,
+    "ended-session-taken-for-replacement": 7,
+    "merge-beside-another": 9,
+    "duplicate-stays-staged": 15,
     # cleaning, recovery, joining, dropping
     "removal-proves-nothing": 38,
     "pointer-before-lost": 38,

@@ -19,9 +19,8 @@ def test_every_mutant_is_pinned() -> None:
     assert set(MUTANTS) == set(STEPS)
 
 
-def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
-    broken = {mutant.invariant for mutant in MUTANTS.values()}
-    assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
+def test_every_invariant_has_a_mutant() -> None:
+    assert {mutant.invariant for mutant in MUTANTS.values()} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in STEPS])

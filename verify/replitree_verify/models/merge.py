@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import TWO
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Insert, Model, Proposal
+from replitree_verify.world.model import Ask, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 THREE_PARTS = tuple(Insert("r1", ((n, token),)) for n, token in ((1, "a"), (2, "b"), (3, "c")))
@@ -23,6 +25,22 @@ MODELS = (
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")), Proposal("r2", ("all_1_1_0", "all_2_2_0"))),
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE),
         probes=("merged",),
+    ),
+    # Here parts that overlap break I7 and not I1: what differs is dropped later, and replicas may differ while one has to join.
+    Model(
+        "merge_late",
+        "a merge comes after another one has merged a source of it, and a drop comes last; a replica has still to join",
+        (*TWO, ("r3", "r3")),
+        THREE_PARTS,
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")), Proposal("r2", ("all_1_1_0", "all_2_2_0"))),
+        commands=(Ask("r2", 9, DropEntry("r2", EntryId("d"), "all")),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE, "r1 lead1", "r1", "r2 lead2", "r2 ask 9"),
+        resting=("r2", "r3 life"),
+        absent=("r3",),
+        probes=("parts dropped",),
     ),
     Model(
         "merge_one",

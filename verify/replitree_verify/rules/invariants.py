@@ -18,6 +18,7 @@ from replitree.protocol.core.fold import apply, maximal, open_after, restore
 from replitree.protocol.core.log import log_start, next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, overlapping, parse_part
+from replitree.protocol.execute.making import result_of
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import content_of, is_broken
@@ -44,7 +45,7 @@ from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.world.disk import Disk, requests_in, rows_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import INCARNATIONS, Model
+from replitree_verify.world.model import Model
 from replitree_verify.world.past import declared
 from replitree_verify.world.windows import forgotten_between
 
@@ -409,9 +410,9 @@ def quiet_states_agree(look: Look) -> str | None:
         }
         if strays and seat in look.model.keepers:
             return f"CONVERGES: {name} has registered {', '.join(sorted(strays))}, which other parts cover"
-        garbage = _garbage(look, seat, name, memory)
+        garbage = _garbage(look, name)
         if garbage:
-            return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
+            return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which nothing needs"
     return all_are_counted(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
 
 
@@ -438,15 +439,18 @@ def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
     return None
 
 
-def _garbage(look: Look, seat: str, name: str, memory: Memory) -> list[str]:
-    """Return the staging folders of earlier processes that the sweep of the present one should have removed."""
+def _garbage(look: Look, name: str) -> list[str]:
+    """Return the rows that inserts have staged and that no entry still to be executed needs.
+
+    Results that were made and not registered are left to the next start; so are files that were published or fetched.
+    """
     if look.model.has_rivals:
         return []
-    queue = look.log.queue(look.model.replica(name))
-    wanted = {entry.insert for _, entry in queue if isinstance(entry, GetEntry)}
-    earlier = tuple(f"{seat}{letter}-" for letter in INCARNATIONS[: memory.incarnation])
-    folders = look.disks[name].folders
-    return [each.staging for each in folders if each.staging.startswith(earlier) and each.staging not in wanted]
+    replica, folders = look.model.replica(name), look.disks[name].folders
+    to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
+    wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry)}
+    staged = (folder.staging for folder in folders if result_of(folder.staging) is None)
+    return [staging for staging in staged if staging not in wanted]
 
 
 Invariant = Callable[[Look], str | None]
@@ -507,6 +511,6 @@ NAMES: dict[str, str] = {
     "FAILED": 'no client hears "failed" of an insert that is in the log',
     "GAP": "no replica believes that entries are gone which are there",
     "STOP": "no process stops unless it was replaced",
-    "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no garbage",
+    "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no insert has left anything staged",
 }
 """Every invariant by the name with which a violation begins."""
