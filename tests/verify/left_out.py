@@ -52,7 +52,9 @@ MODULES = (
 )
 """Modules of `replitree.protocol`: inserts, pulls, the executor, quorums, reads, log cleaning, recovery."""
 
-OPERATIONS = ("Check", "Create", "Set", "Delete")
+OPERATIONS = ("Check", "Create", "Set", "Delete", "register", "deregister", "leave_queue")
+"""What makes an operation of a commit."""
+
 STATES_MAX = 36_000
 """Larger models are not asked, unless the command says so."""
 
@@ -116,10 +118,16 @@ def find(module: str, source: str) -> Iterator[LeftOut]:
     >>> source = '''
     ... def end(path):
     ...     yield fx.Sync(path)
+    ...     found.append(fx.Delete(path, 1))
     ...     yield fx.Commit(fx.Check(path, 1), *others)
     ... '''
-    >>> [each.place.text for each in find("m", source)]
-    ['fx.Sync(path)', 'fx.Commit(fx.Check(path, 1), *others)', 'fx.Check(path, 1)', '*others']
+    >>> for each in find("m", source):
+    ...     each.place.text
+    'fx.Sync(path)'
+    'found.append(fx.Delete(path, 1))'
+    'fx.Commit(fx.Check(path, 1), *others)'
+    'fx.Check(path, 1)'
+    '*others'
     """
     lines, seen = source.splitlines(), Counter[tuple[str, str]]()
     for function in ast.walk(ast.parse(source)):
@@ -142,26 +150,46 @@ def _pieces(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
         if isinstance(each, ast.FunctionDef) and each is not function
         for node in ast.walk(each)
     }
-    for node in ast.walk(function):
-        if node in inner:
-            continue
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield) and node.value.value is not None:
-            yield node.value, "yield from ()"  # the function stays a generator
-        elements: Sequence[ast.expr] = ()
-        if isinstance(node, ast.Call) and _name(node) == "Commit":
-            elements = node.args
-        elif isinstance(node, ast.Tuple | ast.List) and any(map(_is_operation, node.elts)):
-            elements = node.elts
-        for element in elements:
-            yield element, "*()"
+    nodes = [node for node in ast.walk(function) if node not in inner]
+    assigned = {node.value: node.targets[0] for node in nodes if isinstance(node, ast.Assign)}
+    named = {name for value, target in assigned.items() for name in _operations_named(target, value)}
+    for node in nodes:
+        match node:
+            case ast.Expr(value=ast.Yield(value=ast.expr()) as effect):
+                yield effect, "yield from ()"  # the function stays a generator
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[element]) as call):
+                if _is_operation(element, named):
+                    yield call, "None"
+            case ast.Call(args=elements) if _name(node) == "Commit":
+                yield from ((element, "*()") for element in elements)
+            case ast.Tuple(elts=elements, ctx=ast.Load()) | ast.List(elts=elements, ctx=ast.Load()):
+                is_unpacked = isinstance(assigned.get(node), ast.Tuple)
+                if not is_unpacked and any(_is_operation(element, named) for element in elements):
+                    yield from ((element, "*()") for element in elements)
+
+
+def _operations_named(target: ast.expr, value: ast.expr) -> Iterator[str]:
+    """Return the names to which an assignment gives an operation."""
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+            yield from (name for each in zip(targets, values, strict=True) for name in _operations_named(*each))
+        case ast.Name(id=name), _ if _is_operation(value, ()):
+            yield name
 
 
 def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _is_operation(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and _name(node) in OPERATIONS
+def _is_operation(node: ast.expr, named: Collection[str]) -> bool:
+    match node:
+        case ast.Call():
+            return _name(node) in OPERATIONS
+        case ast.Name(id=name):
+            return name in named
+        case ast.Starred(value=ast.GeneratorExp(elt=element)):
+            return _is_operation(element, named)
+    return False
 
 
 def _without(whole: tuple[str, ...], piece: ast.expr, first: int, instead: str) -> tuple[str, ...]:

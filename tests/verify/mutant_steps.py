@@ -194,6 +194,8 @@ STEPS = {
     "restore-brings-back-detached": 16,
     "restored-from-two-replicas": 15,
     "restored-log-begins-anew": 3,
+    "verdict-below-closed-parent": 5,
+    "token-of-failed-freed-uncounted": 16,
 }
 """Steps of the shortest counterexample."""
 

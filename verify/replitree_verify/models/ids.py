@@ -158,4 +158,18 @@ MODELS = (
         window=ONE_STAYS,
         probes=("id forgotten", "forgetting ids refused by host", "insert fenced", "late request applied"),
     ),
+    Model(
+        "ids_quorum",
+        "an insert is given up, which frees its id, while another replica forgets ids; its token comes again",
+        TWO,
+        (Insert("r1", ((1, "a"),), quorum=2), SECOND, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("open r1 ins 1", "r1 ins 2", "r1", "r2 pull"),
+        resting=("r1 work", "r2 work", "r1 pull"),
+        duties=(Duty("r2", "ids", ONE_STAYS),),
+        window=ONE_STAYS,
+        probes=("id forgotten", "forgetting ids refused by blocks", "quorum given up", "failed for good"),
+    ),
 )

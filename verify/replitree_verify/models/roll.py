@@ -152,4 +152,17 @@ MODELS = (
         duties=(ROLL,),
         probes=("rolled over", "log has gone on", "rolling over fenced", "insert fenced", "activated again"),
     ),
+    Model(
+        "roll_quorum",
+        "the log rolls over while an insert is open, which is settled or given up",
+        TWO,
+        (Insert("r1", ((1, "a"),), quorum=2),),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("open r1 ins 1", "r1", "r2 pull"),
+        resting=("r1 work", "r1 pull"),
+        duties=(ROLL,),
+        probes=("rolled over", "log has gone on", "quorum reached", "quorum given up"),
+    ),
 )
