@@ -5,8 +5,7 @@ looked at whose outcome is not used, such as ``yield fx.Sync(path)``; one whose 
 runs the function is explored, the smallest first, until one breaks an invariant, fails, or never ends.
 
 The result is ``docs/results/left_out.jsonl``, a line for each; a run that is cut off goes on where it stood.  A piece is known
-by its function and its text, so that changes elsewhere do not make its line stale.  `tests.verify.left_out_page` writes the
-page about it.
+by its function and its text, so that changes elsewhere do not make its line stale.
 """
 
 from __future__ import annotations
@@ -226,8 +225,12 @@ def models_that_run(modules: Collection[str], names: Sequence[str]) -> dict[tupl
 
 def look(piece: LeftOut, models: Sequence[str], states_max: int) -> Noticed:
     """Explore models without a piece of the code, in a process of its own, until one notices."""
-    ours, theirs = get_context("spawn").Pipe(duplex=False)
-    process = get_context("spawn").Process(target=_look, args=(piece, models, theirs))
+    context = get_context("forkserver")
+    context.set_forkserver_preload(
+        ["replitree_verify.models", "replitree_verify.mutants.mutant"]
+    )  # the models are read once
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_look, args=(piece, models, theirs))
     process.start()
     theirs.close()
     try:
@@ -265,15 +268,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--states", type=int, default=STATES_MAX, help="models with at most so many states")
     parser.add_argument("--workers", type=int, default=1, help="pieces that are looked at together")
     asked = parser.parse_args(arguments)
-    sizes = {name: PINS[name].states for name in MODELS if not is_nightly(name)}
-    names = sorted((name for name, states in sizes.items() if states <= asked.states), key=sizes.__getitem__)
-    pieces = every_piece()
+    pieces, sizes = every_piece(), {name: PINS[name].states for name in MODELS if not is_nightly(name)}
     known = {each.place: each for each in read_lines(asked.file, Noticed)}
     wanted = [piece for piece in pieces if piece.place not in known or known[piece.place].is_open(asked.states)]
+    least = min((known[each.place].states_max if each.place in known else 0 for each in wanted), default=0)
+    names = sorted((name for name in sizes if least < sizes[name] <= asked.states), key=sizes.__getitem__)
     running = models_that_run({piece.place.module for piece in wanted}, names) if wanted else {}
 
     def look_at(piece: LeftOut) -> tuple[LeftOut, Noticed]:
-        return piece, look(piece, running.get((piece.place.module, piece.place.function), ()), asked.states)
+        asked_before = known.get(piece.place)
+        models = running.get((piece.place.module, piece.place.function), ())
+        if asked_before is not None:  # the smaller models have not noticed it
+            models = [name for name in models if sizes[name] > asked_before.states_max]
+        noticed = look(piece, models, asked.states)
+        before = 0 if asked_before is None else asked_before.models
+        return piece, msgspec.structs.replace(noticed, models=before + noticed.models)
 
     with ThreadPoolExecutor(asked.workers) as pool:
         for piece, noticed in pool.map(look_at, wanted):
