@@ -104,7 +104,9 @@ def _committed(sharer: Sharer, effect: fx.Commit) -> LocalSharing[fx.Committed]:
     prefix = f"{layout.parts(sharer.replica)}/"
     # A node that is created and deleted in one commit proves only that it was not there (`not_registered`).
     again = frozenset(each.path for each in effect.operations if isinstance(each, fx.Delete))
-    paths = (each.path for each in effect.operations if isinstance(each, fx.Create) and each.path not in again)
+    # A registration that gets other content does so because the part was made anew: its rows may lie in another share.
+    named = (each for each in effect.operations if isinstance(each, fx.Create | fx.Set))
+    paths = (each.path for each in named if each.path not in again)
     registered = tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
     shared: tuple[SharedPart, ...] = (yield SharesOf(registered)) if registered else ()
     if not shared:

@@ -23,6 +23,7 @@ _OWN = (
     "looked-at-one-by-one",
     "given-before-owned",
     "sources-of-broken-dropped",
+    "new-content-unmarked",
 )
 
 SHARED_MUTANTS = {name: find_patch("shared_tables", name) for name in _OF_MODELS} | {
