@@ -24,9 +24,16 @@ def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool
     return bool(lost) and rows_in(content) == left
 
 
+def lost_at(insert: int, partition: str, log: Log) -> int | None:
+    """Return the index of the entry that declares the part of an insert in one partition lost, mutated or not."""
+    lost = ((parse_part(name), index) for name, index in log.lost.items())
+    return next((index for part, index in lost if part[:3] == (partition, insert, insert)), None)
+
+
 def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
     """Whether the part of the insert at `first` in one partition was declared lost before `last`."""
-    return first < log.lost.get(inserted_part(partition, LogIndex(first)).name, -1) < last
+    at = lost_at(first, partition, log)
+    return at is not None and first < at < last
 
 
 def tokens_go_with_lost_parts(look: Look) -> str | None:
@@ -34,15 +41,17 @@ def tokens_go_with_lost_parts(look: Look) -> str | None:
 
     But for those that a failed quorum frees, and those that the drop of every partition lets another insert take over.
     """
-    log, lost = look.log, look.log.lost
-    if not lost:
+    log = look.log
+    if not log.lost:
         return None
     failed = {entry.index for _, entry in log.raw if isinstance(entry, FailEntry)}
     for index, entry in log.inserts:
         if index in failed or all(log.dropped_between(part.partition, index, log.end) for part in entry.parts):
             continue
+        if index < log.first:
+            continue  # a replica that declares a part lost can't know the tokens of an insert whose entry is gone
         names = [inserted_part(part.partition, LogIndex(index)).name for part in entry.parts]
-        gone = [name for name in names if name in lost]
+        gone = [name for name in names if lost_at(index, parse_part(name).partition, log) is not None]
         for token in entry.blocks:
             path = layout.block(log.table, token)
             node = log.tree.get(path)

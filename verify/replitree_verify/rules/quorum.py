@@ -19,7 +19,6 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.state.counted import decode_quorum
-from replitree_verify.rules.lost import is_fragile
 from replitree_verify.world.disk import Disk, requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
@@ -87,8 +86,7 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
     """QUORUM: of an insert that is settled, and was not dropped, as many disks as its quorum says have all the rows."""
     settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
     for index, get in _with_quorum(look.log):
-        there = (part for part in inserted_parts(get, fx.LogIndex(index)) if _is_in_the_table(part, look.log))
-        left = {part.partition for part in there if not is_fragile(part, look)}
+        left = {part.partition for part in inserted_parts(get, fx.LogIndex(index)) if _is_in_the_table(part, look.log)}
         rows = {row for part in get.parts if part.partition in left for row in requests_in(part.content_hash)}
         holders = [name for name, disk in sorted(look.disks.items()) if rows <= _requests(disk, left)]
         if index in settled and left and len(holders) < quorum_of(get):

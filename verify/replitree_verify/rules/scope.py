@@ -23,8 +23,11 @@ def covered_rows_are_mutated(look: Look) -> str | None:
             continue  # a killed mutation may have changed some parts and not others
         name = entry.command.partition("@")[0]
         for part in log.parts_at(item.index + 1):
+            lost = log.lost_requests(part.partition)
             for row in log.lineage[part].rows:
                 before, *mutations = row.split("~")
+                if int(before) in lost:
+                    continue  # an empty part has nothing to change, whatever its rows were
                 # As the row was when the condition was looked at: without this mutation's own mark.
                 earlier = [each for each in mutations if each != name]
                 asked = entry.partition in (EVERY_PARTITION, part.partition)

@@ -485,6 +485,8 @@ class Simulation:
         after = {
             name: rotted(disk, part.partition, requests, takes_copies=takes_copies) for name, disk in self.disks.items()
         }
+        if self.options.differing:  # a replica with the sources of a merge may not make the bytes that `results` name
+            spared = ""
         spares = {**after, spared: self.disks[spared]} if spared else after
         has_rows = bool(spared) and spares[spared].parts != after[spared].parts
         is_left = has_rows and self.observer.has_all_rows(spares)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core.effects import Made, Merge, Mutate, Publish, Stage
-from replitree_verify.outcomes.local import Done
+from replitree_verify.outcomes.local import MAKING, Done
 from replitree_verify.world.disk import Disk, Folder, requests_in
 from replitree_verify.world.memory import Memory
 
@@ -22,13 +22,16 @@ def with_other_bytes(effect: Any, done: Done, which: str) -> tuple[Any, Disk, Me
 
 
 def rotted(disk: Disk, partition: str, requests: Container[int], *, takes_copies: bool) -> Disk:
-    """Return a disk on which nothing has the rows of some requests in a partition, but maybe copies that are kept aside."""
+    """Return a disk on which nothing has the rows of some requests in a partition, but maybe copies that are kept aside.
+
+    A result that is being made keeps them: it can't be registered once they are declared lost, because that takes all epochs.
+    """
 
     def is_rotten(content: str) -> bool:
         return content.startswith(f"{partition}:") and any(request in requests for request in requests_in(content))
 
     disk = disk.without_parts(*(name for name, content in disk.parts if is_rotten(content)))
-    for folder in disk.folders:
+    for folder in (each for each in disk.folders if not each.staging.startswith(MAKING)):
         left = tuple(each for each in folder.parts if not is_rotten(each[1]))
         if left != folder.parts:
             disk = disk.with_folder(replace(folder, parts=left))

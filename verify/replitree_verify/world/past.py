@@ -149,7 +149,8 @@ def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Tab
 
 def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     """Check I6 for a commit that took place: a replica that takes over another one's pointer takes that of a good replica."""
-    for each in operations:
+    moves = any(isinstance(each, fx.Set | fx.Create) and each.path.endswith("/log_pointer") for each in operations)
+    for each in operations if moves else ():  # a declaration of a loss checks pointers, too
         if isinstance(each, fx.Check) and each.path.endswith("/log_pointer"):
             source = Replica(table, each.path.split("/")[-2])
             if recovers(before, source):
