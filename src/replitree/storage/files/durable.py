@@ -39,9 +39,6 @@ SYNC_THREADS = 8
 SYNC_AT_ONCE = 256
 """Files that are open at once to be synced."""
 
-_Done: TypeAlias = SimpleQueue[BaseException | None]
-"""What became of each of some files that are synced at once."""
-
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -124,16 +121,38 @@ def sync_files(paths: Sequence[Path | str]) -> None:
 def _sync_beside(descriptors: Sequence[int]) -> None:
     """Wait for the disk to have some files, which is asked for all of them at once; the last one waits in this thread."""
     *others, own = descriptors
-    done = _Done()
+    synced = _Synced(len(descriptors))
     if others:
         tasks = _syncing(os.getpid())
         for descriptor in others:
-            tasks.put((descriptor, done))
+            tasks.put((descriptor, synced))
+    synced.note(_sync(own))
     # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
-    problems = [_sync(own), *(done.get() for _ in others)]
-    for problem in problems:
+    for problem in synced.await_all():
         if problem is not None:
             raise problem
+
+
+class _Synced:
+    """What became of each of some files that are synced at once; the thread that waits is woken once, by the last of them."""
+
+    def __init__(self, count: int) -> None:
+        self._problems: list[BaseException | None] = []
+        self._left = iter(range(count - 1, -1, -1))
+        self._all = threading.Lock()
+        self._all.acquire()
+
+    def note(self, problem: BaseException | None) -> None:
+        """Take note of what a sync has raised, or of one that has ended well."""
+        self._problems.append(problem)
+        # `next` is one step of the interpreter: no two threads are the last.
+        if not next(self._left):
+            self._all.release()
+
+    def await_all(self) -> list[BaseException | None]:
+        """Wait until every file is noted."""
+        with self._all:
+            return self._problems
 
 
 def _sync(descriptor: int) -> BaseException | None:
@@ -146,19 +165,19 @@ def _sync(descriptor: int) -> BaseException | None:
 
 
 @cache
-def _syncing(process: int) -> SimpleQueue[tuple[int, _Done]]:
+def _syncing(process: int) -> SimpleQueue[tuple[int, _Synced]]:
     """Return the queue of the threads that wait for the disk: one process's, because a fork has none of its parent's threads.
 
     They are no `ThreadPoolExecutor`: its futures cost an insert, which syncs four files, as much as the system calls do.
     """
     # The argument is the cache's key: a fork copies the queue and none of its threads, and a task would wait for ever.
     del process
-    tasks: SimpleQueue[tuple[int, _Done]] = SimpleQueue()
+    tasks: SimpleQueue[tuple[int, _Synced]] = SimpleQueue()
 
     def work() -> None:
         while True:
-            descriptor, done = tasks.get()
-            done.put(_sync(descriptor))
+            descriptor, synced = tasks.get()
+            synced.note(_sync(descriptor))
 
     for number in range(SYNC_THREADS):
         threading.Thread(target=work, name=f"sync-{number}", daemon=True).start()
