@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.verify.left_out import UNNOTICED, LeftOut, Noticed, find, look, models_that_run, source_of
+from tests.verify.left_out import RESULTS, UNNOTICED, LeftOut, Noticed, find, look, models_that_run, source_of
+from tests.verify.left_out_page import PAGE, REASONS, rows_noticed, rows_unnoticed
+from tests.verify.lines import read_lines
 
 INSERT = "replitree.protocol.insert.insert"
 
@@ -42,3 +44,11 @@ def test_models_are_known_by_the_functions_that_they_run() -> None:
     running = models_that_run((INSERT,), ("clean_duplicate", "quorum_alone"))
     assert running[INSERT, "_answer_duplicates"] == ["clean_duplicate"]
     assert running[INSERT, "take"] == ["clean_duplicate", "quorum_alone"]
+
+
+def test_the_page_shows_the_results() -> None:
+    results, lines = read_lines(RESULTS, Noticed), PAGE.read_text(encoding="utf-8").splitlines()
+    assert {*rows_noticed(results), *rows_unnoticed(results)} <= set(lines)
+    unnoticed = [each for each in results if each.how == UNNOTICED]
+    for function, text in REASONS:
+        assert any(each.function == function and each.text.startswith(text) for each in unnoticed), (function, text)
