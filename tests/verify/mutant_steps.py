@@ -196,6 +196,21 @@ STEPS = {
     "restored-log-begins-anew": 3,
     "verdict-below-closed-parent": 5,
     "token-of-failed-freed-uncounted": 16,
+    # tables in an object store
+    "attempt-kept": 12,
+    "attempt-not-noted": 3,
+    "attempts-not-given-up": 18,
+    "forgotten-before-let-go": 13,
+    "given-up-twice": 17,
+    "mark-deleted-alone": 7,
+    "marked-afterwards": 12,
+    "objects-deleted-first": 14,
+    "put-before-noted": 3,
+    "taken-over-unmarked": 3,
+    "share-resurrected": 13,
+    "recovered-unmarked": 23,
+    "let-go-unproved": 20,
+    "dropped-with-marks": 13,
 }
 """Steps of the shortest counterexample."""
 

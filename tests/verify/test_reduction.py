@@ -32,6 +32,10 @@ SMALL: dict[str, dict[Fault, int]] = {
     "restore_join": {},
     "read_linearizable": {Fault.STALE: 1},
     "read_crash": {Fault.CRASH: 1},
+    "stored_doubt": {Fault.UNKNOWN: 1},
+    "stored_left_expiry": {Fault.EXPIRY: 1},
+    "stored_taken": {Fault.FETCH: 1},
+    "stored_drop_crash": {Fault.CRASH: 1},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

@@ -24,6 +24,7 @@ from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.pins import PINS, is_nightly
 from replitree_verify.rules.invariants import NAMES
+from replitree_verify.rules.shares import NAMES as OF_SHARES
 from replitree_verify.simulation.simulate import Run, simulate_seed, summed_up
 from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
 from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
@@ -84,7 +85,7 @@ def list_models() -> list[dict[str, Any]]:
         {
             "name": model.name,
             "description": model.description,
-            "invariants": list(NAMES),
+            "invariants": [*NAMES, *(OF_SHARES if model.stored else ())],
             "mutants": [mutant.name for mutant in MUTANTS.values() if mutant.model == model.name],
             "nightly": is_nightly(model.name),
         }

@@ -8,9 +8,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from replitree_verify.engine.moves import TREE, Move, World
+from replitree_verify.engine.moves import FLIGHT, OBJECTS, TREE, Move, World
 from replitree_verify.engine.space import Space
 from replitree_verify.rules.invariants import READS, SEAT_READS, Look, quiet_states_agree
+from replitree_verify.rules.shares import shares_hold, shares_settle
 from replitree_verify.world.history import Log
 
 
@@ -55,6 +56,9 @@ class Checker:
             for seat, named in enumerate(space.model.seats)
         ]
         self._groups = [*groups.values(), *of_seats]
+        if space.model.stored:
+            positions = (OBJECTS, *space.disk_at, *space.memory_at)
+            self._groups.append(Group(itemgetter(TREE, *positions), (shares_hold,)))
         with_memories = [group for names, group in groups.items() if "memories" in names]
         self._of_memory = [(*with_memories, group) for group in of_seats]
 
@@ -99,7 +103,9 @@ class Checker:
 
     def broken_quiet(self, world: World) -> str | None:
         """Return what is wrong in a state in which nothing is left to do, or None."""
-        return quiet_states_agree(self.look(world))
+        look = self.look(world)
+        settles = self._space.model.stored and not world[FLIGHT]
+        return quiet_states_agree(look) or (shares_settle(look) if settles else None)
 
     def look(self, world: World) -> Look:
         """Return the values of a state."""
@@ -115,4 +121,5 @@ class Checker:
             {request: space.replies[world[position]] for request, position in space.answer_at.items()},
             {name: space.disks[world[position]] for name, position in zip(model.replicas, space.disk_at, strict=True)},
             {name: space.memories[world[position]] for name, position in zip(seats, space.memory_at, strict=True)},
+            space.objects[world[OBJECTS]],
         )

@@ -109,6 +109,8 @@ def explore(
     """
     begun, begun_cpu = time.perf_counter(), time.process_time()
     is_ample = reduce and model.ample if ample is None else ample
+    if model.stored:  # what the reductions know of effects and of names says nothing of shares
+        is_ample = symmetric = False
     # Interned values live as long as the space: the collector would walk through millions of them and free none.
     with without_collector():
         try:

@@ -13,8 +13,12 @@ from replitree.protocol.program.stages import (
     AwaitReplica,
     AwaitSource,
     AwaitStrays,
+    AwaitUpkeep,
     AwaitWork,
+    LetGoEnded,
 )
+from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
+from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
 from replitree_verify.process.lost_parts import (
     AwaitBroken,
     Break,
@@ -25,7 +29,7 @@ from replitree_verify.process.lost_parts import (
 from replitree_verify.process.read_requests import AwaitAnswers, AwaitReadable, ShowRows
 from replitree_verify.process.restore_duties import LockDisk, OpenTable
 
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED = range(10)
+MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED, STORED = range(11)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
 Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
@@ -38,54 +42,40 @@ WHEN_ALONE = {
     MEMORIES: EVERYTHING,
     EVERYTHING: EVERYTHING,
     ANSWERED: ALONE_ANSWERED,
+    STORED: STORED,
 }
 """What becomes of a footprint when the process is alone; of all others `ALONE`."""
 
 
-def footprint_of(effect: Any, *, loses: bool = False) -> int:
-    """Return the kind of footprint of an effect; `loses` as in `local.Here`."""
+_KINDS: dict[type, int] = {
+    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, Heal), ALL_DISKS),
+    AwaitAnswers: ANSWERED,
+    **dict.fromkeys((LockDisk, OpenTable, AwaitReadable, ShowRows), EVERYTHING),
+    **dict.fromkeys((fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Commit), COORDINATION),
+    **dict.fromkeys((AwaitPull, AwaitReplica, AwaitSource, AwaitStrays, AwaitElection), COORDINATION),
+    **dict.fromkeys(
+        (
+            fx.Stage, fx.Publish, fx.ListStaging, fx.RemoveStaging, fx.ListParts, fx.RemovePart, Accept, fx.Reveal, fx.Merge,
+            fx.Mutate, fx.Link, fx.MakeEmpty, fx.FindPart, fx.Detach, Break, KeepCopy, PutBack, TakeOut, WholeAgain,
+        ),
+        DISK,
+    ),
+    **dict.fromkeys((NameShares, SharesOf, SharesHere, HasPart, ForgetParts, LetGoEnded, fx.Discard), DISK),
+    **dict.fromkeys((fx.FetchMany, AwaitWork), DISKS),
+    fx.ProbeOwner: MEMORIES,
+    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects), STORED),
+    AwaitUpkeep: ALONE,
+}  # fmt: skip
+"""Of each type of effects; of all others `MEMORY`."""
+
+
+def footprint_of(effect: Any, *, loses: bool = False, stored: bool = False) -> int:
+    """Return the kind of footprint of an effect; `loses` as in `local.Here`, `stored` as in `Model`."""
     match effect:
-        case AwaitWork() if loses:
+        case AwaitWork() if loses or stored:
             return ALL_DISKS
-        case AwaitBroken() | AwaitLacking() | AwaitLoss() | Heal():
+        case fx.FetchMany() if stored:  # a replica gives the shares of what it has registered
             return ALL_DISKS
         case fx.Commit() if declared_part(effect) is not None:
             return ALL_DISKS
-        case AwaitAnswers():
-            return ANSWERED
-        case LockDisk() | OpenTable() | AwaitReadable() | ShowRows():
-            return EVERYTHING
-        case fx.Get() | fx.GetMany() | fx.Exists() | fx.Children() | fx.NextNumber() | fx.Commit():
-            return COORDINATION
-        case AwaitPull() | AwaitReplica() | AwaitSource() | AwaitStrays() | AwaitElection():
-            return COORDINATION
-        case (
-            fx.Stage()
-            | fx.Publish()
-            | fx.ListStaging()
-            | fx.RemoveStaging()
-            | fx.ListParts()
-            | fx.RemovePart()
-            | Accept()
-            | fx.Reveal()
-        ):
-            return DISK
-        case (
-            fx.Merge()
-            | fx.Mutate()
-            | fx.Link()
-            | fx.MakeEmpty()
-            | fx.FindPart()
-            | fx.Detach()
-            | Break()
-            | KeepCopy()
-            | PutBack()
-            | TakeOut()
-            | WholeAgain()
-        ):
-            return DISK
-        case fx.FetchMany() | AwaitWork():
-            return DISKS
-        case fx.ProbeOwner():
-            return MEMORIES
-    return MEMORY
+    return _KINDS.get(type(effect), MEMORY)

@@ -16,11 +16,13 @@ from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
 from replitree_verify.process.restore_duties import SPOILT, wiped
+from replitree_verify.process.seat_threads import WORKING
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import budget_of
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, first_session
+from replitree_verify.world.shared_disk import SharedDisk
 from replitree_verify.world.windows import with_clock
 
 
@@ -57,10 +59,10 @@ def first_world(space: Space) -> World:
     """Return the first state: the table is there, every replica has joined, the model's `started` seats are active."""
     model = space.model
     world = [0] * space.size
-    tree = table_tree(model.joined)
+    tree = table_tree(model.joined, shared=model.stored)
     world[TREE] = space.trees.number(tree if model.window is None else with_clock(tree, *model.window))
     for position in space.disk_at:
-        world[position] = space.disks.number(Disk())
+        world[position] = space.disks.number(SharedDisk() if model.stored else Disk())
     for seat, (name, _) in enumerate(model.seats):
         state = State.STARTING if name in (*model.started, *model.operators) else State.OFF
         world[space.memory_at[seat]] = space.memories.number(Memory(0, first_session(seat), state=state))
@@ -75,7 +77,7 @@ def first_world(space: Space) -> World:
     # Only now: the prelude has happened without faults, whatever the model's budget is.
     world[LEFT] = budget_of(model.faults)
     for thread in space.threads:
-        works = thread.kind in ("puller", "executor", "maker", "keeper", "candidate")
+        works = thread.kind in WORKING
         if thread.name in model.resting or (works and model.seats[thread.seat][0] in model.resting):
             world[thread.position] = END
     return tuple(world)
@@ -90,7 +92,7 @@ def _stop(space: Space, world: World, seat: str) -> World:
     memory = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
     after[space.memory_at[number]] = space.memories.number(memory)
     for thread in space.threads:
-        if thread.seat == number and thread.kind in ("life", "puller", "executor", "maker", "keeper", "candidate"):
+        if thread.seat == number and thread.kind in ("life", *WORKING):
             after[thread.position] = space.beginning(thread, memory.incarnation, is_there=False)
     return tuple(after)
 
@@ -169,7 +171,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
 
 def _let_go_on(space: Space, world: World, name: str) -> World:
     """Let the threads of this name (or the pulling and executing of the seat of this name) go on as long as they can."""
-    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make"))
+    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make", "upkeep"))
     threads = [thread for thread in space.threads if thread.name in titles]
     assert threads, f"there is no thread {name}"
     while True:  # a thread may wait for another one of them, so all are asked again until none moves

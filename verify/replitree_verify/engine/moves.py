@@ -16,8 +16,8 @@ from replitree_verify.world.model import Model
 World: TypeAlias = tuple[int, ...]
 """A state."""
 
-TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
-"""Positions in a state: the tree, the faults that are left, the requests in flight, the first answer."""
+TREE, LEFT, FLIGHT, OBJECTS, ANSWERS = 0, 1, 2, 3, 4
+"""Positions in a state: the tree, the faults that are left, the requests in flight, the object store, the first answer."""
 
 PRESENT = 0
 """A view that does not lag."""

@@ -19,25 +19,13 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
+from replitree_verify.engine import footprints as kinds
 from replitree_verify.engine.fingerprints import Fingerprints, Summands
-from replitree_verify.engine.footprints import (
-    ALL_DISKS,
-    ALONE,
-    ALONE_ANSWERED,
-    ANSWERED,
-    COORDINATION,
-    DISK,
-    DISKS,
-    EVERYTHING,
-    MEMORIES,
-    MEMORY,
-    WHEN_ALONE,
-    footprint_of,
-)
 from replitree_verify.engine.moves import (
     ANSWERS,
     FLIGHT,
     LEFT,
+    OBJECTS,
     PRESENT,
     TREE,
     Expansion,
@@ -49,18 +37,21 @@ from replitree_verify.engine.moves import (
     faults_of,
     is_local,
 )
-from replitree_verify.outcomes.branches import Request, Scene, can_apply_later, deliver
+from replitree_verify.outcomes.branch import Request, Scene
+from replitree_verify.outcomes.branches import can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Ending, Steps, Turn
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.read_requests import Told
 from replitree_verify.process.seat_threads import TITLES, UNTAKEN, beginning, begins_again, work_of
+from replitree_verify.process.shares import StoreKernel
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import GUARDS, Fault
 from replitree_verify.world.kernel import END, Interner, Kernel
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import SESSIONS_PER_SEAT, Model, me_of, seat_of
+from replitree_verify.world.objects import Objects
 
 
 class Space:
@@ -88,16 +79,18 @@ class Space:
         self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True
     ) -> None:
         self.model = model
-        self.kernel = Kernel(replaced)
+        self.kernel = StoreKernel(replaced) if model.stored else Kernel(replaced)
         self.trees: Interner[Tree] = Interner()
         self.disks: Interner[Disk] = Interner()
         self.memories: Interner[Memory] = Interner()
         self.requests: Interner[Request] = Interner()
         self.flights: Interner[tuple[int, ...]] = Interner()
+        self.objects: Interner[Objects | None] = Interner()
         self.replies: Interner[Told | None] = Interner()
         self.trees.number(Tree())  # takes the number `PRESENT`, so no tree in use has it
         self.flights.number(())
         self.replies.number(None)
+        self.objects.number(Objects() if model.stored else None)
         self._steps = Steps(self.kernel, reduce)
         self._faults = [faults_of(model, name) for name, _ in model.seats]
         self._is_losing, self._is_still = model.is_losing, model.is_still
@@ -109,7 +102,7 @@ class Space:
         self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
         self._footprints: list[int] = [0]
-        self._alone_footprints: list[int] = [ALONE]
+        self._alone_footprints: list[int] = [kinds.ALONE]
         self._alone: list[bool] = []
         self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
@@ -187,6 +180,8 @@ class Space:
             self._add_expiries(world, left | GUARDS, step.more)
         if in_flight:
             self._add_late(world, step.more)
+        if self.model.stored:
+            self._add_late_to_store(world, step.more)
         if step.more:
             self._sift(step)
         return quiet
@@ -389,6 +384,15 @@ class Space:
                 after[FLIGHT] = self.flights.number(tuple(each for each in flying if each != number))
                 self._tree_moved(world, after, move, found)
 
+    def _add_late_to_store(self, world: World, found: list[Found]) -> None:
+        """Let a request to the object store arrive whose sender does not wait for it any more."""
+        objects = self.objects[world[OBJECTS]]
+        assert objects is not None
+        for request in dict.fromkeys(objects.late):
+            changes = ((OBJECTS, self.objects.number(objects.arrived(request))),)
+            move = Move("store", "late", -1, changes=changes, turns=(Turn(request, None),))
+            self._apply(world, move, found)
+
     def _late_move(self, number: int, tree: int) -> Move | None:
         """Return what applying a request does; None when it would be refused, which is as good as lost."""
         request = self.requests[number]
@@ -435,8 +439,8 @@ class Space:
     def _new_moves(self, thread: Thread, world: World, place: int, memory: int) -> tuple[Move, ...]:
         while place >= len(self._footprints):
             effect = self.kernel.effect(len(self._footprints))
-            self._footprints.append(footprint_of(effect, loses=self._is_losing))
-            self._alone_footprints.append(WHEN_ALONE.get(self._footprints[-1], ALONE))
+            self._footprints.append(kinds.footprint_of(effect, loses=self._is_losing, stored=self.model.stored))
+            self._alone_footprints.append(kinds.WHEN_ALONE.get(self._footprints[-1], kinds.ALONE))
         while memory >= len(self._alone):
             value = self.memories[len(self._alone)]
             seat = value.session // SESSIONS_PER_SEAT
@@ -455,17 +459,20 @@ class Space:
         """Return what takes each kind of footprint of a thread out of a state."""
         own = (position, self.memory_at[seat], self.view_at[seat])
         more: dict[int, Iterable[int]] = {
-            MEMORY: (),
-            COORDINATION: (TREE,),
-            DISK: (self.disk_at[self.replica_of[seat]],),
-            DISKS: self.disk_at,
-            MEMORIES: self.memory_at,
-            ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
-            ALL_DISKS: (TREE, *self.disk_at),
-            EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
-            ANSWERED: self.answer_at.values(),
-            ALONE_ANSWERED: (TREE, self.disk_at[self.replica_of[seat]], *self.answer_at.values()),
+            kinds.MEMORY: (),
+            kinds.COORDINATION: (TREE,),
+            kinds.DISK: (self.disk_at[self.replica_of[seat]],),
+            kinds.DISKS: self.disk_at,
+            kinds.MEMORIES: self.memory_at,
+            kinds.ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
+            kinds.ALL_DISKS: (TREE, *self.disk_at),
+            kinds.EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
+            kinds.ANSWERED: self.answer_at.values(),
+            kinds.ALONE_ANSWERED: (TREE, self.disk_at[self.replica_of[seat]], *self.answer_at.values()),
+            kinds.STORED: (TREE, self.disk_at[self.replica_of[seat]], OBJECTS),
         }
+        if self.model.stored:  # what is fetched has to be there
+            more |= {kind: (*more[kind], OBJECTS) for kind in (kinds.DISKS, kinds.ALL_DISKS, kinds.EVERYTHING)}
         return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
     def _work_out(self, thread: Thread, world: World, *, alone: bool) -> Iterator[Move]:
@@ -477,6 +484,7 @@ class Space:
         here = Here(
             self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
             model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
+            self.objects[world[OBJECTS]], thread.kind if model.stored else "",
         )  # fmt: skip
         scene = Scene(
             here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], self._is_still,
@@ -505,6 +513,8 @@ class Space:
             changes.append((self.memory_at[seat], self.memories.number(after.memory)))
         if after.disk is not before.disk:
             changes.append((self.disk_at[self.replica_of[seat]], self.disks.number(after.disk)))
+        if after.objects is not before.objects:
+            changes.append((OBJECTS, self.objects.number(after.objects)))
         if ending.fresh and scene.view is not None:
             changes.append((self.view_at[seat], PRESENT))
         moves_tree = after.tree is not before.tree
@@ -526,7 +536,7 @@ class Space:
             ending.probes,
             is_local=is_local(ending, moves_tree=moves_tree),
             is_plain=not more and not moves_tree,
-            has_seen=after.disk is not before.disk,
+            has_seen=after.disk is not before.disk or after.objects is not before.objects,
             has_thought=after.memory is not before.memory,
             # A changed tree may prune requests in flight, and lets sessions lag where the model has stale reads.
             delta=0 if moves_tree else delta,

@@ -25,11 +25,11 @@ from replitree_verify.models import (
     quorum,
     read,
     recover,
-    replaced,
     restart,
     restore,
     results,
     roll,
+    stored,
 )
 from replitree_verify.world.model import Model
 
@@ -40,7 +40,6 @@ MODELS: dict[str, Model] = {
         *quorum.MODELS,
         *pull.MODELS,
         *restart.MODELS,
-        *replaced.MODELS,
         *combined.MODELS,
         *merge.MODELS,
         *mutate.MODELS,
@@ -56,6 +55,7 @@ MODELS: dict[str, Model] = {
         *restore.MODELS,
         *leader.MODELS,
         *read.MODELS,
+        *stored.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

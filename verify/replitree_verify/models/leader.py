@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree_verify.models.insert import TWO
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
-from replitree_verify.models.replaced import RIVALS
+from replitree_verify.models.restart import RIVALS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Model, Proposal
 

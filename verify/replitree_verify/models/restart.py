@@ -1,4 +1,7 @@
-"""Start: a process dies anywhere, its sessions end, and the next process (or the same one) takes up what is there."""
+"""Start: a process dies anywhere, its sessions end, and the next process (or the same one) takes up what is there.
+
+In the models `replaced_…` a second process of the replica takes over while the first one is paused, with requests in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,14 @@ from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.pull import INSERT
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Insert, Model
+
+RIVALS = (("r1", "r1"), ("x1", "r1"))
+"""Two processes of one replica on one disk; a running replica keeps the second one out by a lock on its data folder."""
+
+TAKEN = (
+    "replica was busy", "replaced process stopped", "insert fenced", "insert of a replaced process failed",
+    "activated again", "committed staging kept",
+)  # fmt: skip
 
 MODELS = (
     Model(
@@ -66,5 +77,33 @@ MODELS = (
         started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2"),
         probes=("activated again", "pull fenced", "execution fenced"),
+    ),
+    Model(
+        "replaced_insert",
+        "an insert of a replaced process, with a request in flight",
+        RIVALS,
+        INSERT,
+        {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
+        started=("r1",),
+        probes=(*TAKEN, "late request applied", "unknown: no answer"),
+    ),
+    Model(
+        "replaced_worker",
+        "a replaced process that pulls and executes, while the new one inserts",
+        RIVALS,
+        (Insert("r1", ((1, "a"),)), Insert("x1", ((2, "b"),))),
+        {Fault.EXPIRY: 1},
+        workers=("r1", "x1"),
+        started=("r1",),
+        probes=(*TAKEN[:5], "pull fenced", "execution fenced"),
+    ),
+    Model(
+        "replaced_after_crash",
+        "the dead process's replica is taken by its successor and by a rival at once",
+        RIVALS,
+        INSERT,
+        {Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        started=("r1",),
+        probes=("crash", "dead owner replaced", "activation refused"),
     ),
 )

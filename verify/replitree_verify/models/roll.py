@@ -10,7 +10,7 @@ from replitree.protocol.core.entries import DropEntry
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
-from replitree_verify.models.replaced import RIVALS
+from replitree_verify.models.restart import RIVALS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 

@@ -21,6 +21,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("restoring"),
         *read_mutants("reads"),
         *read_mutants("mutating"),
+        *read_mutants("stored"),
     )
 }
 """Every mutant by its name.

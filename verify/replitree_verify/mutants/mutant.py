@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import isgeneratorfunction
-from typing import Any
 
 from replitree.protocol.program import (
     candidate,
@@ -21,7 +20,7 @@ from replitree.protocol.program import (
     puller,
     quorum_waiter,
 )
-from replitree_verify.patches.patch import Patch, read_patches
+from replitree_verify.patches.patch import Patch, PatchedStages, read_patches
 from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
 from replitree_verify.world.kernel import Stage
 
@@ -84,7 +83,7 @@ def read_mutants(room: str) -> tuple[Mutant, ...]:
     )
 
 
-def stages_with(*patches: Patch) -> dict[str, Stage]:
+def stages_with(*patches: Patch) -> PatchedStages:
     """Return every stage by its name, with the code that patches change.
 
     The changed code is there only while a stage runs: invariants, effects and what the explorer reckons beside the stages
@@ -97,23 +96,7 @@ def stages_with(*patches: Patch) -> dict[str, Stage]:
     """
     hunks = tuple(hunk for patch in patches for hunk in patch.hunks if not hunk.module.startswith(_OUTCOMES))
     together = Patch(", ".join(patch.name for patch in patches), "", "", "", hunks)
-    return {name: _running(stage, together) for name, stage in _STAGES.items()}
-
-
-def _running(stage: Stage, patch: Patch) -> Stage:
-    def run(*arguments: Any) -> Generator[Any, Any, Any]:
-        with patch.mutated():
-            procedure = stage(*arguments)
-        outcome: Any = None
-        while True:
-            try:
-                with patch.mutated():
-                    effect = procedure.send(outcome)
-            except StopIteration as stop:
-                return stop.value
-            outcome = yield effect
-
-    return run
+    return PatchedStages(_STAGES, together)
 
 
 _STAGES: dict[str, Stage] = {

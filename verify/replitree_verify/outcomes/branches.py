@@ -18,20 +18,21 @@ Invariant I9 is checked here, where a commit takes place: a process with an epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from replitree.coordination.tree import Read, Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST
-from replitree_verify.outcomes.local import Here, cancelled, perform_local
+from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
+from replitree.protocol.shares.share_effects import PutShares
+from replitree_verify.outcomes import objects
+from replitree_verify.outcomes.branch import Branch, Request, Scene
+from replitree_verify.outcomes.local import cancelled, fetched_to, perform_local
 from replitree_verify.process import read_requests
 from replitree_verify.process.lost_parts import declared_part, kept_rows
-from replitree_verify.process.read_requests import Told
 from replitree_verify.process.restore_duties import (
     LockDisk,
     OpenTable,
@@ -44,92 +45,11 @@ from replitree_verify.process.restore_duties import (
 )
 from replitree_verify.rules.quorum import settled_without
 from replitree_verify.world.disk import Folder
-from replitree_verify.world.faults import NO_FAULTS, Budget, Fault
-from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.memory import State
 from replitree_verify.world.model import seat_of
 from replitree_verify.world.past import half_way, recovers, remember
 from replitree_verify.world.windows import timed
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A commit on its way: who sent it, in which session, under which epoch (as far as the sender knew)."""
-
-    replica: Replica
-    me: bytes
-    session: int
-    epoch: fx.Epoch | None
-    operations: tuple[fx.Operation, ...]
-
-
-class Scene(NamedTuple):
-    """A process at one effect, and what may happen to it.
-
-    Attributes
-    ----------
-    here
-        The process.
-    view
-        What its session sees, when that is not the present.
-    memories
-        Of all processes, by seat.
-    faults
-        The kinds of faults that the model has.
-    answers
-        What clients were told so far, by request.
-    still, alone
-        Whether no replica is ever marked, added or dropped and the log is never cleaned; whether no process writes below
-        another one's replica.
-    """
-
-    here: Here
-    view: Tree | None
-    memories: Mapping[str, Memory]
-    faults: frozenset[Fault]
-    still: bool = False
-    alone: bool = True
-    answers: Mapping[int, Told | None] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class Branch:
-    """One way in which an effect ends.
-
-    Attributes
-    ----------
-    outcome
-        What the procedure is sent.
-    here
-        The process, its disk and the tree afterwards.
-    cost
-        The faults that it takes.
-    fate
-        What the outcome alone does not tell, for people.
-    fresh
-        Whether the session's view is the present now.
-    doubtful
-        Whether an own commit took place unseen, so that the session's view may be older than it.
-    answers
-        What clients were told.
-    sent
-        A request that stays in flight.
-    dies, closes
-        The process dies now; the procedure was closed.
-    breach
-        The invariant that this step breaks, and how.
-    """
-
-    outcome: Any
-    here: Here
-    cost: Budget = NO_FAULTS
-    fate: str = ""
-    fresh: bool = False
-    doubtful: bool = False
-    answers: tuple[tuple[fx.RequestId, Told], ...] = ()
-    sent: Request | None = None
-    dies: bool = False
-    closes: bool = False
-    breach: str | None = None
 
 
 def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
@@ -365,7 +285,7 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
     if Fault.CRASH in scene.faults:
         disk = here.disk
         for fetch in fetched[:-1]:  # after the last one all is fetched: the crash between effects
-            disk = disk.with_part(fetch.part, fetch.content_hash)
+            disk = fetched_to(disk, fetch, here)
             yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
     if Fault.FETCH in scene.faults and fetched:
         failed = tuple(fx.NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
@@ -376,7 +296,7 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
             told[number] = fx.NotFetched(effect.fetches[number].part, "no answer")
             for fetch, outcome in zip(effect.fetches, told, strict=True):
                 if isinstance(outcome, fx.Fetched):
-                    disk = disk.with_part(fetch.part, fetch.content_hash)
+                    disk = fetched_to(disk, fetch, here)
             yield Branch(tuple(told), here._replace(disk=disk), Fault.FETCH.cost)
 
 
@@ -421,6 +341,7 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     fx.GetMany: _read,
     fx.Exists: _read,
     fx.Children: _read,
+    fx.ChildrenMany: _read,
     fx.NextNumber: _read,
     fx.Sync: _read,
     fx.Commit: _commit,
@@ -440,4 +361,7 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     fx.Merge: _make,
     fx.Mutate: _make,
     fx.Detach: _detach,
+    PutShares: objects.put,
+    DeleteObjects: objects.delete,
+    LookAtObjects: objects.look,
 }

@@ -10,7 +10,7 @@ makes of what is left something else than `results` say throws it away, and woul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from replitree.coordination.tree import answer
 from replitree.protocol.core import layout
@@ -19,13 +19,20 @@ from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.execute.execute_lost import later_forms
+from replitree.protocol.shares.share_effects import SharedPart
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, is_broken
+from replitree_verify.process.shares import sharer_of
 from replitree_verify.world.disk import Disk, merged_content, mutated_content
 
 if TYPE_CHECKING:
     from replitree_verify.outcomes.local import Here
+    from replitree_verify.world.shared_disk import SharedDisk
+
+
+MARKS_WRITTEN = 2
+"""So often a mark is written by tries of one entry."""
 
 
 def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
@@ -35,7 +42,7 @@ def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
 
 def can_execute(item: Queued, view: View, here: Here) -> bool:
     """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
-    if must_wait(view, item):
+    if must_wait(view, item) or (here.objects is not None and _was_owned_again(item, here)):
         return False
     if isinstance(item.entry, LostEntry):
         return not here.loses or _can_renew(item, view, here)
@@ -55,6 +62,18 @@ def can_execute(item: Queued, view: View, here: Here) -> bool:
     can_bring = _can_bring_what_counts if here.loses else _can_bring
     may_be_made = [pair for pair in pairs if view.wants(pair[0]) and not view.hides_kept(pair[0])]
     return any(can_bring(item, result, sources, view, here) for result, sources in may_be_made)
+
+
+def _was_owned_again(item: Queued, here: Here) -> bool:
+    """Whether tries to register a part that an earlier commit, in doubt, has registered have written its mark often enough.
+
+    Each one writes it again, as long as the puller has not loaded the queue: with its version the states would never end.
+    """
+    disk, sharer = cast("SharedDisk", here.disk), sharer_of(here.replica)
+    parts = (part.name for part in item.change.added if here.tree.exists(layout.part(here.replica, part.name)))
+    owned = (SharedPart(part, share, is_new=False) for part in parts for share in disk.shares_of(part))
+    marks = (here.tree.get(sharer.mark(each)) for each in owned)
+    return any(mark is not None and mark.version >= MARKS_WRITTEN for mark in marks)
 
 
 def _can_bring(item: Queued, result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import ClientAnswer, MaybeInserted, RequestId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter
+from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter, upkeep
 from replitree.protocol.program.stages import Then, WorkTurn
 from replitree_verify.outcomes.local import MAKING
 from replitree_verify.world.kernel import Conversation
@@ -53,6 +53,8 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
         case "keeper":
             return Closed(Then(keeper.forget_next, (replica,)), memory)
+        case "upkeep":
+            return Closed(Then(upkeep.let_go_next, (replica,)), memory)
         case "candidate":
             return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
         case "leader" | "kill" | "duty" | "read":

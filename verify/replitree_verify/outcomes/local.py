@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
@@ -18,6 +18,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
+from replitree.protocol.program.mender_effects import MendTurn
 from replitree.protocol.program.stages import (
     Accept,
     AcceptCommand,
@@ -47,12 +48,14 @@ from replitree.protocol.program.stages import (
 )
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
-from replitree_verify.outcomes.chances import can_execute, has_source
-from replitree_verify.process import candidacy, longlife, lost_parts, mender, quorums, upkeep
+from replitree_verify.outcomes.chances import can_execute
+from replitree_verify.process import candidacy, longlife, lost_parts, mender, quorums, shares, upkeep
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.mutation_scope import PartsSeen
+from replitree_verify.world.objects import Objects
+from replitree_verify.world.shared_disk import SharedDisk
 
 MAKING = "make-"
 """How the staging ids of results begin."""
@@ -79,6 +82,10 @@ class Here(NamedTuple):
         Whether only an elected leader proposes merges.
     loses
         Whether parts are declared lost: what a process waits for is looked at closely (`chances`).
+    objects
+        What is in the object store; None: the table lies on the disks.
+    loader
+        What the thread is called among those that load the state.
     """
 
     replica: Replica
@@ -91,6 +98,8 @@ class Here(NamedTuple):
     makes: bool = True
     elects: bool = False
     loses: bool = False
+    objects: Objects | None = None
+    loader: str = ""
 
 
 class Done(NamedTuple):
@@ -129,11 +138,38 @@ def _fetch_many(effect: fx.FetchMany, here: Here) -> Done:
     disk = here.disk
     outcomes: list[fx.Fetched | fx.NotFetched] = []
     for fetch in effect.fetches:
-        found = disk.content(fetch.part) == fetch.content_hash or has_source(fetch, here.disks)
+        found = disk.content(fetch.part) == fetch.content_hash or _source(fetch, here) is not None
         if found:
-            disk = disk.with_part(fetch.part, fetch.content_hash)
+            disk = fetched_to(disk, fetch, here)
         outcomes.append(fx.Fetched(fetch.part) if found else fx.NotFetched(fetch.part, "nobody has it"))
     return Done(tuple(outcomes), here.memory, disk)
+
+
+def fetched_to(disk: Disk, fetch: fx.FetchPart, here: Here) -> Disk:
+    """Return a disk with a part that can be fetched: with its rows, or with the shares that these lie in."""
+    source = None if disk.content(fetch.part) == fetch.content_hash else _source(fetch, here)
+    if not isinstance(source, SharedDisk):
+        return disk.with_part(fetch.part, fetch.content_hash)
+    return cast("SharedDisk", disk.with_part(fetch.part, fetch.content_hash)).having(
+        fetch.part, *source.shares_of(fetch.part)
+    )
+
+
+def _source(fetch: fx.FetchPart, here: Here) -> Disk | None:
+    """Return the first disk from which a part can be fetched.
+
+    A replica gives a part's shares to others once it owns them.  They read the manifest, which the writer puts last.
+    """
+    for name in (each for each in fetch.sources if each in here.disks):
+        disk = here.disks[name]
+        if disk.content(fetch.part) != fetch.content_hash:
+            continue
+        if here.objects is None:
+            return disk
+        is_owned = here.tree.exists(layout.part(Replica(here.replica.table, name), fetch.part))
+        if is_owned and all(map(here.objects.has_manifest, cast("SharedDisk", disk).shares_of(fetch.part))):
+            return disk
+    return None
 
 
 def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> Done:
@@ -158,7 +194,11 @@ def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> 
             content = merged_content(partition, contents)
     # The folder is held until it is published or removed: a sweep takes only idle ones.
     held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, effect.staging})))
-    return Done(fx.Made(content), held, here.disk.with_folder(Folder(effect.staging, ((partition, content),))))
+    disk = here.disk.with_folder(Folder(effect.staging, ((partition, content),)))
+    if isinstance(effect, fx.Link) and isinstance(disk, SharedDisk):  # what is linked has the shares of its source
+        for share in disk.shares_of(effect.source):
+            disk = disk.noting(effect.staging, partition, share)
+    return Done(fx.Made(content), held, disk)
 
 
 def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
@@ -262,11 +302,14 @@ def _view(item: Queued, here: Here) -> View:
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
     kept = to_be_kept(memory.queue)
     detached, opened = to_be_detached(memory.queue), memory.place.open
-    return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
+    sharer = None if here.objects is None else shares.sharer_of(here.replica)
+    return View(
+        memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached, sharer=sharer
+    )
 
 
 def _take_over(effect: TakeOver, here: Here) -> Done:
-    memory = here.memory.loaded(effect.loaded)
+    memory = here.memory.loaded(effect.loaded, here.loader)
     if memory is None:  # memory has moved on since the load began: the stage loads again
         return _remember(here, here.memory, outcome=None)
     return _remember(here, memory, tuple(name for name, _ in memory.lacking))
@@ -323,7 +366,17 @@ def _long(effect: Any, here: Here) -> Done | None:
 def _losing(effect: Any, here: Here) -> Done | None:
     room = mender if isinstance(effect, mender.EFFECTS) else lost_parts
     done = room.perform(effect, here.replica, here.memory, here.tree, here.disks)
-    return None if done is None else Done(done.outcome, done.memory, done.disk)
+    if done is None:
+        return None
+    outcome = done.outcome
+    if isinstance(outcome, MendTurn) and here.objects is not None:
+        outcome = replace(outcome, sharer=shares.sharer_of(here.replica))
+    return Done(outcome, done.memory, done.disk)
+
+
+def _of_shares(effect: Any, here: Here) -> Done | None:
+    done = shares.perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
+    return None if done is None else Done(*done)
 
 
 _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
@@ -364,7 +417,7 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Stop: lambda _, here: _remember(here, replace(here.memory, state=State.STOPPED)),
     ReportTrouble: lambda _, here: _remember(here, here.memory.with_trouble()),
     AskReload: lambda _, here: _remember(here, replace(here.memory, reload=True)),
-    BeginLoad: lambda _, here: _remember(here, replace(here.memory, loading=True)),
+    BeginLoad: lambda _, here: _remember(here, here.memory.begin_load(here.loader)),
     TakeOver: _take_over,
     TakeIn: lambda effect, here: _remember(
         here, here.memory.pulled(effect.place, tuple(item for item in effect.entries if not item.change.is_empty))
@@ -384,4 +437,5 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     ),
     **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *candidacy.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys((*lost_parts.EFFECTS, *mender.EFFECTS), _losing),
+    **dict.fromkeys(shares.EFFECTS, _of_shares),
 }

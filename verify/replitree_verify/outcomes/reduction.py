@@ -27,6 +27,10 @@ meanwhile can as well change between `Stage` and the commit, and a crash meanwhi
 other thread touches that part while the entry runs: the life thread spares what the queue will bring, and an executor that
 fetches it in the place of an older one takes something from the sources, so that one of the two commits is refused.
 
+Of a table in an object store, a process also asks its own disk about a part that it registers or has let go of (`SharesOf`,
+`HasPart`, `NameShares`, `SharesSettled`).  These are joined in the same way: an answer that is old by the time of the commit is
+the one that could do harm, and a newer answer is that of the step before when that step comes later.
+
 No cycle consists of such steps alone (`CHAIN_MAX` asserts it), so nothing is put off for ever.  A step that could be
 closed by a fault (`Fault.CLOSED` in the model) is not joined.  ``tests/verify`` compares verdicts, and the quiet states that
 are reached, with the reduction switched off.
@@ -38,8 +42,18 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.program.stages import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
-from replitree_verify.outcomes.branches import Branch, Scene
+from replitree.protocol.program.stages import (
+    Accept,
+    BeginLoad,
+    CurrentSharer,
+    Opened,
+    Quieten,
+    Release,
+    Serve,
+    TakeOver,
+)
+from replitree.protocol.shares.share_effects import HasPart, NameShares, SharesOf, SharesSettled
+from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
@@ -48,6 +62,7 @@ CHAIN_MAX = 200
 """Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""
 
 _TOLD = (fx.Answer, Release, ShowRows)
+_OF_SHARES = (CurrentSharer, HasPart, NameShares, Opened, SharesOf, SharesSettled)
 _MEMORY = (
     fx.CurrentEpoch,
     fx.AdoptEpoch,
@@ -79,7 +94,7 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         return False
     if isinstance(before, Accept):
         return isinstance(effect, fx.Stage)
-    if isinstance(effect, (*_TOLD, fx.FindPart)):
+    if isinstance(effect, (*_TOLD, *_OF_SHARES, fx.FindPart)):
         return True
     replica, closed = scene.here.replica, Fault.CLOSED in scene.faults
     if isinstance(effect, fx.Sync):

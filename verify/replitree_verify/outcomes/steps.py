@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from replitree.protocol.core.effects import RequestId
-from replitree_verify.outcomes.branches import Branch, Scene, branches
+from replitree_verify.outcomes.branch import Branch, Scene
+from replitree_verify.outcomes.branches import branches
 from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.reduction import CHAIN_MAX, is_joined
 from replitree_verify.probes.catalog import Seen, probes_of

@@ -27,10 +27,10 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -95,6 +95,19 @@ class Patch:
             for change in reversed(self._changes):
                 change.undo()
 
+    def around(self, begin: Callable[[], Generator[Any, Any, Any]]) -> Generator[Any, Any, Any]:
+        """Run a procedure with the changed code, and everything beside it, between its steps, without."""
+        with self.mutated():
+            procedure = begin()
+        outcome: Any = None
+        while True:
+            try:
+                with self.mutated():
+                    effect = procedure.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            outcome = yield effect
+
     @cached_property
     def _changes(self) -> tuple[_Code | _Value, ...]:
         modules = dict.fromkeys(hunk.module for hunk in self.hunks)
@@ -106,6 +119,25 @@ class Patch:
         if not changes:
             raise PatchError(f"mutant {self.name} changes nothing that runs")
         return tuple(changes)
+
+
+class PatchedStages(dict[str, Callable[..., Generator[Any, Any, Any]]]):
+    """Stages by their names, which run the code that a patch changes.
+
+    Parameters
+    ----------
+    stages
+        As they ship.
+    patch
+        The change.
+    """
+
+    def __init__(self, stages: Mapping[str, Callable[..., Generator[Any, Any, Any]]], patch: Patch) -> None:
+        super().__init__({name: partial(self._begin, stage) for name, stage in stages.items()})
+        self.patch = patch
+
+    def _begin(self, stage: Callable[..., Generator[Any, Any, Any]], *arguments: Any) -> Generator[Any, Any, Any]:
+        return self.patch.around(partial(stage, *arguments))
 
 
 def read_patches(room: str) -> tuple[Patch, ...]:

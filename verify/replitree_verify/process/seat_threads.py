@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
+from replitree.protocol.program import upkeep as share_upkeep
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
 from replitree_verify.process.requests import asked_of
@@ -22,6 +23,7 @@ TITLES = {
     "maker": "make",
     "keeper": "keep",
     "candidate": "elect",
+    "upkeep": "upkeep",
     "insert": "ins ",
     "command": "ask ",
     "leader": "lead",
@@ -42,7 +44,10 @@ _WORKING: dict[str, Callable[..., Any]] = {
     "executor": executor.execute_next,
     "maker": executor.make_next,
     "keeper": keeper.forget_next,
+    "upkeep": share_upkeep.let_go_next,
 }
+WORKING = ("puller", *_WORKING, "candidate")
+"""The threads that work on whatever comes, beside the life thread."""
 _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
 _GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES)
 """Duties that the next process of a seat does as well."""
@@ -74,6 +79,7 @@ def work_of(model: Model, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]
         ("maker", works and model.has_makers),
         ("keeper", seat in model.keepers),
         ("candidate", seat in model.candidates),
+        ("upkeep", seat in model.upkeepers),
     ):
         if is_there:
             yield kind, "", ()

@@ -46,6 +46,7 @@ from replitree_verify.world.disk import Disk, requests_in, rows_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
+from replitree_verify.world.objects import Objects
 from replitree_verify.world.past import declared
 from replitree_verify.world.windows import forgotten_between
 
@@ -59,6 +60,7 @@ class Look:
     answers: Mapping[int, Told | None]
     disks: dict[str, Disk]
     memories: dict[str, Memory]
+    objects: Objects | None = None
 
 
 def log_and_queue_give_the_table(look: Look) -> str | None:
@@ -76,7 +78,8 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         registered = tuple(map(parse_part, log.registered(replica)))
         derived, _ = restore(registered, tuple((LogIndex(index), entry) for index, entry in queue))
         wanted = log.parts_at(pointer)
-        if derived != wanted and look.model.is_still:  # otherwise it may have recovered, and be ahead: `AHEAD`
+        # A replica that may have recovered may be ahead of its pointer: `AHEAD`.
+        if derived != wanted and look.model.is_still and f"lose {name}" not in look.model.prelude:
             return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
         opened = log.open_at(pointer) if look.model.has_quorums else ()
         if opened != log.opened(replica):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from replitree.protocol.program import table_drop
 from replitree_verify.shared_tables.recovering import recover
 from replitree_verify.shared_tables.replicas import (
-    churn,
     leave,
     leave_table,
     lose,
@@ -50,22 +49,6 @@ _TAKEN: dict[str, tuple[Task, ...]] = {
 
 MODELS = (
     Model(
-        "shared_table",
-        "a part is written into the store, taken over, and leaves both replicas, at once or one after the other",
-        {
-            "r1": (_write("r1"), _leave("r1"), _settle("r1")),
-            "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2")),
-        },
-        {},
-    ),
-    Model(
-        "shared_table_lag",
-        "a part is taken over while it leaves its writer, and while a process reads old values",
-        _TAKEN,
-        {Fault.STALE: 1},
-        written=PART,
-    ),
-    Model(
         "shared_table_crash",
         "a part is written and leaves again, with a crash at any step, also in the middle of a request to the store",
         _WRITER,
@@ -73,52 +56,10 @@ MODELS = (
         ("r1",),
     ),
     Model(
-        "shared_table_taken_crash",
-        "a part is taken over while it leaves its writer, with a crash",
-        _TAKEN,
-        {Fault.CRASH: 1},
-        written=PART,
-    ),
-    Model(
-        "shared_table_doubt",
-        "a part is written and leaves again, while the answer to a commit is lost, which takes place, or comes late, or never",
-        _WRITER,
-        {Fault.UNKNOWN: 1},
-        ("r1",),
-    ),
-    Model(
-        "shared_table_taken_doubt",
-        "a part is taken over while it leaves its writer, while the answer to a commit is lost",
-        _TAKEN,
-        {Fault.UNKNOWN: 1},
-        written=PART,
-    ),
-    Model(
-        "shared_table_expiry",
-        "a part is written and leaves again, while the session ends and the process activates again",
-        _WRITER,
-        {Fault.EXPIRY: 1},
-        ("r1",),
-    ),
-    Model(
         "shared_table_taken_expiry",
         "a part is taken over and leaves again, while a session ends, also between reading and committing",
         {"r1": (), "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2"))},
         {Fault.EXPIRY: 1},
-        written=PART,
-    ),
-    Model(
-        "shared_table_store",
-        "a part is written and leaves again, while answers of the object store are lost, and what was asked comes late",
-        _WRITER,
-        {Fault.STORE: 1},
-        ("r1",),
-    ),
-    Model(
-        "shared_table_again",
-        "a replica takes a part over, lets go of it and takes it over again, in one life, while an answer is lost",
-        {"r1": (), "r2": ((churn, ("r2", PART, "r1")), _leave("r2"), _settle("r2"))},
-        {Fault.UNKNOWN: 1},
         written=PART,
     ),
     Model(
@@ -238,13 +179,6 @@ MODELS = (
         is_borrowing=True,
     ),
     Model(
-        "shared_table_recover",
-        "a replica is lost, and takes over another one's state and shares, while the part leaves that one",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
-        {},
-        written=PART,
-    ),
-    Model(
         "shared_table_recover_had",
         "the same, and the lost replica had the part before, unless it had left already",
         {
@@ -252,27 +186,6 @@ MODELS = (
             "r2": (_take("r2", "r1"), (recover, ("r2",)), _settle("r2")),
         },
         {},
-        written=PART,
-    ),
-    Model(
-        "shared_table_recover_crash",
-        "a replica is lost, and takes over another one's state and shares, with a crash",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
-        {Fault.CRASH: 1},
-        written=PART,
-    ),
-    Model(
-        "shared_table_recover_doubt",
-        "the same while the answer to a commit is lost",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
-        {Fault.UNKNOWN: 1},
-        written=PART,
-    ),
-    Model(
-        "shared_table_recover_expiry",
-        "the same while a session ends",
-        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2",)), _settle("r2"))},
-        {Fault.EXPIRY: 1},
         written=PART,
     ),
 )

@@ -140,20 +140,6 @@ def leave(name: str, part: str) -> Running:
         yield ReportTrouble()
 
 
-def churn(name: str, part: str, source: str) -> Running:
-    """Take a part over, leave it, let go of it, and take it over again: one process, in one epoch."""
-    epoch = yield AwaitActive()
-    replica, sharer = replica_of(name), sharer_of(name)
-    yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
-    if (yield from _is_registered(name, part)):
-        yield fx.Commit(fx.Check(layout.host(replica), epoch), fx.Delete(layout.part(replica, part), fx.ANY_VERSION))
-        if not (yield from _is_registered_now(name, part)):
-            yield fx.RemovePart(part)
-    yield from let_go(name, epoch)
-    yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
-    yield ReportTrouble()  # what is on its way takes place before the next epoch, or never
-
-
 def _is_registered_now(name: str, part: str) -> fx.Procedure[bool]:
     yield fx.Sync(layout.parts(replica_of(name)))
     return (yield from _is_registered(name, part))
@@ -242,7 +228,6 @@ __all__ = [
     "HasLeft",
     "ListLeaving",
     "LosePart",
-    "churn",
     "go_on",
     "leave",
     "leave_table",

@@ -23,7 +23,8 @@ from xxhash import xxh3_64
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core.effects import Many, Sync, Unknown
-from replitree_verify.outcomes.branches import Request, deliver
+from replitree_verify.outcomes.branch import Request
+from replitree_verify.outcomes.branches import deliver
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk
 

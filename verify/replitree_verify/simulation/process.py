@@ -18,7 +18,7 @@ from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, GiveBack, Then
-from replitree_verify.outcomes.branches import Request
+from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
 from replitree_verify.outcomes.steps import Turn

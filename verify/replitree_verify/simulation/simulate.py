@@ -33,7 +33,6 @@ from replitree_verify.simulation.options import MS, SECOND, Options, draw_option
 from replitree_verify.simulation.process import Process
 from replitree_verify.simulation.spoiled import rotted
 from replitree_verify.simulation.store.moving_options import draw_moving
-from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.simulation.store.shared_table import SharedTable
 from replitree_verify.simulation.store.store_options import StoreOptions, draw_store, patient
 from replitree_verify.simulation.waits import Read
@@ -42,6 +41,7 @@ from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.shared_disk import SharedDisk
 
 LIVENESS = 600 * SECOND
 """How long a healed cluster has to agree and to acknowledge everything, at least."""

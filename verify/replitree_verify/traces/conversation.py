@@ -51,7 +51,8 @@ from replitree.protocol.program import cleaner, commands, executor, inserter, le
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
-from replitree_verify.outcomes.branches import Branch, Request, Scene, branches, deliver
+from replitree_verify.outcomes.branch import Branch, Request, Scene
+from replitree_verify.outcomes.branches import branches, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process import longlife, lost_parts, restore_duties, upkeep

@@ -85,7 +85,7 @@ from replitree.protocol.program.stages import (
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.moves import Found
 from replitree_verify.engine.space import Space
-from replitree_verify.outcomes.branches import Request
+from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process.lost_parts import AwaitBroken, Break, Heal, KeepCopy
 from replitree_verify.process.read_requests import (

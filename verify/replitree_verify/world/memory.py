@@ -13,6 +13,7 @@ from enum import Enum
 from replitree.protocol.core.effects import Epoch, LogIndex, StagingId
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.pull import Loaded, Place, Queued
 
 
@@ -30,6 +31,33 @@ RUNNING = (State.STARTING, State.ACTIVE, State.READ_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
+class SharesKnown:
+    """What a process of a table on an object store knows of shares.
+
+    Attributes
+    ----------
+    named
+        The shares that were given to staged parts and are not put yet: staging id, partition, share.
+    new
+        The shares that this process writes: not registered yet, as far as it knows.
+    count
+        How many shares it has named: a name is used once.
+    kept
+        The numbers of what has left the disk and could not be let go of in this epoch, once for each time.
+    """
+
+    named: tuple[tuple[StagingId, str, ShareId], ...] = ()
+    new: frozenset[ShareId] = frozenset()
+    count: int = 0
+    kept: tuple[str, ...] = ()
+
+    def settled(self, shares: tuple[ShareId, ...]) -> SharesKnown:
+        """Write these shares no more."""
+        left = tuple(each for each in self.named if each[2] not in shares)
+        return replace(self, named=left, new=self.new.difference(shares))
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """The memory of one process.
 
@@ -43,7 +71,8 @@ class Memory:
         What it can do; whether it must activate again; whether its puller must load the replica's state again; the log entry
         that it could not find.
     loading
-        Whether no part was shown or hidden since the last loading began.
+        The threads that load the state, no part having been shown or hidden since they began; in models of tables on local
+        disks all count as one.
     torn
         Whether what was loaded last was read while a pull in doubt took place.
     place, queue, waiting, running, left
@@ -59,6 +88,8 @@ class Memory:
         Whether it believes that it leads.
     lock
         Of a run of a restore: the replica whose data folder it holds, and the names of the parts that it has found there.
+    shares
+        What it knows of shares, if the table lies in an object store.
     """
 
     incarnation: int
@@ -68,7 +99,7 @@ class Memory:
     trouble: bool = False
     reload: bool = False
     missed: LogIndex | None = None
-    loading: bool = False
+    loading: tuple[str, ...] = ()
     torn: bool = False
     place: Place | None = None
     queue: tuple[Queued, ...] = ()
@@ -80,6 +111,7 @@ class Memory:
     lacking: tuple[tuple[str, str], ...] = ()
     leads: bool = False
     lock: tuple[str, tuple[str, ...]] | None = None
+    shares: SharesKnown = SharesKnown()
 
     @property
     def is_there(self) -> bool:
@@ -101,7 +133,9 @@ class Memory:
 
     def adopting(self, epoch: Epoch) -> Memory:
         """Take an epoch unless a higher one is known."""
-        return self if self.epoch is not None and self.epoch >= epoch else replace(self, epoch=epoch)
+        if self.epoch is not None and self.epoch >= epoch:
+            return self
+        return replace(self, epoch=epoch, shares=replace(self.shares, kept=()) if self.shares.kept else self.shares)
 
     def revealing(self, parts: tuple[str, ...], gone: tuple[str, ...]) -> Memory:
         """Show parts and no longer show others, at once; a part that a shown one covers stays hidden.
@@ -123,21 +157,26 @@ class Memory:
                 each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held)
             )
         # The same object where nothing has changed: `parts` of it, and its hash, are worked out once.
-        return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
+        return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=())
 
     def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:
         """Hide parts that are not whole on disk."""
         return replace(self, lacking=tuple(sorted({*self.lacking, *parts})))
 
-    def loaded(self, loaded: Loaded) -> Memory | None:
-        """Take over what was loaded, unless another thread knows something newer; None then.
+    def begin_load(self, thread: str) -> Memory:
+        """Let a thread begin to load the state."""
+        return replace(self, loading=tuple(sorted({*self.loading, thread})))
+
+    def loaded(self, loaded: Loaded, thread: str) -> Memory | None:
+        """Take over what a thread has loaded, unless another thread knows something newer; None then.
 
         What runs stays in the queue until it is given back, with what it changes: of an entry that was executed just now
         nothing is left to change.
         """
+        left_loading = tuple(each for each in self.loading if each != thread)
         if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
-            return replace(self, loading=False)  # a pull took place since it was read
-        if not self.loading:
+            return replace(self, loading=left_loading)  # a pull took place since it was read
+        if thread not in self.loading:
             return None  # parts were shown or hidden since it was read
         queue = {item.index: item for item in loaded.queue}
         # A thread works on these: they may have left coordination's queue since, and are given back all the same.
@@ -149,7 +188,7 @@ class Memory:
         known = replace(self, place=loaded.place, torn=loaded.is_torn, queue=ordered, waiting=waiting, left=left)
         held = {part.name for part in loaded.held}
         lacking = tuple(each for each in self.lacking if each[0] in held)
-        return replace(known, held=loaded.held, lacking=lacking, loading=False)
+        return replace(known, held=loaded.held, lacking=lacking, loading=left_loading)
 
     def pulled(self, place: Place, entries: tuple[Queued, ...]) -> Memory:
         """Take over what a pull brought, unless another thread has pulled further meanwhile: it knows these entries too."""

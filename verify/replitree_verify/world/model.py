@@ -130,6 +130,10 @@ class Model:
         Whether steps that nothing else can meet are taken at once (`ample`), because there are too many states otherwise.
     begins_behind
         Whether a session may begin at a server that lags; always so where there are reads.
+    stored
+        Whether the parts lie in an object store.
+    upkeepers
+        Of a table in an object store: the seats whose processes let go of shares and delete garbage.
     struck
         The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
     """
@@ -161,6 +165,8 @@ class Model:
     reads: tuple[Read, ...] = ()
     ample: bool = False
     begins_behind: bool = False
+    stored: bool = False
+    upkeepers: tuple[str, ...] = ()
     struck: tuple[tuple[Fault, str], ...] = ()
 
     def can_strike(self, fault: Fault, seat: str) -> bool:

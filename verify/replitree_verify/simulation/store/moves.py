@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.simulation.store.shared_disk import Left, SharedDisk
+from replitree_verify.world.shared_disk import Left, SharedDisk
 
 
 class Moves:
@@ -52,7 +52,7 @@ class Moves:
 
 def to_let_go_of(disk: SharedDisk, moves: Moves) -> tuple[Left, ...]:
     """Return what has left a disk, or is noted there, and may be let go of now."""
-    return tuple(left for left in disk.leaving if not moves.is_busy(left.share))
+    return tuple(left for left in disk.leaving if not any(map(moves.is_busy, left.shares)))
 
 
 __all__ = ["Moves", "to_let_go_of"]

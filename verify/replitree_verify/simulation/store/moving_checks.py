@@ -18,8 +18,8 @@ from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree_verify.simulation.store.moving_options import Place
-from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.shared_disk import SharedDisk
 
 EARLY_ENDS = ("session ended", "crash", "mover closed", "move in doubt", "move broken off")
 """Probes of what ends a claim before the part has moved, or its activation takes it back."""

@@ -34,12 +34,12 @@ from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.store import shared_process
 from replitree_verify.simulation.store.moving_options import MovingOptions, Place
 from replitree_verify.simulation.store.object_store import putting
-from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.simulation.store.shared_process import SharedProcess
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.shared_disk import SharedDisk
 
 _ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
 _ELSEWHERE = (FindShare, BringRows)
@@ -226,7 +226,7 @@ class MovingProcess(SharedProcess):
         """Ask the active replicas for a share with just the rows that are here."""
         doubt: ShareInDoubt | None = None
         content = self.disk.content(part)
-        noted = {left.share for left in self.disk.leaving if left.part == part}
+        noted = {share for left in self.disk.leaving if left.part == part for share in left.shares}
         others = (name for name in sorted(self._processes) if name != self.name)
         for name in (name for name in others if self.cluster.tree.exists(layout.is_active(Replica(TABLE, name)))):
             theirs = cast("SharedDisk", self.cluster.disks[name])

@@ -40,10 +40,10 @@ from replitree_verify.simulation.observer import Violated
 from replitree_verify.simulation.store.moving_checks import left_to_move, moved_twice, without_rows
 from replitree_verify.simulation.store.moving_options import Place
 from replitree_verify.simulation.store.object_store import PIECES, Change, ObjectStore
-from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.shared_disk import SharedDisk
 
 GRACE_MS = 0
 """Grace of the fsck at the end: nothing is on its way any more."""
@@ -117,7 +117,7 @@ class SharedChecks:
             if is_meant and f"{name}~{incarnation}~{part}" not in places.owned.get(share, ()):
                 yield f"MARKED: {name} has {part} in {share} and no mark"
         yield from without_rows(name, disk, registered)
-        known = {*disk.shares, *disk.detached, *((left.part, left.share) for left in disk.leaving)}
+        known = {*disk.shares, *disk.detached, *((left.part, share) for left in disk.leaving for share in left.shares)}
         for share, mark in places.marks_of(name):
             of, part = mark.split("~", 2)[1:]
             if of != incarnation or (part, share) not in known:
@@ -144,7 +144,7 @@ class SharedChecks:
         for name in _Places(tree).replicas:
             disk = _disk(self._disks[name])
             if disk.leaving:
-                return f"{name} has not let go of {disk.leaving[0].share}"
+                return f"{name} has not let go of {disk.leaving[0].shares[0]}"
         return left_to_move(tree, self._shared_disks, places) if places else ""
 
     @property
@@ -269,7 +269,7 @@ class _Checked:
         needed = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
         yield from (Reference(part, share, needed) for part, share in (*disk.shares, *disk.detached))
         yield from (Reference("", share, needed) for _, _, share in disk.staged)
-        yield from (Reference(left.part, left.share) for left in disk.leaving)
+        yield from (Reference(left.part, share) for left in disk.leaving for share in left.shares)
         yield from (Reference("", share) for share in sorted(self._begun.get(name, ())))
 
 

@@ -12,11 +12,12 @@ _OF_MODELS = (
     "marked-afterwards",
     "attempt-kept",
     "share-resurrected",
-    "fetched-again-unmarked",
     "mark-deleted-alone",
     "objects-deleted-first",
     "dropped-with-marks",
 )
+
+_OF_SMALL_MODELS = ("fetched-again-unmarked",)
 
 _OWN = (
     "detached-deleted-with-its-replica",
@@ -26,8 +27,10 @@ _OWN = (
     "new-content-unmarked",
 )
 
-SHARED_MUTANTS = {name: find_patch("shared_tables", name) for name in _OF_MODELS} | {
-    name: find_patch("simulation", name) for name in _OWN
+SHARED_MUTANTS = {
+    name: find_patch(room, name)
+    for room, names in (("stored", _OF_MODELS), ("shared_tables", _OF_SMALL_MODELS), ("simulation", _OWN))
+    for name in names
 }
 """By name."""
 

@@ -48,12 +48,12 @@ from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.outcomes.local import MAKING, Done, is_made
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
-from replitree_verify.simulation.store import moves, shared_disk
+from replitree_verify.simulation.store import moves
 from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
-from replitree_verify.simulation.store.shared_disk import SharedDisk
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.shared_disk import SharedDisk, kept_aside
 
 TRIES = 2
 """How often a change is asked for before the store is said not to answer."""
@@ -266,7 +266,7 @@ class SharedProcess(Process):
         assert self.memory.epoch is not None
         for left in moves.to_let_go_of(self.disk, self.moves):
             if str(left.number) not in self._kept_back:
-                left_disk = LeftDisk(str(left.number), left.part, (left.share,))
+                left_disk = LeftDisk(str(left.number), left.part, left.shares)
                 return UpkeepTurn(self.sharer, self.memory.epoch, left_disk)
         self._kept_back.clear()
         self._rest(thread)
@@ -378,7 +378,7 @@ class SharedProcess(Process):
             case fx.Discard(part):
                 return None, disk.without_parts(part), self.memory
             case fx.Detach(parts):
-                return None, shared_disk.kept_aside(disk, parts), self.memory
+                return None, kept_aside(disk, parts), self.memory
             case ForgetParts(parts):
                 self.observer.seen("too late to take over")
                 contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)

@@ -18,11 +18,11 @@ from replitree_verify.world.disk import Disk, Folder
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that has left the disk: its number, the part that it was (empty: it was only staged), and its share."""
+    """Something that has left the disk: its number, the part that it was (empty: it was only staged), and its shares."""
 
     number: int
     part: str
-    share: ShareId
+    shares: tuple[ShareId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class SharedDisk(Disk):
     Attributes
     ----------
     shares
-        The share of each published part that has one, by name.
+        The shares of published parts, by name: a part has its own share, and those that it borrows files of.
     staged
-        The share of each staged part that has one: staging id, partition, share.
+        The shares of staged parts: staging id, partition, share.
     leaving, count
         What has left, and how much ever did; among it what a move has noted.
     brought
@@ -55,13 +55,18 @@ class SharedDisk(Disk):
 
     def share_of(self, part: str) -> ShareId | None:
         """Return the share of a published part; None when its rows are here, or it is not."""
-        return dict(self.shares).get(part)
+        return next(iter(self.shares_of(part)), None)
+
+    def shares_of(self, part: str) -> tuple[ShareId, ...]:
+        """Return all shares of a published part, ascending."""
+        return tuple(share for name, share in self.shares if name == part)
 
     @property
     def all_shares(self) -> frozenset[ShareId]:
         """All shares that something here has."""
         published = (share for _, share in self.shares)
-        return frozenset((*published, *(each[2] for each in self.staged), *(left.share for left in self.leaving)))
+        left = (share for each in self.leaving for share in each.shares)
+        return frozenset((*published, *(each[2] for each in self.staged), *left))
 
     def noting(self, staging: StagingId, partition: str, share: ShareId) -> SharedDisk:
         """Note what share a staged part has, if it is there."""
@@ -70,11 +75,11 @@ class SharedDisk(Disk):
             return self
         return replace(self, staged=tuple(sorted((*self.staged, (staging, partition, share)))))
 
-    def having(self, part: str, share: ShareId) -> SharedDisk:
-        """Let a published part have a share; another one that it had has left."""
-        bare = self if self.share_of(part) in (None, share) else self._left((part,))
+    def having(self, part: str, *shares: ShareId) -> SharedDisk:
+        """Let a published part have shares; others that it had have left."""
+        bare = self if self.shares_of(part) in ((), shares) else self._left((part,))
         others = tuple(each for each in bare.shares if each[0] != part)
-        return replace(bare, shares=tuple(sorted((*others, (part, share)))))
+        return replace(bare, shares=tuple(sorted((*others, *((part, share) for share in shares)))))
 
     def without_left(self, number: int) -> SharedDisk:
         """Forget what has left: it was let go of."""
@@ -133,16 +138,15 @@ class SharedDisk(Disk):
 
     @override
     def rename(self, staging: StagingId, partition: str, name: str) -> SharedDisk | None:
-        mine = {each[1]: each for each in self.staged if each[0] == staging}
+        mine = tuple(each for each in self.staged if each[0] == staging)
         bare = replace(self, staged=tuple(each for each in self.staged if each[0] != staging))
         renamed = cast("SharedDisk | None", Disk.rename(bare, staging, partition, name))
         if renamed is None:
             return None
-        kept = (each for each in mine.values() if each[1] != partition)
+        kept = (each for each in mine if each[1] != partition)
         renamed = replace(renamed, staged=tuple(sorted((*renamed.staged, *kept))))
-        if partition in mine:
-            return renamed.having(name, mine[partition][2])
-        return renamed
+        shares = tuple(share for _, each, share in mine if each == partition)
+        return renamed.having(name, *shares) if shares else renamed
 
     def _unstaged(self, staging: StagingId) -> SharedDisk:
         """Note the shares of what was staged under an id as left."""
@@ -162,7 +166,11 @@ class SharedDisk(Disk):
     def _noting_left(self, gone: tuple[tuple[str, ShareId], ...]) -> SharedDisk:
         if not gone:
             return self
-        noted = tuple(Left(self.count + number, part, share) for number, (part, share) in enumerate(gone))
+        staged = [("", (share,)) for part, share in gone if not part]
+        # The shares of a part leave together, with its folder.
+        parts = dict.fromkeys(part for part, _ in gone if part)
+        published = [(part, tuple(share for each, share in gone if each == part)) for part in parts]
+        noted = tuple(Left(self.count + number, *each) for number, each in enumerate((*staged, *published)))
         return replace(self, leaving=(*self.leaving, *noted), count=self.count + len(noted))
 
 

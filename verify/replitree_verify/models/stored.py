@@ -1,0 +1,157 @@
+"""Tables in an object store: parts are written there, taken over, and leave, and the last owner makes garbage of them."""
+
+from __future__ import annotations
+
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import DropEntry
+from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.merge import BOTH
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Ask, Duty, Insert, Model
+
+INSERT = (Insert("r1", ((1, "a"),)),)
+DROP = (Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),)
+PART = "all_0_0_0"
+REGISTERED = ("r1 ins 1", "r1")
+"""The part is registered at its writer."""
+
+TAKEN = (*REGISTERED, "r2 pull", "r1 ask 9", "r1 pull")
+"""The second replica has the insert in its queue, and the part is about to leave the first one."""
+
+
+def _alone(
+    name: str,
+    description: str,
+    faults: dict[Fault, int],
+    commands: tuple[Ask, ...] = DROP,
+    prelude: tuple[str, ...] = (),
+) -> Model:
+    """Return a model in which one replica writes a part, and lets go of it."""
+    return Model(
+        name,
+        description,
+        ONE,
+        INSERT,
+        faults,
+        workers=("r1",),
+        started=("r1",),
+        stored=True,
+        upkeepers=("r1",),
+        commands=commands,
+        prelude=prelude,
+        probes=("parts dropped",) if commands else (),
+    )
+
+
+def _taken(name: str, description: str, faults: dict[Fault, int]) -> Model:
+    """Return a model in which a replica takes a part over while it leaves its writer."""
+    return Model(
+        name,
+        description,
+        TWO,
+        INSERT,
+        faults,
+        workers=BOTH,
+        started=BOTH,
+        stored=True,
+        upkeepers=BOTH,
+        commands=DROP,
+        prelude=TAKEN,
+        resting=("r2 pull",),
+    )
+
+
+def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str) -> Model:
+    """Return a model in which a lost replica takes over the state and the shares of another one, which drops the part."""
+    return Model(
+        name,
+        description,
+        TWO,
+        INSERT,
+        faults,
+        workers=BOTH,
+        started=BOTH,
+        stored=True,
+        upkeepers=BOTH,
+        commands=DROP,
+        prelude=(*REGISTERED, "stop r2", "lose r2", "r1 ask 9", *more),
+        resting=("r1 pull", "r2 pull") if more else (),
+        probes=("recovered",),
+    )
+
+
+def _loses(name: str, description: str, faults: dict[Fault, int]) -> Model:
+    """Return a model in which a replica finds its part broken, and has it again from the other one."""
+    return Model(
+        name,
+        description,
+        TWO,
+        INSERT,
+        faults,
+        workers=BOTH,
+        started=BOTH,
+        stored=True,
+        upkeepers=BOTH,
+        prelude=(*REGISTERED, "r2"),
+        resting=("r1 pull", "r1 work"),
+        duties=(Duty("r2", "break", (PART,)), Duty("r2", "watch"), Duty("r2", "heal", (PART,))),
+    )
+
+
+def _dropped(
+    name: str, description: str, faults: dict[Fault, int], inserts: tuple[Insert, ...], *prelude: str
+) -> Model:
+    """Return a model in which an operator drops the second replica, with its shares."""
+    return Model(
+        name,
+        description,
+        (*TWO, ("op", "op")),
+        inserts,
+        faults,
+        workers=BOTH,
+        started=BOTH,
+        stored=True,
+        upkeepers=BOTH,
+        operators=("op",),
+        duties=(Duty("op", "drop", ("r2", True)),),
+        prelude=prelude,
+        resting=("r1 pull", "r1 work", *(("r2 life",) if prelude else ())),
+    )
+
+
+MODELS = (
+    _alone("stored_crash", "a part is written into the store and leaves again, with a crash", {Fault.CRASH: 1}),
+    _alone("stored_doubt", "a part is written, while the answer to a commit is lost", {Fault.UNKNOWN: 1}, ()),
+    _alone(
+        "stored_left_doubt",
+        "a part leaves, while the answer to a commit is lost",
+        {Fault.UNKNOWN: 1},
+        DROP,
+        REGISTERED,
+    ),
+    _alone("stored_expiry", "a part is written, while the session ends", {Fault.EXPIRY: 1}, ()),
+    _alone("stored_left_expiry", "a part leaves, while the session ends", {Fault.EXPIRY: 1}, DROP, REGISTERED),
+    _alone("stored_store", "a part is written and leaves, while an answer of the store is lost", {Fault.STORE: 1}),
+    _taken("stored_taken", "a part is taken over while it leaves its writer; a fetch may fail", {Fault.FETCH: 1}),
+    _taken("stored_lag", "the same while a process reads old values", {Fault.STALE: 1}),
+    _taken("stored_taken_crash", "the same with a crash", {Fault.CRASH: 1}),
+    _taken("stored_taken_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}),
+    _taken("stored_taken_expiry", "the same while a session ends", {Fault.EXPIRY: 1}),
+    _taken("stored_taken_store", "the same while an answer of the store is lost", {Fault.STORE: 1}),
+    _recovers("stored_recover", "a lost replica recovers while the part leaves its source", {}),
+    _recovers("stored_recover_lag", "the same while a process reads old values", {Fault.STALE: 1}, "r1 pull"),
+    _recovers("stored_recover_crash", "the same with a crash", {Fault.CRASH: 1}, "r1 pull"),
+    _recovers("stored_recover_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, "r1 pull"),
+    _recovers("stored_recover_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, "r1 pull"),
+    _loses("stored_lost_crash", "a part is broken and fetched again, with a crash", {Fault.CRASH: 1}),
+    _loses("stored_lost_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}),
+    _dropped(
+        "stored_drop_crash",
+        "a replica that is away is dropped, which is cut off",
+        {Fault.CRASH: 1},
+        INSERT,
+        *REGISTERED,
+        "r2",
+        "stop r2",
+    ),
+)

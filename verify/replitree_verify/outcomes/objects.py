@@ -1,0 +1,82 @@
+"""Every way in which a request to the object store can end.
+
+Its answer may get lost (`Fault.STORE`): it is done, is half done, or comes at any later moment.  The same may happen when its
+process dies meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from replitree.protocol.core import layout
+from replitree.protocol.membership.table import DROPPED_HOST
+from replitree.protocol.shares.share import (
+    DeleteObjects,
+    LookAtObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+)
+from replitree.protocol.shares.share_effects import PutShares
+from replitree_verify.outcomes.branch import Branch, Scene
+from replitree_verify.outcomes.local import Here
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.objects import Objects, PutObjects
+from replitree_verify.world.shared_disk import SharedDisk
+
+
+def put(effect: PutShares, scene: Scene) -> Iterator[Branch]:
+    """Put what was staged, one share after the other, and note in the staged parts where they are."""
+    here, objects = scene.here, objects_of(scene.here)
+    named = tuple(each for each in here.memory.shares.named if each[0] == effect.staging)
+    shares = tuple(share for _, _, share in named)
+    host = here.tree.get(layout.host(here.replica))
+    if host is None or host.value == DROPPED_HOST:
+        # The process has not noticed that its replica is dropped: when the objects arrive, no replica may wait for them.
+        objects = replace(objects, stray=objects.stray.union(shares))
+    # The process does not know which of them are there: it forgets them all, and the procedure gives them up.
+    forgotten = replace(here.memory, shares=here.memory.shares.settled(shares))
+    disk = cast("SharedDisk", here.disk)
+    for staging, partition, share in named:
+        before = here._replace(objects=objects, disk=disk, memory=forgotten)
+        yield from _without_answer(PutObjects(share), scene, before)
+        disk, objects = disk.noting(staging, partition, share), objects.after(PutObjects(share))
+    left = tuple(each for each in here.memory.shares.named if each not in named)
+    memory = replace(here.memory, shares=replace(here.memory.shares, named=left))
+    yield Branch(ObjectsThere(), here._replace(objects=objects, disk=disk, memory=memory))
+
+
+def delete(effect: DeleteObjects, scene: Scene) -> Iterator[Branch]:
+    """Delete the objects of a share."""
+    yield Branch(ObjectsGone(), scene.here._replace(objects=objects_of(scene.here).after(effect)))
+    yield from _without_answer(effect, scene, scene.here)
+
+
+def look(effect: LookAtObjects, scene: Scene) -> Iterator[Branch]:
+    """Look whether the objects of shares can be read."""
+    is_whole = all(map(objects_of(scene.here).is_whole, effect.shares))
+    yield Branch(ObjectsThere() if is_whole else ObjectsInDoubt("not there"), scene.here)
+    if Fault.STORE in scene.faults:
+        yield Branch(ObjectsInDoubt("no answer"), scene.here, Fault.STORE.cost)
+
+
+def objects_of(here: Here) -> Objects:
+    """Return the object store of a process whose table lies in one."""
+    assert here.objects is not None
+    return here.objects
+
+
+def _without_answer(request: PutObjects | DeleteObjects, scene: Scene, here: Here) -> Iterator[Branch]:
+    """Yield the ways in which a process stops to wait for an answer, and what the request leaves."""
+    after = tuple(objects_of(here).without_answer(request))
+    if Fault.CRASH in scene.faults:
+        for fate, objects in after:
+            yield Branch(None, here._replace(objects=objects), Fault.CRASH.cost, fate, dies=True)
+    if Fault.STORE in scene.faults:
+        for fate, objects in (("not done", objects_of(here)), *after):
+            yield Branch(ObjectsInDoubt("no answer"), here._replace(objects=objects), Fault.STORE.cost, fate)
+
+
+__all__ = ["delete", "look", "put"]

@@ -1,0 +1,170 @@
+"""What a replica of a table on an object store asks of its process and its disk, as explorer and simulator perform it.
+
+Every procedure of such a replica runs through `with_shares`, and some stages of its life thread are others: `StoreKernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.program.stages import (
+    AwaitUpkeep,
+    CurrentSharer,
+    LeftDisk,
+    LetGoEnded,
+    Opened,
+    UpkeepTurn,
+)
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    NameShares,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+)
+from replitree.protocol.shares.sharing import with_shares
+from replitree_verify.patches.patch import PatchedStages
+from replitree_verify.world.kernel import Kernel, Running, Stage
+from replitree_verify.world.memory import Memory, SharesKnown, State
+from replitree_verify.world.shared_disk import SharedDisk
+
+STORE_ID = "the store"
+TRIES = 2
+"""How often a process tries in one epoch to let go of something, and as often again when that has a chance."""
+
+EFFECTS = (
+    AwaitUpkeep,
+    CurrentSharer,
+    fx.Discard,
+    ForgetParts,
+    HasPart,
+    LetGoEnded,
+    NameShares,
+    Opened,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+)
+
+
+class Performed(NamedTuple):
+    """What became of an effect."""
+
+    outcome: Any
+    memory: Memory
+    disk: SharedDisk
+
+
+class StoreKernel(Kernel):
+    """Runs the stages of the program as a replica of a table on an object store does."""
+
+    def __init__(self, replaced: Mapping[str, Stage] | None = None) -> None:
+        super().__init__(stages_in_store(STORE_ID, ""))
+        # A mutant changes what stands in for a stage, and what runs around it, too.
+        assert replaced is None or isinstance(replaced, PatchedStages)
+        self._patch = None if replaced is None else replaced.patch
+
+    @override
+    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
+        # A stage begins with its replica, or with what has that among more: an inserter, a proposer.
+        owner = arguments[0] if isinstance(arguments[0], Replica) else arguments[0].replica
+
+        def begin() -> Running:
+            return with_shares(sharer_of(owner), super(StoreKernel, self)._generator(stage, arguments))
+
+        return begin() if self._patch is None else self._patch.around(begin)
+
+
+def sharer_of(replica: Replica) -> Sharer:
+    """Return who a replica of a model is to coordination."""
+    return Sharer(replica, f"{replica.name}i")
+
+
+def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree, disk: SharedDisk) -> Performed | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    known = memory.shares
+    match effect:
+        case AwaitUpkeep():
+            turn = _upkeep_turn(replica, memory, tree, disk)
+            return None if turn is None else Performed(turn, memory, disk)
+        case NameShares(staging):
+            named, known = _name(staging, me, known, disk)
+            return Performed(named, replace(memory, shares=known), disk)
+        case SharesSettled(shares):
+            memory = replace(memory, shares=known.settled(shares))
+        case fx.Discard(part):
+            disk = disk.without_parts(part)
+        case ForgetParts(parts):
+            contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)
+            memory, disk = memory.lacks(contents), disk.without_parts(*parts)
+        case LetGoEnded(left, is_gone=False):
+            memory = replace(memory, shares=replace(known, kept=(*known.kept, left.name)))
+        case LetGoEnded(left):
+            memory = replace(memory, shares=known.settled(left.shares))
+            disk = disk.without_left(int(left.name))
+        case _:
+            return Performed(_told(effect, replica, known, disk), memory, disk)
+    return Performed(None, memory, disk)
+
+
+def _told(effect: Any, replica: Replica, known: SharesKnown, disk: SharedDisk) -> Any:
+    """Return the outcome of an effect that changes nothing."""
+    match effect:
+        case Opened(incarnation):
+            assert incarnation == sharer_of(replica).incarnation, "coordination has it since the replica joined"
+            return None
+        case CurrentSharer():
+            return sharer_of(replica)
+        case SharesOf(parts):
+            pairs = ((part, share) for part in parts for share in disk.shares_of(part))
+            return tuple(SharedPart(part, share, share in known.new) for part, share in pairs)
+        case SharesHere():
+            return tuple(sorted(disk.all_shares | known.new))
+        case HasPart(part):
+            return disk.content(part) is not None
+    raise AssertionError(effect)
+
+
+def _name(
+    staging: fx.StagingId, me: bytes, known: SharesKnown, disk: SharedDisk
+) -> tuple[tuple[ShareId, ...], SharesKnown]:
+    """Give each staged part a share that has none: what is linked has those of its source."""
+    folder = disk.folder(staging)
+    have = {partition for id_, partition, _ in disk.staged if id_ == staging}
+    partitions = () if folder is None else tuple(each for each, _ in folder.parts if each not in have)
+    numbers = range(known.count, known.count + len(partitions))
+    shares = tuple(ShareId(f"{me.decode()}-{number}") for number in numbers)
+    named = tuple((staging, partition, share) for partition, share in zip(partitions, shares, strict=True))
+    count = known.count + len(partitions)
+    return shares, replace(known, named=(*known.named, *named), new=known.new.union(shares), count=count)
+
+
+def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk) -> UpkeepTurn | None:
+    if memory.state is not State.ACTIVE or memory.epoch is None:
+        return None
+    for left in disk.leaving:
+        tries = memory.shares.kept.count(str(left.number))
+        # As long as the part is registered, it is let go of only once it is here again with the same shares.
+        has_come = not set(left.shares).isdisjoint(disk.shares_of(left.part))
+        has_chance = has_come or not tree.exists(layout.part(replica, left.part))
+        if tries < TRIES or (has_chance and tries < 2 * TRIES):
+            return UpkeepTurn(sharer_of(replica), memory.epoch, LeftDisk(str(left.number), left.part, left.shares))
+    if tree.children(layout.all_garbage(replica.table)):
+        return UpkeepTurn(sharer_of(replica), memory.epoch, None)
+    return None
+
+
+__all__ = ["EFFECTS", "STORE_ID", "Performed", "StoreKernel", "perform", "sharer_of"]

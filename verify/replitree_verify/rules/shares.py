@@ -1,0 +1,135 @@
+"""What must hold of the shares of a table in an object store, in every state and when nothing is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.table import DROPPED_HOST
+from replitree.protocol.shares.share import ShareId
+from replitree_verify.process.shares import sharer_of
+from replitree_verify.rules.stored_shares import marks_of, of_shares
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import TABLE
+from replitree_verify.world.objects import Objects
+from replitree_verify.world.shared_disk import SharedDisk
+
+if TYPE_CHECKING:
+    from replitree_verify.rules.invariants import Look
+
+
+NAMES = {
+    "MARKED": "a registered part has a mark on every share that it has on the disk, unless reads are not shown it yet",
+    "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of",
+    "WHOLE": "the objects of every share that has a node are there",
+    "OWNED": "a share's node has an owner",
+    "ONCE": "a share is written, owned, or in the garbage: never two of these",
+    "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
+    "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
+}
+"""The invariants of models whose table lies in an object store."""
+
+
+class _Moment(NamedTuple):
+    """Coordination and the object store."""
+
+    tree: Tree
+    store: Objects
+
+    @property
+    def objects(self) -> frozenset[tuple[ShareId, int]]:
+        return self.store.there
+
+    @property
+    def stray(self) -> frozenset[ShareId]:
+        return self.store.stray
+
+    def is_whole(self, share: ShareId) -> bool:
+        return self.store.is_whole(share)
+
+
+def shares_hold(look: Look) -> str | None:
+    """Return what does not hold of shares in some state, or None."""
+    return next(_violations(look), None)
+
+
+def shares_settle(look: Look) -> str | None:
+    """Return what does not hold of shares where nothing is left to do, or None."""
+    return next(_unsettled(look), None)
+
+
+def _violations(look: Look) -> Iterator[str]:
+    moment = _moment(look)
+    marks = marks_of(moment.tree, TABLE)
+    if not moment.tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
+        yield from _of_replicas(look, marks)
+    yield from of_shares(moment, TABLE, marks)
+
+
+def _moment(look: Look) -> _Moment:
+    assert look.objects is not None
+    return _Moment(look.log.tree, look.objects)
+
+
+def _of_replicas(look: Look, marks: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield what does not hold of marks and disks, of replicas that are not being dropped."""
+    tree = look.log.tree
+    for name in look.model.replicas:
+        replica, disk = look.model.replica(name), cast("SharedDisk", look.disks[name])
+        host = tree.get(layout.host(replica))
+        if host is None or host.value == DROPPED_HOST:
+            continue
+        registered = tree.children(layout.parts(replica)) or ()
+        owner = f"{name}~{sharer_of(replica).incarnation}"
+        for part, share in disk.shares:
+            is_meant = part in registered and (not look.model.fragile or _is_shown(look, name, part))
+            if is_meant and (share, f"{owner}~{part}") not in marks:
+                yield f"MARKED: {name} has {part} in {share} and no mark"
+        left = ((each.part, share) for each in disk.leaving for share in each.shares)
+        known = {(share, f"{owner}~{part}") for part, share in (*disk.shares, *left)}
+        for place, mark in sorted(marks):
+            is_lost = mark.rpartition("~")[2] in look.model.fragile  # what its folder had can't be told any more
+            if mark.startswith(f"{name}~") and (place, mark) not in known and not is_lost:
+                yield f"HELD: {place} is marked by {mark}, which is not there"
+
+
+def _is_shown(look: Look, name: str, part: str) -> bool:
+    """Whether a process of a replica shows a part to its reads."""
+    memories = (look.memories[seat] for seat, each in look.model.seats if each == name)
+    return any(parse_part(part) in memory.visible for memory in memories)
+
+
+def _unsettled(look: Look) -> Iterator[str]:
+    moment = _moment(look)
+    if moment.store.late:
+        return
+    # What a drop overtook before it was registered stays on the disk, with its share, until the replica activates again.
+    on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
+    # So does a note whose answer was lost.
+    may_stay = Fault.UNKNOWN in look.model.faults
+    noted = set(moment.tree.children(layout.all_writing(TABLE)) or ())
+    for share in sorted(noted - on_disks if not may_stay else ()):
+        yield f"SETTLES: {share} stays noted as being written"
+    for share in moment.tree.children(layout.all_garbage(TABLE)) or ():
+        yield f"SETTLES: {share} stays in the garbage"
+    for share, mark in sorted(marks_of(moment.tree, TABLE)):
+        name, _, part = mark.split("~", 2)
+        is_registered = moment.tree.exists(layout.part(look.model.replica(name), part))
+        is_kept = look.disks[name].content(part) is not None and moment.tree.exists(
+            layout.host(look.model.replica(name))
+        )
+        if not (is_registered or is_kept) and part not in look.model.fragile:
+            yield f"SETTLES: {mark} stays on {share} without a part"
+    owned = {share for share, _ in marks_of(moment.tree, TABLE)}
+    for share in sorted({share for share, _ in moment.objects} - owned - noted - moment.stray):
+        yield f"SETTLES: no replica deletes {share}"
+    for name, disk in look.disks.items():
+        shared = cast("SharedDisk", disk)
+        if shared.leaving and moment.tree.exists(layout.host(look.model.replica(name))):
+            yield f"SETTLES: {name} has not let go of {shared.leaving[0].shares}"
+
+
+__all__ = ["NAMES", "shares_hold", "shares_settle"]
