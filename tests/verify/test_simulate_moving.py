@@ -75,7 +75,7 @@ CAUGHT: tuple[Any, ...] = (
     ("home-without-note", 63, "HELD"),
     ("moved-mark-deleted-alone", 126, "OWNED"),
     ("moved-and-deleted", 63, "WHOLE"),
-    ("notes-forgotten", 285, "CONVERGES"),
+    ("notes-forgotten", 14, "CONVERGES"),
     ("claim-given-back-unproved", 147, "I9"),
     pytest.param("moved-never-let-go", 126, "CONVERGES", marks=pytest.mark.slow),
     ("own-claim-kept", 1050, "CONVERGES"),
