@@ -116,7 +116,7 @@ class Observer:
     def is_needed(self, replica: str) -> bool:
         """Whether rows of the table may be on a replica's disk only."""
         others = {name: Disk() if name == replica else disk for name, disk in self.disks.items()}
-        return not self.has_all_rows(others) or self._rotten_rows_are_kept(others) is not None
+        return not self.has_all_rows(others) or self.rotten_rows_are_kept(others) is not None
 
     def has_all_rows(self, disks: Mapping[str, Disk]) -> bool:
         """Whether these disks have all rows of the table that are not lost."""
@@ -139,7 +139,7 @@ class Observer:
             if not holder or not log.is_good(Replica(TABLE, holder)):
                 self._fragile.add(part.name)
 
-    def _rotten_rows_are_kept(self, disks: Mapping[str, Disk]) -> str | None:
+    def rotten_rows_are_kept(self, disks: Mapping[str, Disk]) -> str | None:
         """KEPT: rows that were left on one disk are on some disk, in whatever form, as long as the table has them."""
         log = self._log_now()
         contents = [content for disk in disks.values() for content in (*disk.aside, *(each for _, each in disk.parts))]
@@ -346,7 +346,7 @@ class Observer:
     def removed(self) -> None:
         """Check that what was removed from a disk was not the last of its kind."""
         look = self.look({}, ())
-        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or self._rotten_rows_are_kept(self.disks)
+        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or self.rotten_rows_are_kept(self.disks)
         if wrong is not None:
             raise Violated(wrong)
 

@@ -490,8 +490,11 @@ class Simulation:
         spares = {**after, spared: self.disks[spared]} if spared else after
         has_rows = bool(spared) and spares[spared].parts != after[spared].parts
         is_left = has_rows and self.observer.has_all_rows(spares)
+        left = spares if is_left else after
+        if self.observer.rotten_rows_are_kept(left) is not None:
+            return  # an earlier loss has left other rows of these parts on one disk only
         self.observer.rotted(part, spared if is_left else "")
-        for name, disk in (spares if is_left else after).items():
+        for name, disk in left.items():
             process = self._processes.get(name)
             if process is not None and process.alive:
                 process.lose_files(disk)
