@@ -42,8 +42,6 @@ class Proxy:
         self.kinds: list[str] = []
         self.fault = Fault.NONE
         self.victim = "commit"
-        self.gathered = 0
-        """So many of the next answers are sent together, when the last of them is there."""
         self._target_port = target_port
         self._cut = self._held = False
         self._lock = threading.Lock()
@@ -151,7 +149,7 @@ class Proxy:
             hello = _frame(server)
             if not self._held:
                 client.sendall(hello)
-            silent, held = False, b""
+            silent = False
             while frame := _frame(server):
                 (number,) = struct.unpack_from(">i", frame, 4)
                 if lost.number is not None and number == lost.number:
@@ -160,10 +158,8 @@ class Proxy:
                     if lost.fault is Fault.SKIP_ANSWER:
                         continue
                     silent = True
-                held, self.gathered = held + frame, max(0, self.gathered - 1)
-                if not silent and not self._held and not self.gathered:
-                    client.sendall(held)
-                    held = b""
+                if not silent and not self._held:
+                    client.sendall(frame)
         self._end(client, server)
 
 

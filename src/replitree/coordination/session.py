@@ -10,8 +10,7 @@ Guarantees:
 * `discard` never blocks, not even on a client that is stuck; a thread of its own waits for the end.
 * kazoo's records below INFO are dropped, whatever the level: among them are all requests with all their bytes, passwords too.
 
-`_KazooHandler` is how kazoo touches the world, and `replitree.coordination.frames` how it reads and writes a connection.  Three
-things are cheaper or safer in `_KazooHandler` than in kazoo's own:
+`_KazooHandler` is how kazoo touches the world.  Three things are cheaper or safer here than in kazoo's own:
 
 * kazoo wakes its connection thread with one byte per request through a blocking pair of sockets, which is full after some
   280 requests without a connection, and then every caller blocks for good (kazoo issue 577).  Here it is a counter.
@@ -51,7 +50,6 @@ from kazoo.protocol.states import Callback, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
-from replitree.coordination.frames import Frames
 from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
 from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
@@ -274,24 +272,7 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
         silent_s = time.monotonic() - self.heard_at
         if self.client._session_id and silent_s > self.granted_s * _EXPIRY_SHARE:  # noqa: SLF001
             raise SessionExpiredError(f"nothing was heard of ZooKeeper for {silent_s:.1f} s")
-        # Anew: what was read ahead on the connection before belongs to no frame of this one.
-        self._frames = Frames(self.handler.select)
         return super()._connect(host, hostip, port)
-
-    def _read_socket(self, read_timeout: float) -> Any:
-        """Take every answer that has arrived whole; return what ends the connection, if an answer does."""
-        self._frames.read_ahead(self._socket)
-        while True:
-            ended = super()._read_socket(read_timeout)
-            # Before kazoo waits for the socket again: what was read ahead would not wake it.
-            if ended is not None or not self._frames.has_frame:
-                return ended
-
-    def _read(self, length: int, timeout: float) -> bytes:
-        return self._frames.read(self._socket, length, timeout)
-
-    def _write(self, msg: bytes | bytearray, timeout: float) -> None:
-        self._frames.write(self._socket, msg, timeout)
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending  # noqa: SLF001
