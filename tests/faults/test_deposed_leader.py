@@ -16,6 +16,8 @@ import pytest
 
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.connection import Connection, connect
+from replitree.coordination.embedded import LOCALHOST
+from replitree.coordination.url import ROOT_DEFAULT, SCHEME
 from replitree.errors import Unavailable
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_files
@@ -87,8 +89,13 @@ def read_at_the_deposed(cluster: FaultCluster) -> tuple[str, Verdict]:
 
 
 def recorded(cluster: FaultCluster, file: Path) -> Connection:
-    """Connect, and record what is asked and answered."""
-    return connect(cluster.ensemble.url, token_file=str(cluster.folder / TOKEN_FILE), record=file)
+    """Connect to the servers that stay awake, and record what is asked and answered.
+
+    A client that happens to try the stopped server several times in a row waits there until its session is over.
+    """
+    awake = [port for name, port in zip(cluster.servers, cluster.ensemble.ports, strict=True) if name != OLD]
+    url = f"{SCHEME}{','.join(f'{LOCALHOST}:{port}' for port in awake)}{ROOT_DEFAULT}"
+    return connect(url, token_file=str(cluster.folder / TOKEN_FILE), record=file)
 
 
 @contextmanager
