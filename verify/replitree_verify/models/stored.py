@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import ONE, TWO
@@ -43,36 +45,30 @@ def _alone(
     )
 
 
+def _both(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model of two replicas, each with its upkeep; `more` as of `Model`."""
+    given: dict[str, Any] = {
+        "seats": TWO,
+        "inserts": INSERT,
+        "workers": BOTH,
+        "started": BOTH,
+        "stored": True,
+        "upkeepers": BOTH,
+    }
+    return Model(name, description, faults=faults, **(given | more))
+
+
 def _taken(name: str, description: str, faults: dict[Fault, int]) -> Model:
     """Return a model in which a replica takes a part over while it leaves its writer."""
-    return Model(
-        name,
-        description,
-        TWO,
-        INSERT,
-        faults,
-        workers=BOTH,
-        started=BOTH,
-        stored=True,
-        upkeepers=BOTH,
-        commands=DROP,
-        prelude=TAKEN,
-        resting=("r2 pull",),
-    )
+    return _both(name, description, faults, commands=DROP, prelude=TAKEN, resting=("r2 pull",))
 
 
 def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str) -> Model:
     """Return a model in which a lost replica takes over the state and the shares of another one, which drops the part."""
-    return Model(
+    return _both(
         name,
         description,
-        TWO,
-        INSERT,
         faults,
-        workers=BOTH,
-        started=BOTH,
-        stored=True,
-        upkeepers=BOTH,
         commands=DROP,
         prelude=(*REGISTERED, "stop r2", "lose r2", "r1 ask 9", *more),
         resting=("r1 pull", "r2 pull") if more else (),
@@ -82,40 +78,13 @@ def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str)
 
 def _loses(name: str, description: str, faults: dict[Fault, int]) -> Model:
     """Return a model in which a replica finds its part broken, and has it again from the other one."""
-    return Model(
+    return _both(
         name,
         description,
-        TWO,
-        INSERT,
         faults,
-        workers=BOTH,
-        started=BOTH,
-        stored=True,
-        upkeepers=BOTH,
         prelude=(*REGISTERED, "r2"),
         resting=("r1 pull", "r1 work"),
         duties=(Duty("r2", "break", (PART,)), Duty("r2", "watch"), Duty("r2", "heal", (PART,))),
-    )
-
-
-def _dropped(
-    name: str, description: str, faults: dict[Fault, int], inserts: tuple[Insert, ...], *prelude: str
-) -> Model:
-    """Return a model in which an operator drops the second replica, with its shares."""
-    return Model(
-        name,
-        description,
-        (*TWO, ("op", "op")),
-        inserts,
-        faults,
-        workers=BOTH,
-        started=BOTH,
-        stored=True,
-        upkeepers=BOTH,
-        operators=("op",),
-        duties=(Duty("op", "drop", ("r2", True)),),
-        prelude=prelude,
-        resting=("r1 pull", "r1 work", *(("r2 life",) if prelude else ())),
     )
 
 
@@ -145,13 +114,14 @@ MODELS = (
     _recovers("stored_recover_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, "r1 pull"),
     _loses("stored_lost_crash", "a part is broken and fetched again, with a crash", {Fault.CRASH: 1}),
     _loses("stored_lost_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}),
-    _dropped(
+    _both(
         "stored_drop_crash",
-        "a replica that is away is dropped, which is cut off",
+        "an operator drops a replica that is away, with its shares, and is cut off",
         {Fault.CRASH: 1},
-        INSERT,
-        *REGISTERED,
-        "r2",
-        "stop r2",
+        seats=(*TWO, ("op", "op")),
+        operators=("op",),
+        duties=(Duty("op", "drop", ("r2", True)),),
+        prelude=(*REGISTERED, "r2", "stop r2"),
+        resting=("r1 pull", "r1 work", "r2 life"),
     ),
 )

@@ -119,7 +119,6 @@ def _committed(sharer: Sharer, effect: fx.Commit) -> LocalSharing[fx.Committed]:
         and outcome.reason is fx.Reason.NODE_EXISTS
         and outcome.operation.path.startswith(f"{layout.parts(sharer.replica)}/")
     ):
-        assert isinstance(outcome, fx.Refused)
         late = tuple(part for part in shared if outcome.operation.path == layout.part(sharer.replica, part.part))
         yield from own_registered(sharer, late)
     return outcome
