@@ -171,7 +171,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
 
 def _let_go_on(space: Space, world: World, name: str) -> World:
     """Let the threads of this name (or the pulling and executing of the seat of this name) go on as long as they can."""
-    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make", "upkeep"))
+    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make", "free"))
     threads = [thread for thread in space.threads if thread.name in titles]
     assert threads, f"there is no thread {name}"
     while True:  # a thread may wait for another one of them, so all are asked again until none moves

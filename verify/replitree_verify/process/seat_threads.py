@@ -23,7 +23,7 @@ TITLES = {
     "maker": "make",
     "keeper": "keep",
     "candidate": "elect",
-    "upkeep": "upkeep",
+    "upkeep": "free",
     "insert": "ins ",
     "command": "ask ",
     "leader": "lead",

@@ -66,14 +66,18 @@ from replitree.protocol.program.stages import (
     AwaitSource,
     AwaitStrays,
     AwaitTrouble,
+    AwaitUpkeep,
     AwaitWork,
     BeginLoad,
+    CurrentSharer,
     Elected,
     Forget,
     GiveBack,
     Lack,
+    LetGoEnded,
     LookAtParts,
     Missed,
+    Opened,
     Quieten,
     Release,
     ReportTrouble,
@@ -81,6 +85,16 @@ from replitree.protocol.program.stages import (
     Stop,
     TakeIn,
     TakeOver,
+)
+from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    NameShares,
+    PutShares,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
 )
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.moves import Found
@@ -104,6 +118,8 @@ from replitree_verify.rules.invariants import Look
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.objects import PutObjects
+from replitree_verify.world.shared_disk import SharedDisk
 
 HIDDEN = (
     fx.AdoptEpoch, AskAgain, AskReload, AwaitIdle, AwaitPlace, AwaitPull, AwaitTrouble, AwaitCleaning, AwaitWork,
@@ -203,7 +219,7 @@ def _indexes(entries: tuple[Any, ...]) -> str:
 
 
 def _by_its_name(effect: Any, replica: str) -> tuple[str, str]:
-    """Tell an effect that has no words of its own: those of tables on an object store."""
+    """Tell an effect that has no words of its own."""
     del replica
     name, _, rest = repr(effect).partition("(")
     return name, rest.removesuffix(")")
@@ -294,6 +310,23 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
         f"all below {e.position} is {'executed' if e.executed else 'pulled'}",
     ),
     ShowRows: lambda e, _r: ("shows", ", ".join(part.name for part in e.parts) or "nothing"),
+    Opened: lambda e, _r: ("open", f"the object store, as {e.incarnation}"),
+    CurrentSharer: lambda _e, _r: ("remember", "its incarnation"),
+    NameShares: lambda e, _r: ("name", f"shares for {e.staging}"),
+    PutShares: lambda e, _r: ("put", f"the objects of {e.staging}"),
+    PutObjects: lambda e, _r: ("put", f"the objects of {e.share}"),
+    DeleteObjects: lambda e, _r: ("delete", f"the objects of {e.share}"),
+    LookAtObjects: lambda e, _r: ("look", f"at the objects of {', '.join(e.shares)}"),
+    SharesOf: lambda e, _r: ("look", f"for the shares of {', '.join(e.parts)} on disk"),
+    SharesHere: lambda _e, _r: ("list", "shares on disk"),
+    SharesSettled: lambda e, _r: ("remember", f"{', '.join(e.shares) or 'no share'} written no more"),
+    HasPart: lambda e, _r: ("look", f"for {e.part} on disk"),
+    ForgetParts: lambda e, _r: ("set aside", f"{', '.join(e.parts)}: the shares are gone"),
+    AwaitUpkeep: lambda _e, _r: ("wakes", "shares to look after"),
+    LetGoEnded: lambda e, _r: (
+        "remember",
+        f"{', '.join(e.left.shares)} of {e.left.part or 'what was staged'} {'released' if e.is_gone else 'still owned'}",
+    ),
 }
 
 
@@ -457,6 +490,15 @@ def state_of(look: Look) -> list[str]:
         published = ", ".join(f"{part} ({content})" for part, content in disk.parts)
         staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
         lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")
+        if isinstance(disk, SharedDisk):
+            owned = ", ".join(f"{part} in {share}" for part, share in disk.shares)
+            left = ", ".join(share for each in disk.leaving for share in each.shares)
+            lines.append(f"{name} shares: {owned or '-'}  to release {left or '-'}")
+    if look.objects is not None:
+        shares = sorted({share for share, _ in look.objects.there})
+        there = (f"{share}{'' if look.objects.is_whole(share) else ' (in part)'}" for share in shares)
+        late = ", ".join(f"{type(each).__name__} {each.share}" for each in look.objects.late)
+        lines.append(f"object store: {', '.join(there) or '-'}{f'  on their way {late}' if late else ''}")
     for seat, _ in model.seats:
         memory = look.memories[seat]
         if memory.state is not State.OFF:
