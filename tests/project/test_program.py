@@ -23,6 +23,21 @@ RUN_BESIDE = {
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""
 
+NOT_SIMULATED = {
+    "begin_upload",
+    "clean_ids",
+    "forget_results",
+    "leave_table",
+    "note_results",
+    "open_store",
+    "release_shares",
+    "resume_upload",
+    "roll",
+    "seal_upload",
+    "stand_next",
+}
+"""Stages of the replica that only the explorer runs, not the simulator; the set only shrinks."""
+
 
 def begun_in(module: object) -> set[object]:
     """The stages that a module begins: what it names by their rooms, as in ``life.become_active``."""
@@ -56,17 +71,36 @@ def names_in(tree: ast.AST) -> set[str]:
     return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
+def stages_named_in(*modules: str) -> set[str]:
+    """Return the stages that packages or modules begin, with those that these go on with."""
+    known, found = functions(), set[str]()
+    for module in map(importlib.import_module, modules):
+        folders = getattr(module, "__path__", None)
+        for path in Path(*folders).rglob("*.py") if folders else (Path(inspect.getfile(module)),):
+            source = path.read_text(encoding="utf-8")
+            if "replitree.protocol.program" in source:
+                found |= names_in(ast.parse(source)) & known.keys()
+    while more := {name for each in found for name in names_in(known[each]) & known.keys()} - found:
+        found |= more
+    return found & stages()
+
+
+def stages() -> set[str]:
+    """Return the stages of the program."""
+    return {
+        name for name, node in functions().items() if node.returns is not None and ast.unparse(node.returns) == "Stage"
+    }
+
+
 @pytest.mark.parametrize("package", ["replitree.replica", "replitree_verify"])
 def test_each_stage_of_the_program_is_run(package: str) -> None:
-    known, found = functions(), set[str]()
-    for path in Path(*importlib.import_module(package).__path__).rglob("*.py"):
-        source = path.read_text(encoding="utf-8")
-        if "replitree.protocol.program" in source:
-            found |= names_in(ast.parse(source)) & known.keys()
-    while more := {name for each in found for name in names_in(known[each]) & known.keys()} - found:
-        found |= more  # what these go on with
-    stages = {name for name, node in known.items() if node.returns is not None and ast.unparse(node.returns) == "Stage"}
-    assert stages <= found
+    assert stages() <= stages_named_in(package)
+
+
+def test_the_simulator_runs_the_stages_that_the_replica_runs() -> None:
+    duties = ("replitree_verify.process.longlife", "replitree_verify.process.quorums")
+    simulated = stages_named_in("replitree_verify.simulation", *duties)
+    assert stages_named_in("replitree.replica") - simulated == NOT_SIMULATED, "run it, or strike it off"
 
 
 def test_a_stage_goes_on_with_stages_of_the_program_only() -> None:

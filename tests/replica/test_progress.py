@@ -198,6 +198,15 @@ def test_a_part_that_a_shown_one_covers_is_a_stray() -> None:
     assert progress.visible()[1] == ("all_0_5_2",)
 
 
+def test_a_registration_that_a_load_finds_covered_is_a_stray() -> None:
+    puller = Puller()
+    merged, covered = parse_part("all_0_3_1"), "all_1_1_0"
+    puller.progress.take_over(Loaded(puller.place, (), PartSet.of([merged]), (covered,)), puller.progress.begin_load())
+    assert puller.progress.has_strays
+    puller.progress.reveal((merged.name,))
+    assert puller.progress.has_strays
+
+
 def test_broken_parts_are_not_shown_and_are_no_sources() -> None:
     puller = Puller()
     puller.execute(puller.pull(get(), get()))

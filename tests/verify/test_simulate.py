@@ -31,7 +31,8 @@ RARE = (
 """What the seeds of the fast gate must have seen."""
 
 RARER = (
-    "command known already", "execution fenced", "gap looked at again", "other content thrown away", "parts kept aside",
+    "command known already", "covered parts forgotten", "execution fenced", "gap looked at again", "other content thrown away",
+    "parts kept aside",
     "noted whole", "pull fenced", "result forgotten", "result found",
 )  # fmt: skip
 """What only some hundred seeds are sure to see."""
@@ -59,6 +60,13 @@ def test_many_seeds_find_nothing_and_see_the_rarer_branches() -> None:
     simulated = simulate(MANY_SEEDS)
     assert simulated.violations == []
     assert [probe for probe in (*RARE, *RARER) if not simulated.probes[probe]] == []
+
+
+def test_a_covered_registration_does_not_keep_parts_from_being_declared_lost() -> None:
+    run = simulate_seed(1953)
+    assert run.violation is None
+    assert run.probes["covered parts forgotten"]
+    assert run.probes["declared lost"]
 
 
 def test_a_fifth_of_the_seeds_loses_rows_and_draws_the_rest_all_the_same() -> None:

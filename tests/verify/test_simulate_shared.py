@@ -20,9 +20,10 @@ SOME_SEEDS = on_a_store(0, 150)
 MANY_SEEDS = on_a_store(150, 3_000)
 
 RARE = (
-    "DeleteObjects in doubt", "PutShares in doubt", "borrowed", "drop of a replica finished", "keeper closed", "late delete",
+    "DeleteObjects in doubt", "PutShares in doubt", "borrowed", "drop of a replica finished", "late delete",
     "declared lost", "late put", "made empty", "rows sent", "store answer lost: done", "store answer lost: late",
     "store answer lost: never", "store away", "store request repeated", "table on an object store", "taken over",
+    "upkeep closed",
 )  # fmt: skip
 """What a few seeds of the fast gate must have seen."""
 

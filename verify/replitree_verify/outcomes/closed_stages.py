@@ -11,11 +11,19 @@ from typing import Any
 
 from replitree.protocol.core.effects import ClientAnswer, MaybeInserted, RequestId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import candidate, executor, keeper, life, puller, quorum_waiter, upkeep
+from replitree.protocol.program import candidate, executor, keeper, life, mender, mover, puller, quorum_waiter, upkeep
 from replitree.protocol.program.stages import Then, WorkTurn
 from replitree_verify.outcomes.local import MAKING
-from replitree_verify.world.kernel import Conversation
+from replitree_verify.world.kernel import Conversation, Stage
 from replitree_verify.world.memory import Memory, State
+
+_ROUNDS: dict[str, Stage] = {
+    "keeper": keeper.forget_next,
+    "upkeep": upkeep.let_go_next,
+    "mender": mender.mend,
+    "mover": mover.move_next,
+}
+"""What threads begin again with that have nothing to give back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
     Parameters
     ----------
     kind
-        "life", "puller", "executor", "maker", "insert", "command", "leader" or "kill".
+        A kind of `process.seat_threads`, "mender" or "mover".
     replica, me, memory
         The process.
     told
@@ -51,10 +59,8 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             left = tuple(each for each in memory.staging if not each.startswith(MAKING))
             freed = replace(memory, staging=left)
             return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
-        case "keeper":
-            return Closed(Then(keeper.forget_next, (replica,)), memory)
-        case "upkeep":
-            return Closed(Then(upkeep.let_go_next, (replica,)), memory)
+        case "keeper" | "upkeep" | "mender" | "mover":
+            return Closed(Then(_ROUNDS[kind], (replica,)), memory)
         case "candidate":
             return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
         case "leader" | "kill" | "duty" | "read":

@@ -16,8 +16,8 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
-from replitree.protocol.program.stages import AwaitDecided, GiveBack, Then
+from replitree.protocol.program import commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter
+from replitree.protocol.program.stages import AwaitDecided, AwaitStrays, GiveBack, Then
 from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.closed_stages import after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
@@ -112,6 +112,7 @@ class Process:
         self._stages, self._processes = stages, processes
         self._threads: list[Thread] = []
         self._looking = False
+        self._rests_until: dict[str, int] = {}
         self._there: tuple[Any, ...] = ()
         self.session = cluster.open_session(name)
         self._heard_at = cluster.now
@@ -129,6 +130,7 @@ class Process:
         self._spawn("executor", executor.execute_next, self.replica)
         self._spawn("maker", executor.make_next, self.replica)
         self._spawn("mender", mender.mend, self.replica)
+        self._spawn("keeper", keeper.forget_next, self.replica)
         self._poll()
         self._beat()
 
@@ -180,7 +182,8 @@ class Process:
         self.alive = False
         disk = self.cluster.disks[self.name]
         for thread in self._threads:
-            if self.cluster.random.random() < 0.5:
+            # The keeper changes nothing on disk.  Without a number for it, a seed draws what it drew before there was one.
+            if thread.kind != "keeper" and self.cluster.random.random() < 0.5:
                 disk = half_done(thread.effect, disk, self.partitions)
         self.cluster.disks[self.name] = disk
         self._threads.clear()
@@ -343,10 +346,15 @@ class Process:
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, waits.EFFECTS):
             return self._waited_for(thread, effect)
+        if isinstance(effect, AwaitStrays) and self._rests(thread):
+            thread.waits = True
+            return None
         done = self._performed(effect)
         thread.waits = done is None
         if done is None:
             return None
+        if isinstance(effect, AwaitStrays):
+            self._rest(thread, self._pause())
         self._told(thread, effect, done.outcome)
         if done.disk is not self.cluster.disks[self.name]:
             self.cluster.disks[self.name] = done.disk
@@ -389,23 +397,15 @@ class Process:
         self.cluster.note(self.name, f"{thread.kind} closed")
         self.observer.seen(f"{thread.kind} closed")
         thread.generator.close()
-        again = self._stage_after_close(thread)
-        if again is not None:
-            self._continue(thread, Then(again, (self.replica,)))
+        closed = after_close(thread.kind, self.replica, self.me, self.memory, thread.told)
+        self._remember(closed.memory)  # before anything else begins, which would be forgotten
+        for request, answer in closed.answers:
+            self.observer.answered(request, answer)
+        if closed.then is None:
+            self._over(thread)
         else:
-            closed = after_close(thread.kind, self.replica, self.me, self.memory, thread.told)
-            self._remember(closed.memory)  # before anything else begins, which would be forgotten
-            for request, answer in closed.answers:
-                self.observer.answered(request, answer)
-            if closed.then is None:
-                self._over(thread)
-            else:
-                self._continue(thread, closed.then)
+            self._continue(thread, closed.then)
         self.cluster.after(self._pause(), lambda: self._resume(thread, None))
-
-    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
-        """Return the stage with which a thread begins anew that has nothing to give back; None for all others."""
-        return mender.mend if thread.kind == "mender" else None
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
         for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):
@@ -452,7 +452,8 @@ class Process:
         if isinstance(effect, fx.Publish | fx.FetchMany):
             for process in self._processes.values():
                 process.look(self.cluster.spread(20 * MS))
-        wait = self._pause() if isinstance(effect, fx.FetchMany) and _failed(outcome) else RETRY
+        is_short = isinstance(effect, fx.FetchMany) and any(isinstance(each, fx.NotFetched) for each in outcome)
+        wait = self._pause() if is_short else RETRY
         if wait > RETRY:
             self.cluster.after(wait, lambda: self._resume(thread, outcome))
         else:
@@ -532,11 +533,21 @@ class Process:
             self._there = there
         return self._there
 
+    def _rests(self, thread: Thread) -> bool:
+        """Whether the last round of a thread is too recent for another one."""
+        return self.cluster.now < self._rests_until.get(thread.kind, 0)
+
+    def _rest(self, thread: Thread, pause: int) -> None:
+        """Let the next round of a thread come a while later."""
+        self._rests_until[thread.kind] = self.cluster.now + pause
+        self.cluster.after(pause, partial(self._look_at, thread))
+
+    def _look_at(self, thread: Thread) -> None:
+        """Look whether what a thread waits for is there: time has passed."""
+        thread.in_vain = (None, None)
+        self.look(0)
+
     def _poll(self) -> None:
         if self.alive:
             self.look(0)
             self.cluster.after(POLL, self._poll)
-
-
-def _failed(outcomes: tuple[fx.Fetched | fx.NotFetched, ...]) -> bool:
-    return any(isinstance(outcome, fx.NotFetched) for outcome in outcomes)

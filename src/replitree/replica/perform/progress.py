@@ -149,6 +149,8 @@ class Progress:
             self._queue = {index: now[index] for index in sorted(now)}
             self._waiting = {index: waiting for index, waiting in self._waiting.items() if index in now}
             self._held = loaded.held
+            # The commit that registered the cover may be in doubt: then no part is revealed that could show the stray.
+            self.has_strays |= bool(loaded.covered)
             self._per_partition = Counter(part.partition for part in loaded.place.parts)
             self._names = None
             self.wake()

@@ -36,7 +36,6 @@ from replitree_verify.simulation.store.moving_options import MovingOptions, Plac
 from replitree_verify.simulation.store.object_store import putting
 from replitree_verify.simulation.store.shared_process import SharedProcess
 from replitree_verify.world.disk import Disk
-from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
 from replitree_verify.world.shared_disk import SharedDisk
@@ -86,10 +85,6 @@ class MovingProcess(SharedProcess):
         return self.place is Place.STORE
 
     # --- threads ------------------------------------------------------------------------------------------------------------
-
-    @override
-    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
-        return mover.move_next if thread.kind == "mover" else super()._stage_after_close(thread)
 
     @override
     def _close(self, thread: Thread) -> None:
@@ -142,7 +137,7 @@ class MovingProcess(SharedProcess):
             return super()._next_turn(thread)
         self._on_the_move = self._next_move()
         if self._on_the_move is None:
-            self._rest(thread)
+            self._rest_after_round(thread)
         return self._on_the_move
 
     def _next_move(self) -> MoveTurn | None:

@@ -74,7 +74,7 @@ _TOLD = (
 """Effects whose outcome a process knows at once."""
 
 _ON_DISK = (fx.Discard, ForgetParts, LetGoEnded)
-_IDLE = ("puller", "executor", "maker", "mender", "keeper")
+_IDLE = ("puller", "executor", "maker", "mender", "keeper", "upkeep")
 """Threads that wait for something to do when a process learns who it is."""
 
 
@@ -110,9 +110,8 @@ class SharedProcess(Process):
         self._count = 0
         self._first_tried: dict[fx.LogIndex, int] = {}
         self._kept_back: set[str] = set()
-        self._rests_until: dict[str, int] = {}
         super().start()
-        self._spawn("keeper", upkeep.let_go_next, self.replica)
+        self._spawn("upkeep", upkeep.let_go_next, self.replica)
 
     @property
     @override
@@ -127,10 +126,6 @@ class SharedProcess(Process):
         shared: StageFunction = in_store.get(stage.__name__, stage)
         generator = self._stages.get(stage.__name__, shared)(*arguments)
         return generator if self.sharer is None else with_shares(self.sharer, generator)
-
-    @override
-    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
-        return upkeep.let_go_next if thread.kind == "keeper" else super()._stage_after_close(thread)
 
     @override
     def _close(self, thread: Thread) -> None:
@@ -245,20 +240,13 @@ class SharedProcess(Process):
     def _turn_of(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
         """Return what a thread works with that rests between its rounds; None while it rests, or the replica is not active."""
         is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None
-        if not is_active or self.cluster.now < self._rests_until.get(thread.kind, 0):
+        if not is_active or self._rests(thread):
             return None
         return self._next_turn(thread)
 
-    def _rest(self, thread: Thread) -> None:
-        """Let the next round of a thread come a while later."""
-        pause = max(self.cluster.spread(self.store.options.upkeep), self._pause())
-        self._rests_until[thread.kind] = self.cluster.now + pause
-        self.cluster.after(pause, partial(self._look_at, thread))
-
-    def _look_at(self, thread: Thread) -> None:
-        """Look whether what a thread waits for is there: time has passed."""
-        thread.in_vain = (None, None)
-        self.look(0)
+    def _rest_after_round(self, thread: Thread) -> None:
+        """Let the next round of a thread come after the interval of upkeep."""
+        self._rest(thread, max(self.cluster.spread(self.store.options.upkeep), self._pause()))
 
     def _next_turn(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
         """Return what is to be let go of next; when that is nothing, the round ends."""
@@ -269,7 +257,7 @@ class SharedProcess(Process):
                 left_disk = LeftDisk(str(left.number), left.part, left.shares)
                 return UpkeepTurn(self.sharer, self.memory.epoch, left_disk)
         self._kept_back.clear()
-        self._rest(thread)
+        self._rest_after_round(thread)
         return UpkeepTurn(self.sharer, self.memory.epoch, None)
 
     def _for_all(self, turn: WorkTurn) -> WorkTurn:
