@@ -10,7 +10,9 @@ import pytest
 
 from replitree_verify.engine.small_search import Named
 from replitree_verify.merging import models as merging_models
+from replitree_verify.models import MODELS as EXPLORED
 from replitree_verify.moving import models as moving_models
+from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
 from replitree_verify.rejoining import models as rejoining_models
@@ -21,7 +23,9 @@ from tests.project.source import ROOT, functions
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)(?:\[([\w-]+)\])?`")
 ROW = re.compile(r"^\| (I?[\d, ]+) \|", re.MULTILINE)
-CASES = {
+CASES: dict[str, set[str]] = {
+    "tests/verify/test_models.py": set(EXPLORED),
+    "tests/verify/test_mutants.py": set(MUTANTS),
     "tests/verify/sharing/test_sharing.py": {
         *(model.name for model in models.MODELS),
         *(mutant.name for mutant in read_patches("sharing")),
@@ -95,7 +99,7 @@ def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, b
 
 def test_every_mutant_is_a_known_bug() -> None:
     every = [each.name for suite in SUITES.values() for each in suite[1]] + [
-        each.name for each in read_patches("sharing")
+        each.name for room in ("sharing", "stored") for each in read_patches(room)
     ]
     assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 

@@ -209,8 +209,17 @@ STEPS = {
     "taken-over-unmarked": 3,
     "share-resurrected": 13,
     "recovered-unmarked": 23,
-    "let-go-unproved": 20,
+    "let-go-unproved": 19,
     "dropped-with-marks": 13,
+    "dropped-with-attempts": 12,
+    "fetched-again-unmarked": 12,
+    "let-go-in-part": 9,
+    "owned-again-in-part": 16,
+    "owned-in-part": 17,
+    "published-given-up": 25,
+    "recovered-and-kept": 20,
+    "registered-unfenced": 19,
+    "taken-over-in-part": 3,
 }
 """Steps of the shortest counterexample."""
 

@@ -36,6 +36,10 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_left_expiry": {Fault.EXPIRY: 1},
     "stored_taken": {Fault.FETCH: 1},
     "stored_drop_crash": {Fault.CRASH: 1},
+    "stored_drop_attempt": {Fault.CRASH: 1},
+    "stored_borrowed": {},
+    "stored_lost_moved": {},
+    "stored_open": {Fault.UNKNOWN: 1},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

@@ -14,20 +14,7 @@ TABLES = SmallModels(
     models=MODELS,
     mutants=read_patches("shared_tables"),
     search=search,
-    steps={
-        "published-given-up": 14,
-        "registered-unfenced": 38,
-        "fetched-again-unmarked": 11,
-        "dropped-with-attempts": 28,
-        "restored-without-marks": 7,
-        "shared-restore-unfenced": 46,
-        "taken-over-in-part": 4,
-        "owned-in-part": 16,
-        "let-go-in-part": 8,
-        "owned-again-in-part": 12,
-        "restored-in-part": 7,
-        "recovered-and-kept": 32,
-    },
+    steps={"restored-without-marks": 7, "shared-restore-unfenced": 46, "restored-in-part": 7},
 )
 
 
@@ -43,9 +30,9 @@ def test_mutant_is_caught(name: str) -> None:
 
 def test_every_invariant_has_a_mutant() -> None:
     mutants = (*TABLES.mutants, *read_patches("stored"))
-    assert {mutant.invariant for mutant in mutants} == set(DESCRIPTIONS)
+    assert {mutant.invariant for mutant in mutants} >= set(DESCRIPTIONS)
 
 
 def test_a_model_that_is_too_large_is_told() -> None:
-    with pytest.raises(RuntimeError, match="shared_table_crash has more than 100 states"):
-        search(find_model("shared_table_crash"), states_max=100)
+    with pytest.raises(RuntimeError, match="shared_table_restore has more than 100 states"):
+        search(find_model("shared_table_restore"), states_max=100)

@@ -56,10 +56,12 @@ class Checker:
             for seat, named in enumerate(space.model.seats)
         ]
         self._groups = [*groups.values(), *of_seats]
+        with_memories = [group for names, group in groups.items() if "memories" in names]
         if space.model.stored:
             positions = (OBJECTS, *space.disk_at, *space.memory_at)
-            self._groups.append(Group(itemgetter(TREE, *positions), (shares_hold,)))
-        with_memories = [group for names, group in groups.items() if "memories" in names]
+            of_shares = Group(itemgetter(TREE, *positions), (shares_hold,))
+            self._groups.append(of_shares)
+            with_memories.append(of_shares)
         self._of_memory = [(*with_memories, group) for group in of_seats]
 
     def _group(self, names: tuple[str, ...]) -> Group:

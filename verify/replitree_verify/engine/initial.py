@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,16 +13,20 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
 from replitree.protocol.program.stages import AwaitDecided
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import PutShares, SharedPart
 from replitree.protocol.shares.table_store import sharing_nodes
-from replitree_verify.engine.moves import LEFT, TREE, Move, Thread, World
+from replitree_verify.engine.moves import LEFT, OBJECTS, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
 from replitree_verify.process.restore_duties import SPOILT, wiped
-from replitree_verify.process.seat_threads import WORKING
+from replitree_verify.process.seat_threads import UNTAKEN, WORKING, begins_again
+from replitree_verify.process.shares import sharer_of
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import budget_of
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, first_session
+from replitree_verify.world.objects import PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
 from replitree_verify.world.windows import with_clock
 
@@ -92,8 +97,15 @@ def _stop(space: Space, world: World, seat: str) -> World:
     memory = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
     after[space.memory_at[number]] = space.memories.number(memory)
     for thread in space.threads:
-        if thread.seat == number and thread.kind in ("life", *WORKING):
+        if thread.seat != number:
+            continue
+        if thread.kind in ("life", *WORKING):
             after[thread.position] = space.beginning(thread, memory.incarnation, is_there=False)
+        elif not (
+            begins_again(thread.kind, thread.arguments)
+            or isinstance(space.kernel.effect(after[thread.position]), UNTAKEN)
+        ):
+            after[thread.position] = END
     return tuple(after)
 
 
@@ -143,10 +155,25 @@ def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
     return (*world[:position], space.disks.number(disk), *world[position + 1 :])
 
 
-def _open(space: Space, world: World, name: str) -> World:
-    """Let a thread go on until it waits for a quorum."""
+def _borrow(space: Space, world: World, what: str) -> World:
+    """Let a part on a replica's disk have objects of a second share, of which it is the only owner; `what` names both."""
+    name, part = what.split()
+    replica, share = space.model.replica(name), ShareId("s-borrowed")
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk, objects = space.disks[world[position]], space.objects[world[OBJECTS]]
+    assert isinstance(disk, SharedDisk)
+    assert objects is not None
+    mark = sharer_of(replica).mark(SharedPart(part, share, is_new=False))
+    after = list(_written(space, world, fx.Create(layout.share(TABLE, share)), fx.Create(mark)))
+    after[position] = space.disks.number(replace(disk, shares=tuple(sorted((*disk.shares, (part, share))))))
+    after[OBJECTS] = space.objects.number(objects.after(PutObjects(share)))
+    return tuple(after)
+
+
+def _until(space: Space, world: World, name: str, effect: type) -> World:
+    """Let a thread go on until an effect is next."""
     thread = next(each for each in space.threads if each.name == name)
-    while not isinstance(space.kernel.effect(world[thread.position]), AwaitDecided):
+    while not isinstance(space.kernel.effect(world[thread.position]), effect):
         move = _calm(space, thread, world)
         assert move is not None, f"{name} does not get so far"
         world = space.after(world, move)
@@ -164,7 +191,10 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "halve": _halve,
     "wipe": _wipe,
     **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
-    "open": _open,
+    "borrow": _borrow,
+    "open": partial(_until, effect=AwaitDecided),
+    "put": partial(_until, effect=PutShares),
+    "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),
 }
 """What a prelude can say besides the names of threads."""
 

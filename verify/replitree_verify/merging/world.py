@@ -88,7 +88,7 @@ class World(shared.World):
         """What tells worlds apart."""
         seats = tuple(seat.key for seat in self.seats)
         mine = self.lives, self.dying, self.expiries, self.paused, self.waits
-        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten, mine
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, mine
 
     def session(self, number: int) -> int:
         """Return the present session of a seat."""

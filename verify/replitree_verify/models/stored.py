@@ -20,6 +20,12 @@ REGISTERED = ("r1 ins 1", "r1")
 TAKEN = (*REGISTERED, "r2 pull", "r1 ask 9", "r1 pull")
 """The second replica has the insert in its queue, and the part is about to leave the first one."""
 
+BORROW = f"borrow r1 {PART}"
+"""The part borrows of a share whose own part is gone."""
+
+BORROWED = (*REGISTERED, BORROW, "r2 pull", "r1 ask 9", "r1 pull")
+STILL = ("r1 pull", "r1 work")
+
 
 def _alone(
     name: str,
@@ -58,32 +64,62 @@ def _both(name: str, description: str, faults: dict[Fault, int], **more: Any) ->
     return Model(name, description, faults=faults, **(given | more))
 
 
-def _taken(name: str, description: str, faults: dict[Fault, int]) -> Model:
+def _taken(
+    name: str, description: str, faults: dict[Fault, int], prelude: tuple[str, ...] = TAKEN, *resting: str
+) -> Model:
     """Return a model in which a replica takes a part over while it leaves its writer."""
-    return _both(name, description, faults, commands=DROP, prelude=TAKEN, resting=("r2 pull",))
+    return _both(name, description, faults, commands=DROP, prelude=prelude, resting=("r2 pull", *resting))
 
 
-def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str) -> Model:
+def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str, had: bool = False) -> Model:
     """Return a model in which a lost replica takes over the state and the shares of another one, which drops the part."""
+    before = ("r2",) if had else ()
     return _both(
         name,
         description,
         faults,
         commands=DROP,
-        prelude=(*REGISTERED, "stop r2", "lose r2", "r1 ask 9", *more),
+        prelude=(*REGISTERED, *before, "stop r2", "lose r2", "r1 ask 9", *more),
         resting=("r1 pull", "r2 pull") if more else (),
         probes=("recovered",),
     )
 
 
-def _loses(name: str, description: str, faults: dict[Fault, int]) -> Model:
+def _dropped(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model in which an operator drops a replica that is away, and does not come back."""
+    return _both(
+        name,
+        description,
+        faults,
+        seats=(*TWO, ("op", "op")),
+        operators=("op",),
+        duties=(Duty("op", "drop", ("r2", True)),),
+        resting=(*STILL, "r2 life"),
+        **more,
+    )
+
+
+def _each(name: str, description: str, faults: dict[Fault, int], duty: str, *more: str) -> Model:
+    """Return a model in which both replicas do the same once, while one takes a part over from the other."""
+    return _both(
+        name,
+        description,
+        faults,
+        prelude=(*REGISTERED, "r2 pull", *more),
+        resting=(*STILL, "r2 pull"),
+        duties=(Duty("r1", duty), Duty("r2", duty)),
+    )
+
+
+def _loses(name: str, description: str, faults: dict[Fault, int], *more: str) -> Model:
     """Return a model in which a replica finds its part broken, and has it again from the other one."""
     return _both(
         name,
         description,
         faults,
-        prelude=(*REGISTERED, "r2"),
-        resting=("r1 pull", "r1 work"),
+        commands=DROP if "r1 ask 9" in more else (),
+        prelude=(*REGISTERED, "r2", *more),
+        resting=("r1 pull", "r2 pull") if "r1 ask 9" in more else STILL,
         duties=(Duty("r2", "break", (PART,)), Duty("r2", "watch"), Duty("r2", "heal", (PART,))),
     )
 
@@ -112,16 +148,39 @@ MODELS = (
     _recovers("stored_recover_crash", "the same with a crash", {Fault.CRASH: 1}, "r1 pull"),
     _recovers("stored_recover_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, "r1 pull"),
     _recovers("stored_recover_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, "r1 pull"),
+    _recovers("stored_recover_had", "the same of a replica that had the part", {}, "r1 pull", had=True),
     _loses("stored_lost_crash", "a part is broken and fetched again, with a crash", {Fault.CRASH: 1}),
     _loses("stored_lost_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}),
-    _both(
+    _taken("stored_borrowed", "a part that borrows is taken over while it leaves its writer", {}, BORROWED),
+    _taken("stored_borrowed_crash", "the same with a crash", {Fault.CRASH: 1}, BORROWED),
+    _taken("stored_borrowed_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, BORROWED),
+    _taken("stored_borrowed_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, BORROWED),
+    _loses(
+        "stored_lost_moved",
+        "a part is broken; the other replica sends it with other shares than it had, one of them borrowed",
+        {},
+        BORROW,
+    ),
+    _loses("stored_lost_left", "the same while it leaves the other replica", {}, BORROW, "r1 ask 9", "r1 pull"),
+    _dropped(
         "stored_drop_crash",
         "an operator drops a replica that is away, with its shares, and is cut off",
         {Fault.CRASH: 1},
-        seats=(*TWO, ("op", "op")),
-        operators=("op",),
-        duties=(Duty("op", "drop", ("r2", True)),),
         prelude=(*REGISTERED, "r2", "stop r2"),
-        resting=("r1 pull", "r1 work", "r2 life"),
+    ),
+    _dropped(
+        "stored_drop_attempt",
+        "the same of a replica that died while it wrote a part",
+        {Fault.CRASH: 1},
+        inserts=(Insert("r2", ((1, "a"),)),),
+        prelude=("put r2 ins 1", "stop r2"),
+    ),
+    _each("stored_leave", "the table is dropped: both replicas release their shares and leave", {}, "leave"),
+    _each(
+        "stored_open",
+        "two active replicas agree on the object store of their table, while the answer to a commit is lost",
+        {Fault.UNKNOWN: 1},
+        "open",
+        "close",
     ),
 )

@@ -147,6 +147,8 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
     host = before.get(path)
     if (host is None or host.value == DROPPED_HOST) and request.epoch is None:
         return None  # an operator, or a process that joins its replica to the table
+    if fx.Check(layout.replica_dropped(request.replica), fx.ANY_VERSION) in request.operations:
+        return None  # a process that takes its replica out of a dropped table
     assert host is not None, f"{request.me.decode()} acts for a replica that has left the table"
     if any(isinstance(operation, fx.Set) and operation.path == path for operation in request.operations):
         if request.epoch is None or host.value == request.me:

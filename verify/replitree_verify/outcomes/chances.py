@@ -86,9 +86,18 @@ def _can_bring(item: Queued, result: Part, sources: tuple[Part, ...], view: View
 
 
 def _is_somewhere(part: Part, view: View, here: Here) -> bool:
-    """Whether some disk has a part, or what it has become."""
+    """Whether some disk has a part, or what it has become, in shares that still have owners."""
     forms = {part.name, (view.parts.covering(part) or part).name}
-    return any(disk.content(name) is not None for disk in here.disks.values() for name in forms)
+    found = [(disk, name) for disk in here.disks.values() for name in forms if disk.content(name) is not None]
+    if here.objects is None:
+        return bool(found)
+    # A replica that leaves a dropped table releases its marks before its registrations.
+    return any(disk is here.disk or _are_owned(disk, name, here) for disk, name in found)
+
+
+def _are_owned(disk: Disk, part: str, here: Here) -> bool:
+    shares = cast("SharedDisk", disk).shares_of(part)
+    return all(here.tree.exists(layout.share(here.replica.table, share)) for share in shares)
 
 
 # --- where parts are lost -----------------------------------------------------------------------------------------------------

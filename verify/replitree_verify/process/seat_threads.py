@@ -8,7 +8,16 @@ from typing import Any, TypeAlias
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program import upkeep as share_upkeep
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
-from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
+from replitree_verify.process import (
+    longlife,
+    lost_parts,
+    quorums,
+    read_requests,
+    restore_duties,
+    shares,
+    threads,
+    upkeep,
+)
 from replitree_verify.process.requests import asked_of
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.model import Model, me_of
@@ -48,7 +57,7 @@ _WORKING: dict[str, Callable[..., Any]] = {
 }
 WORKING = ("puller", *_WORKING, "candidate")
 """The threads that work on whatever comes, beside the life thread."""
-_DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
+_DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES | shares.DUTIES
 _GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES)
 """Duties that the next process of a seat does as well."""
 

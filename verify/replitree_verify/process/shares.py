@@ -15,13 +15,19 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.membership.table import mark_dropped
+from replitree.protocol.program import life_in_store, table_drop
 from replitree.protocol.program.stages import (
+    AwaitCleaning,
+    AwaitIdle,
     AwaitUpkeep,
     CurrentSharer,
     LeftDisk,
     LetGoEnded,
     Opened,
+    Stage,
+    Stop,
+    Then,
     UpkeepTurn,
 )
 from replitree.protocol.shares.share import ShareId
@@ -37,7 +43,8 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.patches.patch import PatchedStages
-from replitree_verify.world.kernel import Kernel, Running, Stage
+from replitree_verify.world.kernel import Kernel, Running
+from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, SharesKnown, State
 from replitree_verify.world.shared_disk import SharedDisk
 
@@ -71,14 +78,14 @@ class Performed(NamedTuple):
 class StoreKernel(Kernel):
     """Runs the stages of the program as a replica of a table on an object store does."""
 
-    def __init__(self, replaced: Mapping[str, Stage] | None = None) -> None:
-        super().__init__(stages_in_store(STORE_ID, ""))
+    def __init__(self, replaced: Mapping[str, StageFunction] | None = None) -> None:
+        super().__init__(life_in_store.stages_in_store(STORE_ID, ""))
         # A mutant changes what stands in for a stage, and what runs around it, too.
         assert replaced is None or isinstance(replaced, PatchedStages)
         self._patch = None if replaced is None else replaced.patch
 
     @override
-    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
+    def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> Running:
         # A stage begins with its replica, or with what has that among more: an inserter, a proposer.
         owner = arguments[0] if isinstance(arguments[0], Replica) else arguments[0].replica
 
@@ -115,6 +122,11 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
         case LetGoEnded(left):
             memory = replace(memory, shares=known.settled(left.shares))
             disk = disk.without_left(int(left.name))
+        case Opened(incarnation):
+            store = tree.get(layout.sharing(replica.table))
+            assert store is not None
+            assert store.value == STORE_ID.encode(), "the replicas have agreed on it"
+            assert incarnation == sharer_of(replica).incarnation, "coordination has it since the replica joined"
         case _:
             return Performed(_told(effect, replica, known, disk), memory, disk)
     return Performed(None, memory, disk)
@@ -123,9 +135,6 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
 def _told(effect: Any, replica: Replica, known: SharesKnown, disk: SharedDisk) -> Any:
     """Return the outcome of an effect that changes nothing."""
     match effect:
-        case Opened(incarnation):
-            assert incarnation == sharer_of(replica).incarnation, "coordination has it since the replica joined"
-            return None
         case CurrentSharer():
             return sharer_of(replica)
         case SharesOf(parts):
@@ -157,8 +166,8 @@ def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk)
         return None
     for left in disk.leaving:
         tries = memory.shares.kept.count(str(left.number))
-        # As long as the part is registered, it is let go of only once it is here again with the same shares.
-        has_come = not set(left.shares).isdisjoint(disk.shares_of(left.part))
+        # As long as the part is registered, it is let go of only once it is here again.
+        has_come = disk.content(left.part) is not None
         has_chance = has_come or not tree.exists(layout.part(replica, left.part))
         if tries < TRIES or (has_chance and tries < 2 * TRIES):
             return UpkeepTurn(sharer_of(replica), memory.epoch, LeftDisk(str(left.number), left.part, left.shares))
@@ -167,4 +176,26 @@ def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk)
     return None
 
 
-__all__ = ["EFFECTS", "STORE_ID", "Performed", "StoreKernel", "perform", "sharer_of"]
+# --- duties -------------------------------------------------------------------------------------------------------------------
+
+
+def open_store(replica: Replica) -> Stage:
+    """Get an object store while the replica is active."""
+    epoch: fx.Epoch = yield AwaitCleaning()
+    return Then(life_in_store.open_store, (replica, epoch, STORE_ID, sharer_of(replica).incarnation))
+
+
+def leave_table(replica: Replica) -> Stage:
+    """Drop the table, let the replica's threads end, and leave."""
+    epoch: fx.Epoch = yield AwaitCleaning()
+    dropped = yield from mark_dropped(replica.table)
+    yield Stop(dropped)
+    yield AwaitIdle()
+    return Then(table_drop.release_shares, (replica, epoch))
+
+
+DUTIES: dict[str, StageFunction] = {"open": open_store, "leave": leave_table}
+"""What a model can ask for, by name."""
+
+
+__all__ = ["DUTIES", "EFFECTS", "STORE_ID", "Performed", "StoreKernel", "perform", "sharer_of"]

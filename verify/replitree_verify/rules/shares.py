@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Node
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
@@ -102,24 +103,34 @@ def _is_shown(look: Look, name: str, part: str) -> bool:
     return any(parse_part(part) in memory.visible for memory in memories)
 
 
+def _is_away(look: Look, note: Node | None) -> bool:
+    """Whether an attempt is of a replica that gives it up when it comes back, or when its drop is finished."""
+    assert note is not None
+    writer = look.model.replica(note.value.decode().partition("~")[0])
+    return look.log.tree.exists(layout.host(writer)) and not look.log.tree.exists(layout.is_active(writer))
+
+
 def _unsettled(look: Look) -> Iterator[str]:
     moment = _moment(look)
     if moment.store.late:
         return
     # What a drop overtook before it was registered stays on the disk, with its share, until the replica activates again.
     on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
-    # So does a note whose answer was lost.
+    # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
     may_stay = Fault.UNKNOWN in look.model.faults
     noted = set(moment.tree.children(layout.all_writing(TABLE)) or ())
-    for share in sorted(noted - on_disks if not may_stay else ()):
+    away = {share for share in noted if _is_away(look, moment.tree.get(layout.writing(TABLE, share)))}
+    for share in sorted(noted - on_disks - away if not may_stay else ()):
         yield f"SETTLES: {share} stays noted as being written"
     for share in moment.tree.children(layout.all_garbage(TABLE)) or ():
         yield f"SETTLES: {share} stays in the garbage"
     for share, mark in sorted(marks_of(moment.tree, TABLE)):
         name, _, part = mark.split("~", 2)
         is_registered = moment.tree.exists(layout.part(look.model.replica(name), part))
-        is_kept = look.disks[name].content(part) is not None and moment.tree.exists(
-            layout.host(look.model.replica(name))
+        is_kept = (
+            may_stay
+            and look.disks[name].content(part) is not None
+            and moment.tree.exists(layout.host(look.model.replica(name)))
         )
         if not (is_registered or is_kept) and part not in look.model.fragile:
             yield f"SETTLES: {mark} stays on {share} without a part"

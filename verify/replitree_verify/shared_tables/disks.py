@@ -7,7 +7,7 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.shares.share_effects import ForgetParts, HasPart
-from replitree_verify.shared_tables.replicas import HasLeft, ListLeaving, LosePart
+from replitree_verify.shared_tables.replicas import HasLeft, ListLeaving
 from replitree_verify.shared_tables.world import CONTENT, STAGING, Disk, World
 from replitree_verify.world.kernel import ProcedureFailed
 
@@ -52,10 +52,6 @@ def on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
         case ForgetParts(parts):
             for part in parts:
                 disk = _taken_out(disk, part)
-        case LosePart(part):
-            disk = replace(disk.without_part(part), lost=(*disk.lost, part))
-            seat = world.seats[number]
-            world = world.with_seat(number, replace(seat, shown=seat.shown - {part}))
         case HasLeft(part, shares):
             disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, shares)))
         case _:

@@ -11,13 +11,12 @@ from replitree_verify.rules.stored_shares import marks_of, not_deleted, not_ende
 from replitree_verify.shared_tables.world import INCARNATION, TABLE, Shares, World, replica_of
 
 DESCRIPTIONS = {
-    "MARKED": "a registered part has a mark on every share that it has on the disk; one that came again: when it is shown",
+    "MARKED": "a registered part has a mark on every share that it has on the disk",
     "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of",
     "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
     "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
-    "KEPT": "what its writer has published is not put out of the way before it was registered",
     "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
 }
 
@@ -32,7 +31,6 @@ def violations(world: World, names: tuple[str, ...]) -> Iterator[str]:
     """
     marks = marks_of(world.tree, TABLE)
     yield from _of_replicas(world, names, marks)
-    yield from (f"KEPT: {forgotten}" for forgotten in sorted(world.forgotten))
     yield from of_shares(world, TABLE, marks)
 
 
@@ -46,13 +44,12 @@ def _of_replicas(world: World, names: tuple[str, ...], marks: set[tuple[str, str
             continue
         registered = world.tree.children(layout.parts(replica_of(name))) or ()
         for part, share in _pairs(seat.disk.parts):
-            is_meant = part in registered and (part in seat.shown or part not in seat.disk.lost)
-            if is_meant and (share, f"{name}~{INCARNATION}~{part}") not in marks:
+            if part in registered and (share, f"{name}~{INCARNATION}~{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
         here = _pairs((*seat.disk.parts, *seat.disk.leaving))
         known = {(share, f"{name}~{INCARNATION}~{part}") for part, share in here}
         for place, mark in sorted(marks):
-            if mark.startswith(f"{name}~") and (place, mark) not in known and not seat.disk.has_lost(mark):
+            if mark.startswith(f"{name}~") and (place, mark) not in known:
                 yield f"HELD: {place} is marked by {mark}, which is not there"
 
 
@@ -69,8 +66,7 @@ def in_the_end(world: World, names: tuple[str, ...]) -> Iterator[str]:
     for share in sorted(owned):
         for mark in tree.children(layout.share(TABLE, share)) or ():
             name, _, part = mark.split("~", 2)
-            is_lost = any(seat.disk.has_lost(mark) for seat in world.seats)
-            if tree.get(layout.part(replica_of(name), part)) is None and not is_lost:
+            if tree.get(layout.part(replica_of(name), part)) is None:
                 yield f"SETTLES: {mark} stays without a part"
     yield from not_deleted(world, TABLE)
     for name, seat in zip(names, world.seats, strict=True):

@@ -1,7 +1,7 @@
-"""What a replica does with one part: it writes it or takes it over, takes its registration back, and lets go of what has left.
+"""What a replica does with one part: it takes it over, takes its registration back, and lets go of what has left.
 
-Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`.  The stages of
-the upkeep, of the mender, of a store that is opened and of a dropped table are those that ship.
+Entries of the log are shortened to what they register, which runs through `with_shares`.  The stages of the upkeep are those
+that ship.
 
 One process does the tasks of a replica, one after the other, and becomes active before the first of them: by the stages of
 `replitree.protocol.program.life_in_store`.  After a crash another process does the task that was not done.  It knows what is
@@ -18,33 +18,20 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
-from replitree.protocol.membership import table
-from replitree.protocol.program import life_in_store, mender, table_drop, upkeep
-from replitree.protocol.program.mender_effects import (
-    AskAgain,
-    AwaitLacking,
-    Losing,
-    MendTurn,
-    PutBack,
-    SeekFiles,
-    SeekShares,
-    WholeAgain,
-)
+from replitree.protocol.program import upkeep
 from replitree.protocol.program.stages import (
     AwaitUpkeep,
     LeftDisk,
     LetGoEnded,
     Quieten,
     ReportTrouble,
-    Stage,
-    Then,
     UpkeepTurn,
 )
 from replitree.protocol.shares import sharing
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state import registration
 from replitree_verify.shared_tables.memory import AwaitActive
-from replitree_verify.shared_tables.world import CONTENT, INCARNATION, STAGING, STORE_ID, TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables.world import CONTENT, replica_of, sharer_of
 from replitree_verify.world.kernel import Running
 
 FIRST_EPOCH = fx.Epoch(0)
@@ -64,37 +51,8 @@ class HasLeft:
     shares: tuple[ShareId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LosePart:
-    """The folder of a part is lost, with all that is in it, and reads are not shown it.  Outcome: None."""
-
-    part: str
-
-
 def _is_registered(name: str, part: str) -> fx.Procedure[bool]:
     return (yield fx.Get(layout.part(replica_of(name), part))) is not None
-
-
-def write(name: str, part: str) -> Running:
-    """Stage a part, publish it, register it."""
-    for _ in range(2):
-        epoch = yield AwaitActive()
-        if (yield from _is_registered(name, part)):
-            return
-        yield from sharing.with_shares(sharer_of(name), _write(replica_of(name), epoch, part))
-        if (yield from _is_registered(name, part)):
-            return
-        yield ReportTrouble()
-
-
-def _write(replica: Replica, epoch: fx.Epoch, part: str) -> fx.Procedure[None]:
-    if (yield fx.FindPart(part)) is None:
-        staged = yield fx.Stage(STAGING, ())
-        if not isinstance(staged, fx.Staged):
-            yield fx.RemoveStaging(STAGING)
-            return
-        yield fx.Publish(STAGING, (("all", part),))
-    yield from _register(replica, epoch, part)
 
 
 def _register(replica: Replica, epoch: fx.Epoch, part: str, gone: tuple[str, ...] = ()) -> fx.Procedure[None]:
@@ -178,37 +136,6 @@ def settle(name: str) -> Running:
             return
 
 
-def lose(name: str, part: str) -> Running:
-    """Lose the folder of a part."""
-    del name
-    yield LosePart(part)
-
-
-def mend(name: str, part: str) -> Running:
-    """Fetch a registered part again that is not on the disk, and own what came: a round of the mender."""
-    yield AwaitActive()
-    if not (yield from _is_registered(name, part)):
-        return
-
-    def each(effect: Any) -> Running:
-        match effect:
-            case AwaitLacking():
-                return MendTurn(((part, CONTENT),), sharer_of(name))
-            case PutBack() | SeekShares() | SeekFiles() | Losing() | AskAgain():
-                return ()
-            case WholeAgain(parts):
-                return (yield fx.Reveal(parts))
-        return (yield effect)
-
-    yield from translate(mender.mend(replica_of(name)), each)
-
-
-def open_store(name: str) -> Stage:
-    """Get an object store while the replica is active."""
-    epoch = yield from go_on()
-    return Then(life_in_store.open_store, (replica_of(name), epoch, STORE_ID, INCARNATION))
-
-
 def go_on() -> fx.Procedure[fx.Epoch]:
     """Be active since before all this; return the epoch."""
     yield Quieten()
@@ -216,25 +143,11 @@ def go_on() -> fx.Procedure[fx.Epoch]:
     return FIRST_EPOCH
 
 
-def leave_table(name: str) -> Stage:
-    """Drop the table, and leave it."""
-    epoch = yield AwaitActive()
-    if (yield from table.mark_dropped(TABLE)) not in (table.TableOutcome.DONE, table.TableOutcome.EXISTS):
-        return None
-    return Then(table_drop.release_shares, (replica_of(name), epoch))
-
-
 __all__ = [
     "HasLeft",
     "ListLeaving",
-    "LosePart",
     "go_on",
     "leave",
-    "leave_table",
-    "lose",
-    "mend",
-    "open_store",
     "settle",
     "take",
-    "write",
 ]

@@ -13,9 +13,8 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import encode_log
-from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST
+from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree.protocol.program import life
 from replitree.protocol.program.stages import (
     AwaitSource,
@@ -32,7 +31,6 @@ from replitree.protocol.shares.share import (
     work_off,
 )
 from replitree.protocol.shares.share_effects import (
-    ForgetParts,
     NameShares,
     PutShares,
     SharedPart,
@@ -42,14 +40,12 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree_verify.shared_tables.disks import SILENT, on_disk, seen_on
 from replitree_verify.shared_tables.memory import AwaitActive, KernelInStore, remembered
-from replitree_verify.shared_tables.recovering import MissEntries
 from replitree_verify.shared_tables.restoring import wiped
 from replitree_verify.shared_tables.world import (
     CLEANER,
     CONTENT,
     INCARNATION,
     ME,
-    OPERATOR,
     PIECES,
     SESSION,
     TABLE,
@@ -219,7 +215,7 @@ class Scene:
 
         Then it matters to no other seat when it reads them.
         """
-        if world.seats[number].view is not None or OPERATOR in self.names:
+        if world.seats[number].view is not None:
             return False
         late = (each for request in world.late for each in self._late_operations(request))
         written = (each.path for each in late if not isinstance(each, fx.Check))
@@ -305,12 +301,6 @@ class Scene:
             case AwaitSource():
                 if self._has_source(world, number):
                     yield "there is one", world, None
-            case MissEntries():
-                yield "away", _missed(world, number, replica_of(self.names[number])), None
-            case ForgetParts(parts):
-                shares = (share for part in parts for share in world.seats[number].disk.shares_of(part))
-                own = {share for share in shares if share.startswith(f"{self.names[number]}-")}
-                yield on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
             case _:
                 yield on_disk(world, number, effect)
 
@@ -326,17 +316,6 @@ class Scene:
             yield "not there", world, fx.NotFetched(part, "not there")
             return
         yield "fetched", world.with_disk(number, disk.with_part(part, shares)), fx.Fetched(part)
-
-
-def _missed(world: World, number: int, replica: Replica) -> World:
-    """Return the world in which a replica is lost, unless it was before."""
-    lost, pointer = world.tree.get(layout.is_lost(replica)), world.tree.get(layout.log_pointer(replica))
-    assert lost is not None
-    assert pointer is not None
-    if lost.value != NOT_LOST or pointer.value == WRITTEN:
-        return world
-    tree, _ = world.tree.commit((fx.Set(layout.is_lost(replica), LOST, lost.version),), SESSION)
-    return replace(world, tree=tree).with_seat(number, replace(world.seats[number], in_trouble=True))
 
 
 def _written(world: World, name: str, part: str, shares: Shares, paths: dict[str, bytes]) -> World:

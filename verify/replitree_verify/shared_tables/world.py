@@ -23,8 +23,6 @@ ME = b"here"
 """What the processes of a replica write into `host`: each knows that those before it have ended."""
 CLEANER = "cleaner"
 """The seat that works the garbage off whenever there is some."""
-OPERATOR = "operator"
-"""The seat that drops a replica."""
 WRITTEN = b"1"
 """The log pointer of a replica that has pulled the entry of the part that is there at the beginning."""
 
@@ -92,14 +90,12 @@ class Model:
 class Disk:
     """What survives a crash: published parts and their shares (none: the rows are here), what is staged, what has left.
 
-    What is staged has its own share, or None before that is put, and those that it borrows of.  `lost` are the parts whose
-    folders were lost: their marks can't be told from here.
+    What is staged has its own share, or None before that is put, and those that it borrows of.
     """
 
     parts: tuple[tuple[str, Shares], ...] = ()
     staged: tuple[ShareId | None, ...] = ()
     leaving: tuple[tuple[str, Shares], ...] = ()
-    lost: tuple[str, ...] = ()
 
     def has(self, part: str) -> bool:
         """Whether a part is published here."""
@@ -129,10 +125,6 @@ class Disk:
     def without_part(self, part: str) -> Disk:
         """Remove a part and leave nothing of it."""
         return replace(self, parts=tuple(each for each in self.parts if each[0] != part))
-
-    def has_lost(self, mark: str) -> bool:
-        """Whether a mark is that of a part whose folder was lost."""
-        return mark.rpartition("~")[2] in self.lost
 
     def left(self, part: str, shares: Shares) -> Disk:
         """Note something that has left and is to be let go of."""
@@ -191,8 +183,6 @@ class World:
     stray
         Shares of which a put was on its way when its process stopped to wait, or whose replica was dropped: their objects may
         come when no process knows them.
-    forgotten
-        Shares whose writer has put the part out of the way before it could register it.
     """
 
     tree: Tree
@@ -201,13 +191,12 @@ class World:
     late: tuple[Any, ...] = ()
     budget: Budget = NO_FAULTS
     stray: frozenset[ShareId] = frozenset()
-    forgotten: frozenset[ShareId] = frozenset()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
         seats = tuple(seat.key for seat in self.seats)
-        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray
 
     def with_seat(self, number: int, seat: Seat) -> World:
         """Return the world with another seat."""
@@ -238,7 +227,6 @@ __all__ = [
     "CONTENT",
     "INCARNATION",
     "ME",
-    "OPERATOR",
     "PIECES",
     "SESSION",
     "STAGING",

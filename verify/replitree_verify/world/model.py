@@ -183,12 +183,12 @@ class Model:
     @property
     def is_dropping(self) -> bool:
         """Whether a replica is taken out of the table."""
-        return any(duty.name == "drop" for duty in self.duties)
+        return any(duty.name in ("drop", "leave") for duty in self.duties)
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether every replica is lost from the beginning."""
-        return self.is_restoring or any(duty.name == "survive" for duty in self.duties)
+        """Whether no replica may be good: all are lost from the beginning, or leave because the table is dropped."""
+        return self.is_restoring or any(duty.name in ("survive", "leave") for duty in self.duties)
 
     @property
     def is_restoring(self) -> bool:

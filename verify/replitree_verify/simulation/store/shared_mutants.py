@@ -15,9 +15,8 @@ _OF_MODELS = (
     "mark-deleted-alone",
     "objects-deleted-first",
     "dropped-with-marks",
+    "fetched-again-unmarked",
 )
-
-_OF_SMALL_MODELS = ("fetched-again-unmarked",)
 
 _OWN = (
     "detached-deleted-with-its-replica",
@@ -28,9 +27,7 @@ _OWN = (
 )
 
 SHARED_MUTANTS = {
-    name: find_patch(room, name)
-    for room, names in (("stored", _OF_MODELS), ("shared_tables", _OF_SMALL_MODELS), ("simulation", _OWN))
-    for name in names
+    name: find_patch(room, name) for room, names in (("stored", _OF_MODELS), ("simulation", _OWN)) for name in names
 }
 """By name."""
 
