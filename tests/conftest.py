@@ -35,6 +35,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 """For Java machines that live a minute, as those of tests do: with Java's usual ones, Spark's tests need 1.7 times the CPU."""
 
 LONG = (
+    "spark/test_store.py",
     "spark/test_overwrite.py",
     "spark/test_read.py",
     "spark/test_write.py",
@@ -43,7 +44,6 @@ LONG = (
     "spark/test_lacking.py",
     "spark/test_optimize.py",
     "spark/test_random_damage.py",
-    "spark/test_store.py",
     "client/test_shared_system.py",
     "bench/test_shared.py",
     "storage/test_blob_member.py",
@@ -67,9 +67,17 @@ LONG = (
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`).
 
-Spark comes first: its files run on one worker, one after the other (`SparkTogether`), which takes longer than any other file.
+Spark comes first: its files run on two workers, one after the other (`SparkTogether`), which takes longer than any other file.
 Those that share a session stand together.  The checker's tests compute and wait for nothing, so they come last.
 """
+
+SPARK_WITH_A_STORE = (
+    "tests/spark/test_store.py",
+    "tests/spark/test_store_damage.py",
+    "tests/spark/test_store_write.py",
+    "tests/bench/test_read_store.py",
+)
+"""What one worker runs of Spark; another one has the other files."""
 
 Golden = Callable[[str, str], None]
 """Compares a text with the file of this name beside the test."""
@@ -98,16 +106,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Each file on one worker, all of Spark on the same: a Java machine that is warm is several times faster.
+    """Each file on one worker, files of Spark on one of two workers: a Java machine that is warm is several times faster.
 
-    But for a file that begins and ends one of its own.  A search of the checker shares nothing with others: it goes to the next
-    free worker, so that all workers end together.  Packed models are compiled, which takes longer than to search them: once.
+    One has the tables in an object store, whose files begin sessions with settings of their own; the other has all else, which
+    takes about as long.  A file that begins and ends a Java machine of its own goes to any worker.
+
+    A search of the checker shares nothing with others: it goes to the next free worker, so that all workers end together.
+    Packed models are compiled, which takes longer than to search them: once.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        is_together = "spark" in file and not file.endswith("test_s3a.py")
-        if is_together or file.endswith("test_read_store.py"):
+        if file in SPARK_WITH_A_STORE:
+            return "spark with a store"
+        if "spark" in file and not file.endswith("test_s3a.py"):
             return "spark"
         if file.startswith("tests/verify/packed/"):
             return "packed"

@@ -11,7 +11,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.spark.session.session import spark_session
 from replitree_bench.store.write import StoreWriteBench
 
-ROWS = 20_000
+ROWS, MERGED_JOBS = 20_000, 2
 
 
 @pytest.mark.system
@@ -20,7 +20,7 @@ def test_both_ways_write_all_rows_and_one_goes_through_a_replica(tmp_path: Path)
     with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
         spark = spark_session(master="local[2]", conf={"spark.driver.memory": "1g"})
         try:
-            ours, theirs = StoreWriteBench(spark, cluster, f"file://{tmp_path}/objects", ROWS).measure(0)
+            ours, theirs = StoreWriteBench(spark, cluster, f"file://{tmp_path}/objects", ROWS, MERGED_JOBS).measure(0)
         finally:
             spark.stop()
         assert cluster.tables() == ()

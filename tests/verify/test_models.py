@@ -43,7 +43,7 @@ def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares
     assert explored.missing_probes == ()
 
 
-@pytest.mark.parametrize("begins_behind", [False, True])
+@pytest.mark.parametrize("begins_behind", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_an_insert_is_lost_where_a_session_may_begin_with_an_older_state(*, begins_behind: bool) -> None:
     """Why the first request of a session is a sync: a new client may be connected to a server that lags."""
     model = Model(

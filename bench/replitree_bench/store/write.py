@@ -37,7 +37,7 @@ Save: TypeAlias = "Callable[[DataFrame, Table, Through], None]"
 ROWS = 2_000_000
 MONTHS, TASKS = 4, 4
 MERGED_JOBS = 8
-"""Jobs whose parts are merged."""
+"""Jobs whose parts are merged, unless a test asks for fewer."""
 
 SMALL = 1_000
 """Rows of a write that is not measured, before the first one that is."""
@@ -56,12 +56,22 @@ class StoreWriteBench:
         URL of the object store.
     rows
         How many.
+    merged_jobs
+        How many jobs write the parts that are merged.
     """
 
-    def __init__(self, spark: SparkSession, cluster: LocalCluster, store: str, rows: int = ROWS) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        cluster: LocalCluster,
+        store: str,
+        rows: int = ROWS,
+        merged_jobs: int = MERGED_JOBS,
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._rows = rows
+        self._merged_jobs = merged_jobs
         self._frame = rows_of(spark, rows).cache()
         if self._frame.count() != rows:
             raise ReplitreeError("the rows to write are not as many as asked for")
@@ -94,8 +104,8 @@ class StoreWriteBench:
         """Return how many seconds it takes to merge all rows, as several jobs have written them."""
         table = self._table(name)
         table.pause_merges()
-        for job in range(MERGED_JOBS):
-            _insert(self._frame.where(f"k % {MERGED_JOBS} = {job}"), table, "store")
+        for job in range(self._merged_jobs):
+            _insert(self._frame.where(f"k % {self._merged_jobs} = {job}"), table, "store")
         table.resume_merges()
         begin = time.perf_counter()
         result = table.optimize(final=True, spark=self._frame.sparkSession if way == "store" else None)

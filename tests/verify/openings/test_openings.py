@@ -55,7 +55,7 @@ def test_mutant_is_caught(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each == "limit_witness_away" else [pytest.mark.slow]) for each in BEYOND]
+    "name", [pytest.param(each, marks=[] if each == "limit_witness_away" else [pytest.mark.nightly]) for each in BEYOND]
 )
 def test_what_the_group_does_not_promise_is_known(name: str) -> None:
     found = search(next(each for each in LIMITS if each.name == name))
