@@ -69,6 +69,12 @@ def test_a_covered_registration_does_not_keep_parts_from_being_declared_lost() -
     assert run.probes["declared lost"]
 
 
+def test_a_part_of_a_killed_mutation_may_lose_rows_twice() -> None:
+    run = simulate_seed(3338)
+    assert run.violation is None
+    assert run.probes["mutation killed"]
+
+
 def test_a_fifth_of_the_seeds_loses_rows_and_draws_the_rest_all_the_same() -> None:
     drawn = [draw_options(Random(3), Random("more"), Random(f"{seed}/lost parts")) for seed in range(400)]
     assert 50 < sum(options.losses > 0 for options in drawn) < 110

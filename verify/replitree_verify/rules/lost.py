@@ -11,17 +11,20 @@ from replitree.protocol.core.parts import Part, inserted_part, parse_part
 from replitree.protocol.state.registration import is_broken
 from replitree_verify.process.lost_parts import STAGED
 from replitree_verify.world.disk import requests_in, rows_in
-from replitree_verify.world.history import Log
+from replitree_verify.world.history import Log, request_of
 
 if TYPE_CHECKING:
     from replitree_verify.rules.invariants import Look
 
 
 def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool:
-    """Whether a content is that of some rows without those that were lost."""
-    lost = log.lost_requests(content.partition(":")[0])
-    left = tuple(row for row in rows if int(row.partition("~")[0]) not in lost)
-    return bool(lost) and rows_in(content) == left
+    """Whether a content is that of some rows without those of one or more parts that were lost."""
+    have = rows_in(content)
+    gone = {request_of(row) for row in rows if row not in have}
+    # The rows of a part are lost together: of two losses a replica may have executed one.
+    lost = [each.intersection(map(request_of, rows)) for each in log.losses(content.partition(":")[0])]
+    explained = set[int]().union(*(each for each in lost if each <= gone))
+    return bool(lost) and gone == explained and have == tuple(row for row in rows if request_of(row) not in gone)
 
 
 def lost_at(insert: int, partition: str, log: Log) -> int | None:

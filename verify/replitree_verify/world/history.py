@@ -8,7 +8,7 @@ where the kill came first, that node has the content of the source.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -141,8 +141,15 @@ class Log:
 
     def lost_requests(self, partition: str) -> frozenset[int]:
         """Return the requests whose rows were in parts of a partition that were declared lost."""
-        parts = (part for part in map(parse_part, self.lost) if part.partition == partition)
-        return frozenset(int(row.partition("~")[0]) for part in parts for row in self.lineage[part].rows)
+        return frozenset[int]().union(*self.losses(partition))
+
+    def losses(self, partition: str) -> tuple[frozenset[int], ...]:
+        """Return the requests whose rows were in each part of a partition that was declared lost."""
+        return self._losses(partition, self.lineage)
+
+    def _losses(self, partition: str, lineage: Mapping[Part, Origin]) -> tuple[frozenset[int], ...]:
+        parts = (part for part in map(parse_part, self.lost) if part.partition == partition and part in lineage)
+        return tuple(frozenset(map(request_of, lineage[part].rows)) for part in parts)
 
     @property
     def parts(self) -> PartSet:
@@ -179,7 +186,9 @@ class Log:
                         rows = found[source].rows
                         claimed = self.result(result) if mutation.id in self.killed else None
                         # A kill that came first has published the source's content as the result: then no row changes.
-                        if claimed is None or rows_in(claimed) != rows:
+                        # Rows of the source may be lost by then, or after.
+                        gone = frozenset[int]().union(*self._losses(source.partition, found))
+                        if claimed is None or _without(gone, rows_in(claimed)) != _without(gone, rows):
                             rows = rows_in(mutated_content("", _content(rows), mutation.command))
                         found[result] = Origin(rows, (source,), item)
         return found
@@ -289,6 +298,15 @@ def log_parents(tree: Tree, table: TablePlace) -> tuple[int, ...]:
     names = tree.children(table.path) or ()
     further = (int(name.removeprefix("log.")) - 1 for name in names if name.startswith("log."))
     return tuple(sorted((*((0,) if "log" in names else ()), *further)))
+
+
+def request_of(row: str) -> int:
+    """Return the request that inserted a row, mutated or not."""
+    return int(row.partition("~")[0])
+
+
+def _without(requests: Collection[int], rows: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(row for row in rows if request_of(row) not in requests)
 
 
 def _content(rows: tuple[str, ...]) -> str:
