@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> PartStore:
 def _receive(source: PartStore, target: PartStore, part: str, content_hash: str | None = None) -> ReceivedPart:
     manifest = source.manifest(part)
     files = [source.file_path(part, file.name).read_bytes() for file in manifest.files]
-    return target.fetched.receive(part, source.manifest_bytes(part), content_hash or manifest.content, files)
+    return target.fetched.receive(part, manifest, manifest.encode(), content_hash or manifest.content, files)
 
 
 def test_small_parts_that_arrive_together_are_published_together(source: PartStore, store: PartStore) -> None:
@@ -50,13 +50,13 @@ def test_a_small_part_that_arrives_damaged_is_not_written(source: PartStore, sto
     files = [source.file_path("1_7_7_0", file.name).read_bytes() for file in manifest.files]
     raw = manifest.encode()
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.fetched.receive("1_7_7_0", raw, manifest.content, [files[0][:-1] + b"?"])
+        store.fetched.receive("1_7_7_0", manifest, raw, manifest.content, [files[0][:-1] + b"?"])
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.fetched.receive("1_7_7_0", raw, manifest.content, [files[0][:-1]])
+        store.fetched.receive("1_7_7_0", manifest, raw, manifest.content, [files[0][:-1]])
     with pytest.raises(CorruptPart, match="the log says"):
-        store.fetched.receive("1_7_7_0", raw, "0" * 32, files)
+        store.fetched.receive("1_7_7_0", manifest, raw, "0" * 32, files)
     with pytest.raises(CorruptPart, match="of partition 1"):
-        store.fetched.receive("2_7_7_0", raw, None, files)
+        store.fetched.receive("2_7_7_0", manifest, raw, None, files)
     assert store.fetches() == ()
 
 

@@ -142,7 +142,7 @@ class OwnShares:
             objects.check_store()
             self._salvage.know(part, manifest)
             return None
-        return store.fetched.receive_shared(part, raw, content)
+        return store.fetched.receive_shared(part, manifest, raw, content)
 
 
 __all__ = ["OwnShares"]

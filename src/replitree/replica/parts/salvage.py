@@ -177,7 +177,7 @@ class Salvage:
 
     def _put_back_as(self, copies: FoundCopies, part: str, manifest: PartManifest) -> bool:
         if self._healed(copies, part, manifest):
-            received = self._store.fetched.receive_shared(part, manifest.encode(), manifest.content)
+            received = self._store.fetched.receive_shared(part, manifest, manifest.encode(), manifest.content)
             self._store.fetched.publish((received,))
             self._context.log.warning(
                 "part put back: its objects were created again from copies on this disk", part=part

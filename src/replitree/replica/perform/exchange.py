@@ -365,7 +365,8 @@ class Exchange:
                 files = [_exactly(answer, file.bytes) for file in manifest.files]
                 self.received_bytes += manifest.bytes
                 try:
-                    bundle.received.append(self._store.fetched.receive(fetch.part, raw, fetch.content_hash, files))
+                    received = self._store.fetched.receive(fetch.part, manifest, raw, fetch.content_hash, files)
+                    bundle.received.append(received)
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
         return bundle
@@ -377,7 +378,8 @@ class Exchange:
             bundle.elsewhere.append(fetch)
             return
         try:
-            bundle.received.append(self._store.fetched.receive_shared(fetch.part, raw, fetch.content_hash))
+            received = self._store.fetched.receive_shared(fetch.part, manifest, raw, fetch.content_hash)
+            bundle.received.append(received)
         except CorruptPart as error:
             bundle.damaged[fetch.part] = str(error)
 

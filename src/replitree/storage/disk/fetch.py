@@ -24,7 +24,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.storage.disk.folders import PartFolders, make_own_folder
 from replitree.storage.files.durable import is_folder, store_errors, write_file
 from replitree.storage.files.sums import is_summed, sums_of
-from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, decode_manifest, read_manifest
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, read_manifest
 from replitree.storage.parts.part_folder import DamagedFile, remove_folder, verify_files
 from replitree.storage.parts.part_sync import sync_part, sync_parts
 from replitree.storage.parts.sums_files import write_sums
@@ -92,13 +92,17 @@ class FetchedParts:
         self._folders.remember(part, manifest)
         return manifest
 
-    def receive(self, part: str, raw: bytes, content_hash: str | None, files: Sequence[bytes]) -> ReceivedPart:
+    def receive(
+        self, part: str, manifest: PartManifest, raw: bytes, content_hash: str | None, files: Sequence[bytes]
+    ) -> ReceivedPart:
         """Check and write a small part that has arrived whole; `publish` makes it durable and publishes it.
 
         Parameters
         ----------
-        raw, files
-            The manifest and the data files, in the manifest's order.
+        manifest, raw
+            The manifest, and the bytes that it was decoded from, which are what is written.
+        files
+            The data files, in the manifest's order.
         content_hash
             What the log says of the part.
 
@@ -107,16 +111,16 @@ class FetchedParts:
         CorruptPart
             It is not what the manifest or the log says; nothing was written.
         """
-        received = ReceivedPart(part, decode_manifest(raw), self._folders.fetch_path(part))
+        received = ReceivedPart(part, manifest, self._folders.fetch_path(part))
         # Before anything is written: another replica's answer is not believed.
-        check_expected(received.manifest, part, content_hash)
-        check_local(received.manifest, part)
-        check_received(part, received.manifest, files)
+        check_expected(manifest, part, content_hash)
+        check_local(manifest, part)
+        check_received(part, manifest, files)
         with store_errors(f"write the fetched {part}"):
             write_received(received, raw, files)
         return received
 
-    def receive_shared(self, part: str, raw: bytes, content_hash: str | None) -> ReceivedPart:
+    def receive_shared(self, part: str, manifest: PartManifest, raw: bytes, content_hash: str | None) -> ReceivedPart:
         """Check and write a part whose data files are objects: its manifest alone; `publish` does the rest.
 
         The share must be in this replica's store; the caller has looked (`can_take_over`).
@@ -126,8 +130,8 @@ class FetchedParts:
         CorruptPart
             The manifest is not what the log says.
         """
-        received = ReceivedPart(part, decode_manifest(raw), self._folders.fetch_path(part))
-        check_expected(received.manifest, part, content_hash)
+        received = ReceivedPart(part, manifest, self._folders.fetch_path(part))
+        check_expected(manifest, part, content_hash)
         with store_errors(f"write the fetched {part}"):
             write_received(received, raw, ())
         return received
