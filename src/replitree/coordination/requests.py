@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, assert_never
 
 from kazoo.exceptions import EXCEPTIONS, MarshallingError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import Exists, GetData
 from kazoo.security import OPEN_ACL_UNSAFE
+from typing_extensions import override
 
 from replitree.protocol.core import effects as fx
 
@@ -95,10 +95,10 @@ class Reply:
         return self._value
 
 
-class _Transaction:
-    """A transaction as kazoo's connection wants a request to be: with a type, and ways to and from bytes."""
+class _Request:
+    """What kazoo's connection wants a request to be: a type, and ways to and from bytes."""
 
-    type = _MULTI
+    type: ClassVar[int]
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -108,16 +108,30 @@ class _Transaction:
         return self._data
 
     def deserialize(self, data: bytes, offset: int) -> list[Any]:
-        """Return one result for each operation: the path of a created node, True, or an exception.
+        """Return one result for each operation or path, in order.
 
         Raises
         ------
         MarshallingError
-            The bytes are no such answer: what became of the transaction is not known.
+            The bytes are no such answer: what became of the request is not known.
         """
-        with _unmarshalling():
+        # Any other error would be taken for a refusal of the request's path, though the request may be done.
+        try:
             return self._results(data, offset)
+        # RuntimeError comes from kazoo, of an error code that it does not know.
+        except (struct.error, ValueError, LookupError, RuntimeError) as error:
+            raise MarshallingError(f"ZooKeeper's answer can't be read: {error}") from error
 
+    def _results(self, data: bytes, offset: int) -> list[Any]:
+        raise NotImplementedError
+
+
+class _Transaction(_Request):
+    """A transaction; its results are the path of a created node, True, or an exception."""
+
+    type = _MULTI
+
+    @override
     def _results(self, data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
         while True:
@@ -138,29 +152,12 @@ class _Transaction:
                 offset += _STAT_BYTES if kind == _SET else 0
 
 
-class _Reads:
-    """Reads of several nodes, or of their children's names, as kazoo's connection wants a request to be."""
+class _Reads(_Request):
+    """Reads of several nodes, or of their children's names; the results are these, or why they could not be read."""
 
     type = _MULTI_READ
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def serialize(self) -> bytes:
-        """Return the request's bytes."""
-        return self._data
-
-    def deserialize(self, data: bytes, offset: int) -> list[fx.Node | tuple[str, ...] | Exception]:
-        """Return a node or the names of its children in order, or why these could not be read, for each path.
-
-        Raises
-        ------
-        MarshallingError
-            The bytes are no such answer.
-        """
-        with _unmarshalling():
-            return self._results(data, offset)
-
+    @override
     def _results(self, data: bytes, offset: int) -> list[fx.Node | tuple[str, ...] | Exception]:
         results: list[fx.Node | tuple[str, ...] | Exception] = []
         while True:
@@ -194,19 +191,6 @@ def _text(data: bytes, offset: int) -> tuple[str, int]:
     if size < 0 or end > len(data):
         raise ValueError(f"a text of {size} bytes")
     return data[offset + 4 : end].decode(), end
-
-
-@contextmanager
-def _unmarshalling() -> Iterator[None]:
-    """Turn what bytes that are no answer lead to into kazoo's error for it.
-
-    Any other error would be taken for a refusal of the request's path, though the request may be done.
-    """
-    try:
-        yield
-    # RuntimeError comes from kazoo, of an error code that it does not know.
-    except (struct.error, ValueError, LookupError, RuntimeError) as error:
-        raise MarshallingError(f"ZooKeeper's answer can't be read: {error}") from error
 
 
 def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes:
