@@ -9,7 +9,6 @@ Absent on purpose: what a thread does when a stage raises.  It begins anew with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any, cast
 
 from replitree.protocol.core.effects import Effect
@@ -58,12 +57,15 @@ class Driver:
             An effect could not be performed.  The stage was closed, as a crash would close it.
         """
         stage: Callable[..., Stage] = instead.get(then.stage.__name__, then.stage)
-        with closing(stage(*then.arguments)) as running:
+        running = stage(*then.arguments)
+        try:
             first = next(running)
             # While a thread waits, the table may get an object store: the performer wraps only what follows.
             is_over = isinstance(first, AwaitPull | AwaitWork)
             outcome = self._remember(first) if is_over else None
             return self._performer.run(_rest(running, first, outcome, is_over=is_over), self._perform)
+        finally:
+            running.close()
 
     def finish(self, then: Then) -> Any:
         """Run a stage and all that follow it; return what the last one found out.  Raises as `run`."""

@@ -9,13 +9,11 @@ has ended: the procedure may have taken a newer epoch by itself, and then the re
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
 
 from replitree.coordination.port import Coordination
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.run import run
 from replitree.wire.identity import probe_owner
 
 T = TypeVar("T")
@@ -34,11 +32,6 @@ class Wrap(Protocol):
 
 def _as_it_is(procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
     return procedure
-
-
-@contextmanager
-def _unheard() -> Iterator[Callable[[fx.Commit], None]]:
-    yield lambda _: None
 
 
 class EpochHolder:
@@ -78,8 +71,8 @@ class Performer:
         Called with every answer to a client.
     wrap
         Makes of a procedure what is run instead (`replitree.protocol.shares.sharing`).
-    committing
-        Entered before every commit; what it gives is called when the commit was applied.
+    commit
+        Performs a commit; None: coordination does, and nothing else is to be done.
     refused
         Called with every `Check` that refused a commit of a procedure, when the procedure has ended, however it ended.
     """
@@ -90,14 +83,14 @@ class Performer:
         store: Callable[[Any], object],
         answer: Callable[[fx.RequestId, fx.ClientAnswer], None],
         wrap: Wrap = _as_it_is,
-        committing: Callable[[], AbstractContextManager[Callable[[fx.Commit], None]]] = _unheard,
+        commit: Callable[[fx.Commit], fx.Committed] | None = None,
         refused: Callable[[fx.Check], None] = lambda _: None,
     ) -> None:
         self._coordination = coordination
         self._store = store
         self._answer = answer
         self._wrap = wrap
-        self._committing = committing
+        self._commit = commit or (lambda commit: coordination().perform(commit))
         self._refused = refused
         self.epoch = EpochHolder()
 
@@ -131,17 +124,20 @@ class Performer:
         return self.perform(effect)
 
     def _run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any]) -> T:
+        # The loop of `protocol.core.run.run`, with a look at each outcome: the threads perform some 50 effects for an insert,
+        # and each would go through one function more.
         refused: list[fx.Check] = []
-
-        def watching(effect: fx.Effect) -> Any:
-            outcome = perform(effect)
-            if isinstance(outcome, fx.Refused) and isinstance(outcome.operation, fx.Check):
-                refused.append(outcome.operation)
-            return outcome
-
+        outcome: Any = None
         try:
-            return run(procedure, watching)
+            while True:
+                outcome = perform(procedure.send(outcome))
+                if isinstance(outcome, fx.Refused) and isinstance(outcome.operation, fx.Check):
+                    refused.append(outcome.operation)
+        except StopIteration as stop:
+            return cast("T", stop.value)
         finally:
+            # An error of `perform` ends the procedure as a crash would.
+            procedure.close()
             for check in refused:
                 self._refused(check)
 
@@ -153,11 +149,7 @@ class Performer:
             ):
                 return self._coordination().perform(effect)
             case fx.Commit():
-                with self._committing() as committed:
-                    outcome = self._coordination().perform(effect)
-                    if isinstance(outcome, fx.Applied):
-                        committed(effect)
-                return outcome
+                return self._commit(effect)
             case fx.CurrentEpoch():
                 return self.epoch.current
             case fx.CurrentSession():

@@ -7,8 +7,7 @@ epoch that was taken over.  What the replica may do meanwhile is its `Availabili
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,6 +77,7 @@ class TableReplica:
 
     def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
         config, metrics, coordination = server.config, server.metrics, server.coordination
+        self._coordination = coordination
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log = server.log.bind(table=definition.name)
@@ -91,7 +91,7 @@ class TableReplica:
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.performer = Performer(
-            coordination, self._perform_here, self._answer, self._wrap, self._committing, self._check_refused
+            coordination, self._perform_here, self._answer, self._wrap, self._commit, self._check_refused
         )
         context = self.context = TableContext(
             config, server.identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
@@ -142,10 +142,15 @@ class TableReplica:
         sharing, perform = self.sharing, self.store_performer.perform
         return perform(effect) if sharing is None else sharing.perform_beside(effect, perform)
 
-    @contextmanager
-    def _committing(self) -> Iterator[Callable[[fx.Commit], None]]:
+    def _commit(self, commit: fx.Commit) -> fx.Committed:
+        registered = registered_by(self.replica, commit)
+        if not registered:
+            return self._coordination().perform(commit)
         with self.store.expecting() as expect:
-            yield lambda commit: expect(registered_by(self.replica, commit))
+            outcome = self._coordination().perform(commit)
+            if isinstance(outcome, fx.Applied):
+                expect(registered)
+        return outcome
 
     def _wrap(self, procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
         sharing = self.sharing
