@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from replitree import private
@@ -49,6 +50,9 @@ from replitree.storage.parts.part_folder import (
 MANIFESTS_CACHED_MAX = 65_536
 """Manifests kept in memory, 1 to 2 kB each.  A read of all parts goes through them in order, so a cache that is smaller than
 the table would have none of them when they are needed."""
+
+PART_PATHS_CACHED = 4_096
+"""Paths of parts kept in memory, about 0.5 kB each: those of the parts that are being inserted, fetched and merged now."""
 
 _PARTITION_MARK = "@"
 STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
@@ -87,6 +91,8 @@ class PartFolders:
             self.root = root.resolve()
             self.shared = SharedFolders(self.root)
             self._parts = self.root / "parts"
+            # Each part's path is asked for a dozen times until the part is merged, and pathlib takes 15 calls to make it.
+            self._part_paths = lru_cache(PART_PATHS_CACHED)(lambda part: self._parts / check_part_name(part))
             self.staging = self.root / "staging"
             self._detached = self.root / "detached"
             self.removing = self.root / "removing"
@@ -101,7 +107,7 @@ class PartFolders:
 
     def part_path(self, part: str) -> Path:
         """Folder of a published part, whether it is there or not.  Raises `BadInput` for what can't be a part's name."""
-        return self._parts / check_part_name(part)
+        return self._part_paths(part)
 
     def file_path(self, part: str, file: str) -> Path:
         """Path of a file of a published part: its manifest or a data file.  Raises `BadInput` for any other name."""
