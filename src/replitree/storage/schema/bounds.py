@@ -53,13 +53,15 @@ def bound_of(type_text: str, value: Scalar) -> Bound | None:
 
 def are_bounds_of(type_text: str, *values: Scalar) -> bool:
     """Tell whether values in JSON are bounds that compare with the values of their column; None is no bound."""
-    try:
-        bounds = [bound for value in values if (bound := bound_of(type_text, value)) is not None]
-    # No decimal number, no hexadecimal digits, or a number beyond every double.
-    except (ValueError, ArithmeticError):
-        return False
-    kind = _BOUND_KINDS.get(type_text.partition("(")[0].partition("[")[0])
-    if kind is None:
-        # A later version may know bounds of other types.
-        return True
-    return all(isinstance(bound, kind) and not (isinstance(bound, Decimal) and bound.is_nan()) for bound in bounds)
+    # A later version may know bounds of other types.
+    kind = _BOUND_KINDS.get(type_text.partition("(")[0].partition("[")[0], object)
+    for value in values:
+        try:
+            bound = bound_of(type_text, value)
+        # No decimal number, no hexadecimal digits, or a number beyond every double.
+        except (ValueError, ArithmeticError):
+            return False
+        is_nan = kind is Decimal and isinstance(bound, Decimal) and bound.is_nan()
+        if bound is not None and (is_nan or not isinstance(bound, kind)):
+            return False
+    return True
