@@ -220,6 +220,23 @@ STEPS = {
     "recovered-and-kept": 20,
     "registered-unfenced": 19,
     "taken-over-in-part": 3,
+    "absence-is-permission": 14,
+    "borrowed-deleted": 13,
+    "borrowed-not-marked": 9,
+    "deleted-by-last-owner": 15,
+    "deleted-in-doubt": 13,
+    "failed-take-over-deletes": 4,
+    "garbage-forgotten-first": 12,
+    "garbage-kept": 35,
+    "left-without-witness": 9,
+    "mark-is-ephemeral": 13,
+    "marked-before-registered": 35,
+    "marks-are-optional": 14,
+    "owners-counted": 7,
+    "owners-in-a-number": 14,
+    "registered-before-stored": 20,
+    "store-believed": 13,
+    "share-named-again": 18,
 }
 """Steps of the shortest counterexample."""
 

@@ -26,7 +26,6 @@ def paragraph(heading: str) -> str:
 @pytest.mark.parametrize(
     ("heading", "known", "prefix"),
     [
-        ("Shared storage*", SHARING, "share_"),
         ("Uploads.*", SHARING, "upload"),
         ("Tables on an object store*", TABLES, ""),
         ("Parts that move*", MOVES, ""),

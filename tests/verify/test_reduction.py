@@ -39,6 +39,8 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_drop_attempt": {Fault.CRASH: 1},
     "stored_borrowed": {},
     "stored_lost_moved": {},
+    "stored_three": {},
+    "stored_twice": {Fault.CRASH: 1},
     "stored_open": {Fault.UNKNOWN: 1},
 }
 """Fewer faults than in the models, so that the full space stays small."""

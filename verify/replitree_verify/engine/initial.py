@@ -11,6 +11,7 @@ from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
 from replitree.protocol.program.stages import AwaitDecided
 from replitree.protocol.shares.share import ShareId
@@ -170,6 +171,18 @@ def _borrow(space: Space, world: World, what: str) -> World:
     return tuple(after)
 
 
+def _lend(space: Space, world: World, what: str) -> World:
+    """Let what a replica has staged have the objects of a part on its disk, too; `what` names both."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    assert isinstance(disk, SharedDisk)
+    for folder in disk.folders:
+        for share in disk.shares_of(part):
+            disk = disk.noting(folder.staging, parse_part(part).partition, share)
+    return (*world[:position], space.disks.number(disk), *world[position + 1 :])
+
+
 def _until(space: Space, world: World, name: str, effect: type) -> World:
     """Let a thread go on until an effect is next."""
     thread = next(each for each in space.threads if each.name == name)
@@ -192,6 +205,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "wipe": _wipe,
     **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
     "borrow": _borrow,
+    "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),
     "put": partial(_until, effect=PutShares),
     "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),

@@ -6,6 +6,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
+from replitree_verify.models.clean import THREE
 from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH
 from replitree_verify.world.faults import Fault
@@ -25,6 +26,8 @@ BORROW = f"borrow r1 {PART}"
 
 BORROWED = (*REGISTERED, BORROW, "r2 pull", "r1 ask 9", "r1 pull")
 STILL = ("r1 pull", "r1 work")
+NAMES = ("r1", "r2", "r3")
+PULLS, WORKS = tuple(f"{name} pull" for name in NAMES), tuple(f"{name} work" for name in NAMES)
 
 
 def _alone(
@@ -155,6 +158,35 @@ MODELS = (
     _taken("stored_borrowed_crash", "the same with a crash", {Fault.CRASH: 1}, BORROWED),
     _taken("stored_borrowed_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, BORROWED),
     _taken("stored_borrowed_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, BORROWED),
+    _both(
+        "stored_three",
+        "three replicas let go of a part at once",
+        {},
+        seats=THREE,
+        workers=NAMES,
+        started=NAMES,
+        upkeepers=NAMES,
+        commands=DROP,
+        prelude=(*REGISTERED, "r2", "r3", "r1 ask 9", *PULLS, *WORKS),
+        resting=(*PULLS, *WORKS),
+    ),
+    _both(
+        "stored_twice",
+        "a process dies while it puts a part into the store, and the next one writes another part",
+        {Fault.CRASH: 1},
+        inserts=(*INSERT, Insert("r1", ((2, "b"),))),
+        prelude=("put r1 ins 1",),
+        resting=("r2",),
+        struck=((Fault.CRASH, "r1"),),
+    ),
+    _both(
+        "stored_borrowing_doubt",
+        "a part that borrows of another one is written, while the answer to a commit is lost",
+        {Fault.UNKNOWN: 1},
+        inserts=(*INSERT, Insert("r1", ((2, "b"),))),
+        prelude=(*REGISTERED, "put r1 ins 2", f"lend r1 {PART}"),
+        resting=("r2",),
+    ),
     _loses(
         "stored_lost_moved",
         "a part is broken; the other replica sends it with other shares than it had, one of them borrowed",

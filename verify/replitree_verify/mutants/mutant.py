@@ -30,7 +30,7 @@ _PROGRAM = (
 )
 """The modules that define stages."""
 
-_OUTCOMES = "replitree_verify.outcomes."
+_OUTCOMES = ("replitree_verify.outcomes.", "replitree_verify.process.shares")
 """How the names of the modules begin that perform effects."""
 
 

@@ -116,7 +116,7 @@ class Patch:
             for name in modules
             for change in _changes_of(self.name, name, [hunk for hunk in self.hunks if hunk.module == name])
         ]
-        if not changes:
+        if self.hunks and not changes:
             raise PatchError(f"mutant {self.name} changes nothing that runs")
         return tuple(changes)
 

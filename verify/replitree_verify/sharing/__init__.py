@@ -1,4 +1,4 @@
-"""The procedures of shared storage (`protocol.shares`) and of fsck under every order of steps, with faults.
+"""Fsck, uploads, and replicas that have lost their disks, under every order of steps, with faults.
 
 A small search of its own, beside the explorer of the table's protocol: what matters here is coordination, an object store, and
 who is registered.  `world` says what is, `scene` what may happen, `search` goes through all of it, `models` has the scenarios,

@@ -61,7 +61,7 @@ def commit(name: str, part: str, share: ShareId) -> Running[None]:
         yield from _let_go(name, share, epoch)
         return
     yield HandOver(replica, share)
-    process = Process(replica, epoch, (SharedPart(part, share, is_new=True),), has_disk=True)
+    process = Process(replica, epoch, (SharedPart(part, share, is_new=True),))
     if not isinstance((yield from process.insert(part)), fx.Applied):
         yield ReportTrouble()
 

@@ -28,7 +28,7 @@ def write(name: str, part: str) -> Running[None]:
         yield from tidy(name)
         return
     own = new_share(part, name, epoch)
-    process = Process(replica, epoch, (SharedPart(part, own, is_new=True),), (own,), has_disk=True)
+    process = Process(replica, epoch, (SharedPart(part, own, is_new=True),), (own,))
     if not isinstance((yield from process.insert(part)), fx.Applied):
         yield ReportTrouble()
 

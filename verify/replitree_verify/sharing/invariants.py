@@ -16,7 +16,6 @@ DESCRIPTIONS = {
     "THERE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "KEPT": "the objects of a share that once had a node are owned or in the garbage",
-    "RELEASED": "a replica that is gone has no mark",
     "ONCE": "no share is owned and in the garbage",
     "NAMED": "a client hears the name of a share only while its attempt is noted",
     "HELD": "fsck takes nothing from a replica that has it on its disk",
@@ -50,9 +49,6 @@ def _marks(world: World, replicas: tuple[str, ...], damaged: set[str]) -> Iterat
     on_disk = {f"{share}/{name}~{INCARNATION}~{part}" for name, part, share in world.disks}
     if stray := sorted(mark for mark in found - expected - on_disk if _replica_of(mark) not in dropping):
         yield f"MARKED: {stray[0]} has no part"
-    gone = {name for name in replicas if tree.get(layout.host(replica_of(name))) is None}
-    if left := sorted(mark for mark in found if _replica_of(mark) in gone):
-        yield f"RELEASED: {left[0]} stays"
 
 
 def _expected(world: World, replicas: tuple[str, ...]) -> Iterator[str]:
@@ -100,9 +96,8 @@ def _shares(world: World, damaged: set[str]) -> Iterator[str]:
 
 def in_the_end(world: World, model: Model) -> Iterator[str]:
     """Yield what does not hold where nothing more can happen."""
-    if model.has_disks:
-        yield from _repaired(world)
-        yield from violations(world, model)
+    yield from _repaired(world)
+    yield from violations(world, model)
     if left := world.tree.children(layout.all_garbage(TABLE)):
         yield f"SETTLES: {left[0]} stays in the garbage"
     shares = set(world.tree.children(layout.shares(TABLE)) or ())

@@ -57,14 +57,12 @@ FSCK_MODELS = (
         {"r1": (_write("r1", "a"),), FSCK: _CHECK},
         {},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "fsck_leave",
         "fsck while one of two owners deregisters a part, keeps it for readers, and lets go",
         {"r1": _leave("r1", "a"), FSCK: _CHECK},
         {},
-        has_disks=True,
         **_held("r1", "r2"),
     ),
     Model(
@@ -72,7 +70,6 @@ FSCK_MODELS = (
         "the same of a part that borrows: it lets go of one share after the other",
         {"r1": _leave("r1", "a"), FSCK: _CHECK},
         {},
-        has_disks=True,
         **_held("r1", "r2", shares=("s", "t")),
     ),
     Model(
@@ -81,7 +78,6 @@ FSCK_MODELS = (
         {"r1": (_write("r1", "a"),), FSCK: _AFTERWARDS},
         {Fault.CRASH: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "fsck_doubt",
@@ -89,7 +85,6 @@ FSCK_MODELS = (
         {"r1": (_write("r1", "a"),), FSCK: _AFTERWARDS},
         {Fault.UNKNOWN: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "fsck_store",
@@ -97,7 +92,6 @@ FSCK_MODELS = (
         {"r1": (_write("r1", "a"),), FSCK: _AFTERWARDS},
         {Fault.STORE: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "fsck_stale",
@@ -105,7 +99,6 @@ FSCK_MODELS = (
         {"r1": (_write("r1", "a"),), FSCK: _CHECK},
         {Fault.STALE: 1, Fault.DEPOSED: 2},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "fsck_staged",
@@ -113,7 +106,6 @@ FSCK_MODELS = (
         {FSCK: _CHECK},
         {Fault.CRASH: 1},
         ("r1",),
-        has_disks=True,
         nodes={layout.writing(TABLE, "s"): b"r1~i1"},
         objects=_objects("s"),
         disks=frozenset({("r1", "a", "s")}),
@@ -123,7 +115,6 @@ FSCK_MODELS = (
         "two replicas of which any does not answer once; one keeps a part for readers that it has deregistered",
         {"r1": _leave("r1", "a"), FSCK: _CHECK},
         {Fault.SILENT: 2},
-        has_disks=True,
         **_held("r1", "r2"),
     ),
     Model(
@@ -131,7 +122,6 @@ FSCK_MODELS = (
         "a mark of an earlier replica of this name, beside take-overs and letting go",
         {"r2": (_take("r2", "a", "r1"), *_leave("r2", "a"), _take("r2", "a", "r1")), FSCK: _CHECK},
         {},
-        has_disks=True,
         damage=_nodes(f"{_share('s')}/r1~i0~a"),
         **_held("r1"),
     ),
@@ -141,7 +131,6 @@ FSCK_MODELS = (
         {FSCK: _CHECK},
         {Fault.STORE: 1},
         ("r1",),
-        has_disks=True,
         objects=_objects("orphan", "garbage"),
         damage={layout.garbage(TABLE, "garbage"): b""},
     ),
@@ -151,7 +140,6 @@ FSCK_MODELS = (
         {FSCK: _CHECK},
         {Fault.CRASH: 1},
         (),
-        has_disks=True,
         objects=_objects("unowned", "left"),
         damage={_share("unowned"): b"", layout.writing(TABLE, "left"): b"r9~i1"},
     ),
@@ -161,7 +149,6 @@ FSCK_MODELS = (
         {FSCK: _CHECK, "another": _CHECK},
         {},
         (),
-        has_disks=True,
         objects=_objects("gone"),
         damage=_nodes(_share("gone"), f"{_share('gone')}/r9~i1~a"),
     ),

@@ -41,7 +41,6 @@ def _lost(*old: str) -> dict[str, Any]:
         "damage": damage,
         "objects": frozenset((ShareId(each), piece) for each in ("s", *old) for piece in range(PIECES)),
         "disks": frozenset({(OTHER, PART, "s")}),
-        "has_disks": True,
     }
 
 

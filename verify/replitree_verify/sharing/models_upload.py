@@ -22,7 +22,6 @@ UPLOAD_MODELS = (
         {"r1": _UPLOAD, "task": _PUT, FSCK: ((check, ()),)},
         {},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "upload_crash",
@@ -30,7 +29,6 @@ UPLOAD_MODELS = (
         {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.CRASH: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "upload_doubt",
@@ -38,7 +36,6 @@ UPLOAD_MODELS = (
         {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.UNKNOWN: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "upload_store",
@@ -46,7 +43,6 @@ UPLOAD_MODELS = (
         {"r1": _UPLOAD, "task": _PUT, FSCK: _AFTERWARDS},
         {Fault.STORE: 1},
         ("r1",),
-        has_disks=True,
     ),
     Model(
         "upload_old",
@@ -54,7 +50,6 @@ UPLOAD_MODELS = (
         {"r1": ((commit, (*_PART, _OLD)),), "task": _PUT, FSCK: ((check, ()),)},
         {},
         ("r1",),
-        has_disks=True,
         nodes={layout.writing(TABLE, _OLD): b"r1~i1"},
         disks=frozenset({("r1", "", _OLD)}),
     ),

@@ -4,8 +4,7 @@ The stages of the life thread activate a replica, as far as `Opened`; then `sett
 that is active does its tasks.  After a crash, or after trouble, the replica is activated again, and does the task that was not
 done.  It knows what is done from coordination alone: from its registration.
 
-Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`; a part that
-leaves is shortened to one commit (`leave`).
+Inserts and entries of the log are shortened to what they stage and register, which runs through `with_shares`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
-from replitree.protocol.membership import table
 from replitree.protocol.program import life, life_in_store
-from replitree.protocol.program.stages import CurrentSharer, ReportTrouble, Stage, Then
-from replitree.protocol.shares import letting_go, share, sharing
-from replitree.protocol.shares.share import LetGo, LookAtObjects, NotOwned, ObjectsThere, ShareId, ShareOwner
+from replitree.protocol.program.stages import CurrentSharer, Stage, Then
+from replitree.protocol.shares import share, sharing
+from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
     HasPart,
@@ -34,7 +32,7 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree_verify.sharing.checking import Keep
-from replitree_verify.sharing.world import INCARNATION, TABLE, replica_of, shares_in
+from replitree_verify.sharing.world import INCARNATION, TABLE, shares_in
 from replitree_verify.world.objects import PutObjects
 
 _T = TypeVar("_T")
@@ -53,15 +51,12 @@ class Process:
         What it has staged, or taken over.
     named
         The shares that it gives to what it stages, and puts.
-    has_disk
-        Whether what it stages lies on a disk, and is there after a crash.
     """
 
     replica: Replica
     epoch: fx.Epoch
     parts: tuple[SharedPart, ...] = ()
     named: tuple[ShareId, ...] = ()
-    has_disk: bool = False
 
     @property
     def sharer(self) -> Sharer:
@@ -75,7 +70,7 @@ class Process:
     def _answer(self, effect: Any) -> Running[Any]:
         match effect:
             case fx.Stage():
-                for each in self.parts if self.has_disk else ():
+                for each in self.parts:
                     yield Keep(self.replica, each.part, each.share)
                 return fx.Staged(())
             case NameShares():
@@ -139,59 +134,6 @@ def is_trouble(replica: Replica, outcome: Any) -> bool:
     return isinstance(outcome, fx.Unknown)
 
 
-def write(name: str, part: str, borrows_of: str = "") -> Running[None]:
-    """Write a part; one that borrows takes the shares of another part that is registered here."""
-    replica = replica_of(name)
-    epoch: fx.Epoch = yield fx.CurrentEpoch()
-    if (yield fx.Get(layout.part(replica, part))) is not None:
-        return
-    source = (yield fx.Get(layout.part(replica, borrows_of))) if borrows_of else None
-    if borrows_of and source is None:
-        return
-    own = new_share(part, name, epoch)
-    borrowed = told_parts(part, source.value) if source is not None else ()
-    process = Process(replica, epoch, (SharedPart(part, own, is_new=True), *borrowed), (own,))
-    outcome = yield from process.insert(part)
-    if is_trouble(replica, outcome):
-        yield ReportTrouble()
-    elif isinstance(outcome, fx.Refused):  # its folder leaves the disk, and with that the attempt is given up
-        yield from process.run(letting_go.let_go_of(process.sharer, epoch, "", own))
-
-
-def take(name: str, part: str, source: str) -> Running[None]:
-    """Take a part over from the replica `source`, if its objects can be read from here."""
-    replica = replica_of(name)
-    epoch: fx.Epoch = yield fx.CurrentEpoch()
-    if (yield fx.Get(layout.part(replica, part))) is not None:
-        return
-    told = yield fx.Get(layout.part(replica_of(source), part))
-    if told is None or not isinstance((yield LookAtObjects(shares_in(told.value))), ObjectsThere):
-        return
-    outcome = yield from Process(replica, epoch, told_parts(part, told.value)).take_over(part)
-    if is_trouble(replica, outcome):
-        yield ReportTrouble()
-
-
-def leave(name: str, part: str) -> Running[None]:
-    """Let go of a part."""
-    replica = replica_of(name)
-    epoch: fx.Epoch = yield fx.CurrentEpoch()
-    registered = yield fx.Get(layout.part(replica, part))
-    if registered is None:
-        return
-    deregister = (fx.Delete(layout.part(replica, part), fx.ANY_VERSION),)
-    outcome = yield from share.let_go(
-        ShareOwner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
-    )
-    if not isinstance(outcome, LetGo | NotOwned):
-        yield ReportTrouble()
-
-
-def drop(name: str) -> Running[None]:
-    """Take a replica out of its table, whether or not its process runs."""
-    yield from table.leave_table(replica_of(name), shared=True)
-
-
 def clean() -> Running[None]:
     """Work the garbage off."""
     yield from share.work_off(TABLE)
@@ -201,12 +143,8 @@ __all__ = [
     "Process",
     "Running",
     "clean",
-    "drop",
     "is_trouble",
-    "leave",
     "new_share",
     "settle",
-    "take",
     "told_parts",
-    "write",
 ]

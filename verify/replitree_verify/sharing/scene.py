@@ -86,7 +86,7 @@ class Scene:
             ),
         )
         for number, name in enumerate(self._names):
-            if name in model.replicas and not model.begins_inactive:
+            if name in model.replicas:
                 world = self._activated(world, number, Seat(name))
         if model.rivals:
             world = self._without_sessions(world)
@@ -103,7 +103,7 @@ class Scene:
             rest = list(world.late)
             rest.remove(request)
             yield f"late: {_short(request)}", self._arrive(replace(world, late=tuple(rest)), request)
-        if self.model.has_disks and (older := grown_older(world, self._effects(world))) is not None:
+        if (older := grown_older(world, self._effects(world))) is not None:
             yield "time: the grace passes", older
 
     def is_at_rest(self, world: World) -> bool:
@@ -114,8 +114,6 @@ class Scene:
 
     def settled(self, world: World) -> World:
         """Return what a world at rest comes to when every replica has started again and fsck has repaired what is old."""
-        if not self.model.has_disks:
-            return world
         world = self._without_sessions(world)
         for name in self.model.replicas:
             world = self._activated(world, self._cleaner, Seat(name))
@@ -328,7 +326,7 @@ class Scene:
         raise ProcedureFailed(f"{effect} can't arrive late")
 
     def _young(self, world: World, *shares: str) -> frozenset[str]:
-        return world.young | set(shares) if self.model.has_disks else world.young
+        return world.young | set(shares)
 
 
 def _session(number: int) -> int:

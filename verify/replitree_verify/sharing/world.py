@@ -58,8 +58,6 @@ class Model:
         How many of each kind.
     replicas
         Those that exist at the beginning.
-    has_disks
-        Whether parts lie on disks and grow old, as fsck needs it.
     nodes, objects, disks
         What is there at the beginning: nodes with their values, objects, and (replica, part, share) on disks.
     damage
@@ -67,8 +65,6 @@ class Model:
     rivals
         Seats whose processes act for the replica of another name: the session of the process that is active there has ended,
         and that process has not noticed it.
-    begins_inactive
-        Whether the processes have still to activate their replicas.
     """
 
     name: str
@@ -76,13 +72,11 @@ class Model:
     tasks: dict[str, tuple[Task, ...]]
     faults: dict[Fault, int]
     replicas: tuple[str, ...] = ("r1", "r2")
-    has_disks: bool = False
     nodes: Mapping[str, bytes] = field(default_factory=dict)
     objects: frozenset[tuple[ShareId, int]] = frozenset()
     disks: frozenset[tuple[str, str, str]] = frozenset()
     damage: Mapping[str, bytes] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
-    begins_inactive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
