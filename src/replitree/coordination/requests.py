@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar, assert_never
 
 from kazoo.exceptions import EXCEPTIONS, MarshallingError
@@ -201,11 +202,18 @@ def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes
     ValueError
         A path goes up.
     """
-    entries = client.default_acl or OPEN_ACL_UNSAFE
+    acl = _encode_acl(tuple(client.default_acl or OPEN_ACL_UNSAFE))
+    pieces: list[bytes] = []
+    for operation in operations:
+        pieces += _pieces(client, operation, acl)
+    return b"".join((*pieces, _END))
+
+
+@cache  # a process has one set of rights
+def _encode_acl(entries: tuple[Any, ...]) -> bytes:
     texts = [(entry.perms, entry.id.scheme.encode(), entry.id.id.encode()) for entry in entries]
     pieces = [_int(perms) + _int(len(scheme)) + scheme + _int(len(user)) + user for perms, scheme, user in texts]
-    acl = _int(len(entries)) + b"".join(pieces)
-    return b"".join((*(piece for operation in operations for piece in _pieces(client, operation, acl)), _END))
+    return _int(len(entries)) + b"".join(pieces)
 
 
 def send_transaction(client: Any, data: bytes) -> Reply:
