@@ -78,9 +78,11 @@ def write_file(path: Path, data: bytes) -> None:
 
 def touch(path: Path) -> None:
     """Make an empty file if there is none, and set its times, as `Path.touch`, with the mode of the tree that it is in."""
-    if not path.exists():
-        os.close(open_new(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC))
-    path.touch()
+    descriptor = open_new(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def fit(path: Path) -> None:
