@@ -55,14 +55,18 @@ class Fates:
 
     def perform(self, effect: fx.Effect) -> Any:
         """Perform one effect and return its outcome."""
-        # A group is staged again only after its earlier commit was refused.
-        if isinstance(effect, fx.Stage):
-            self._staged = effect.requests
-            self._note(Fate.UNSENT)
-        if not isinstance(effect, fx.Commit) or not any(
-            isinstance(operation, fx.Create) and operation.sequential for operation in effect.operations
-        ):
-            return self._perform(effect)
+        match effect:
+            case fx.Stage(requests=requests):
+                # A group is staged again only after its earlier commit was refused.
+                self._staged = requests
+                self._note(Fate.UNSENT)
+            case fx.Commit(operations=operations):
+                if any(isinstance(each, fx.Create) and each.sequential for each in operations):
+                    return self._append(effect)
+        return self._perform(effect)
+
+    def _append(self, effect: fx.Commit) -> Any:
+        """Perform a commit that appends to the log."""
         self._note(Fate.SENT)
         try:
             outcome = self._perform(effect)

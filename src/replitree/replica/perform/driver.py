@@ -9,7 +9,7 @@ Absent on purpose: what a thread does when a stage raises.  It begins anew with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from replitree.protocol.core.effects import Effect
 from replitree.protocol.program.stages import AwaitPull, AwaitWork, End, MemoryEffect, Stage, Then
@@ -75,8 +75,9 @@ class Driver:
         return None if following is None else following.outcome
 
     def _perform(self, effect: Any) -> object:
-        if isinstance(effect, MemoryEffect):
-            return self._remember(effect)
+        match effect:
+            case MemoryEffect():
+                return self._remember(effect)
         return (self._perform_instead or self._performer.perform)(effect)
 
 
@@ -88,7 +89,8 @@ def _rest(running: Stage, first: Any, outcome: object, *, is_over: bool) -> Stag
         while True:
             outcome = yield running.send(outcome)
     except StopIteration as stop:
-        return cast("Then | End | None", stop.value)
+        following: Then | End | None = stop.value
+        return following
 
 
 __all__ = ["Driver"]

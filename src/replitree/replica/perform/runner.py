@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from replitree.coordination.port import Coordination
 from replitree.protocol.core import effects as fx
@@ -131,10 +131,12 @@ class Performer:
         try:
             while True:
                 outcome = perform(procedure.send(outcome))
-                if isinstance(outcome, fx.Refused) and isinstance(outcome.operation, fx.Check):
-                    refused.append(outcome.operation)
+                match outcome:
+                    case fx.Refused(operation=fx.Check() as check):
+                        refused.append(check)
         except StopIteration as stop:
-            return cast("T", stop.value)
+            value: T = stop.value
+            return value
         finally:
             # An error of `perform` ends the procedure as a crash would.
             procedure.close()

@@ -255,9 +255,12 @@ _content_encoder = msgspec.msgpack.Encoder()
 
 
 def _canonical(type_text: str, value: Scalar) -> Scalar:
-    if value is None or isinstance(value, str | bool):
-        return value
-    number = _number(value) if isinstance(value, int) else value + 0.0  # -0.0 + 0.0 is 0.0
+    match value:
+        case None | str() | bool():
+            return value
+        case float():
+            return value + 0.0  # -0.0 + 0.0 is 0.0
+    number = _number(value)
     is_whole = isinstance(number, int) and type_text in _FLOATS
     return float(number) if is_whole else number  # JSON has one kind of number
 
