@@ -76,7 +76,7 @@ CAUGHT: tuple[Any, ...] = (
     ("moved-mark-deleted-alone", 126, "OWNED"),
     ("moved-and-deleted", 63, "WHOLE"),
     ("notes-forgotten", 14, "CONVERGES"),
-    ("claim-given-back-unproved", 147, "I9"),
+    ("claim-given-back-unproved", 372, "I9"),
     pytest.param("moved-never-let-go", 126, "CONVERGES", marks=pytest.mark.slow),
     ("own-claim-kept", 1050, "CONVERGES"),
 )
@@ -92,9 +92,9 @@ def test_every_mutant_is_tried() -> None:
     assert names_of(CAUGHT) == set(MOVING_MUTANTS)
 
 
-@pytest.mark.parametrize("seed", [147, 1050])
+@pytest.mark.parametrize("seed", [372, 1050])
 def test_a_claim_is_given_back_only_by_the_replica_that_made_it(seed: int) -> None:
-    # In seed 147 a replica gave back another one's claim under a later epoch; in seed 1050 a claim stayed for ever.
+    # In seed 372 a replica gave back another one's claim under a later epoch; in seed 1050 a claim stayed for ever.
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table whose parts move"]

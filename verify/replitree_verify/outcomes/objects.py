@@ -36,15 +36,13 @@ def put(effect: PutShares, scene: Scene) -> Iterator[Branch]:
     if host is None or host.value == DROPPED_HOST:
         # The process has not noticed that its replica is dropped: when the objects arrive, no replica may wait for them.
         objects = replace(objects, stray=objects.stray.union(shares))
-    # The process does not know which of them are there: it forgets them all, and the procedure gives them up.
-    forgotten = replace(here.memory, shares=here.memory.shares.settled(shares))
+    forgotten = replace(here.memory, shares=here.memory.shares.put(effect.staging, is_done=False))
     disk = cast("SharedDisk", here.disk)
     for staging, partition, share in named:
         before = here._replace(objects=objects, disk=disk, memory=forgotten)
         yield from _without_answer(PutObjects(share), scene, before)
         disk, objects = disk.noting(staging, partition, share), objects.after(PutObjects(share))
-    left = tuple(each for each in here.memory.shares.named if each not in named)
-    memory = replace(here.memory, shares=replace(here.memory.shares, named=left))
+    memory = replace(here.memory, shares=here.memory.shares.put(effect.staging, is_done=True))
     yield Branch(ObjectsThere(), here._replace(objects=objects, disk=disk, memory=memory))
 
 

@@ -39,7 +39,8 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
         case Missed(index):
             return Remembered(replace(memory.with_trouble(), missed=index))
         case Forget():
-            return Remembered(Memory(memory.incarnation, memory.session, state=memory.state, staging=memory.staging))
+            begun = Memory(memory.incarnation, memory.session, state=memory.state)
+            return Remembered(replace(begun, staging=memory.staging, shares=memory.shares))
         case AwaitIdle():
             return None if memory.running else Remembered(memory)
         case AwaitSource():

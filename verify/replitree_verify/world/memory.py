@@ -51,6 +51,15 @@ class SharesKnown:
     count: int = 0
     kept: tuple[str, ...] = ()
 
+    def put(self, staging: StagingId, *, is_done: bool) -> SharesKnown:
+        """Name the shares of a staging id no longer: their objects are there, or it is not known which are.
+
+        In the second case the process forgets them all, and the procedure gives them up.
+        """
+        named = tuple(each for each in self.named if each[0] == staging)
+        left = replace(self, named=tuple(each for each in self.named if each not in named))
+        return left if is_done else left.settled(tuple(share for _, _, share in named))
+
     def settled(self, shares: tuple[ShareId, ...]) -> SharesKnown:
         """Write these shares no more."""
         left = tuple(each for each in self.named if each[2] not in shares)

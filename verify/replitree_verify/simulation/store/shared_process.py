@@ -1,6 +1,7 @@
-"""A virtual process of a replica whose table lies in an object store: what it asks of its disk and of the store.
+"""A virtual process of a replica whose table lies in an object store: what it asks of the store, and how long that takes.
 
-Its procedures run through `sharing.with_shares` from the moment that it knows which replica of its name it is.  Requests to the
+What it knows of shares, and what becomes of them on its disk, is that of the explorer's processes (`process.shares`).  Its
+procedures run through `sharing.with_shares` from the moment that it knows which replica of its name it is.  Requests to the
 store are sent one after the other, each twice when there was no answer; who dies in between leaves what was done by then.
 """
 
@@ -34,18 +35,16 @@ from replitree.protocol.program.stages import (
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
-    HasPart,
     NameShares,
     PutShares,
-    SharedPart,
     Sharer,
     SharesHere,
     SharesInDoubt,
-    SharesOf,
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.outcomes.local import MAKING, Done, is_made
+from replitree_verify.process import shares
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
 from replitree_verify.simulation.store import moves
@@ -67,23 +66,14 @@ class ListDetached:
     """Outcome: the shares in which rows of detached parts lie."""
 
 
+_ON_DISK = (fx.Discard, ForgetParts, LetGoEnded)
 _TOLD = (
-    Opened, CurrentSharer, ListDetached, HasPart, NameShares, fx.ResultsInWork, SharesHere, SharesInDoubt, SharesOf,
-    SharesSettled, fx.Untouched,
+    ListDetached, fx.ResultsInWork, SharesInDoubt, fx.Untouched,
+    *(each for each in shares.EFFECTS if each not in (*_ON_DISK, AwaitUpkeep)),
 )  # fmt: skip
 """Effects whose outcome a process knows at once."""
-
-_ON_DISK = (fx.Discard, ForgetParts, LetGoEnded)
 _IDLE = ("puller", "executor", "maker", "mender", "keeper", "upkeep")
 """Threads that wait for something to do when a process learns who it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A staged part that is to go into the store."""
-
-    partition: str
-    share: ShareId
 
 
 class SharedProcess(Process):
@@ -105,11 +95,7 @@ class SharedProcess(Process):
     @override
     def start(self) -> None:
         self.moves = moves.Moves()
-        self._named: dict[fx.StagingId, tuple[_Named, ...]] = {}
-        self._new: set[ShareId] = set()
-        self._count = 0
         self._first_tried: dict[fx.LogIndex, int] = {}
-        self._kept_back: set[str] = set()
         super().start()
         self._spawn("upkeep", upkeep.let_go_next, self.replica)
 
@@ -181,7 +167,7 @@ class SharedProcess(Process):
             return (outcome,)
         match effect:
             case PutShares(staging):
-                self._put(thread, effect, staging, self._named.pop(staging, ()))
+                self._put(thread, effect, tuple(each for each in self.memory.shares.named if each[0] == staging))
                 return None
             case DeleteObjects(share):
                 self._change(thread, effect, deleting(share), partial(self._deleted, thread, effect))
@@ -201,41 +187,42 @@ class SharedProcess(Process):
     @property
     def begun(self) -> frozenset[ShareId]:
         """The shares that it writes now."""
-        return frozenset(self._new)
+        return self.memory.shares.new
 
     def _tell(self, effect: Any) -> Any:
         """Return the outcome of an effect that takes no time."""
-        disk = self.disk
         match effect:
-            case NameShares(staging):
-                return self._name(staging)
-            case SharesOf(parts):
-                pairs = ((part, disk.share_of(part)) for part in parts)
-                return tuple(SharedPart(part, share, share in self._new) for part, share in pairs if share is not None)
-            case SharesSettled(shares):
-                return self._settled(shares)
-            case SharesHere():
-                return tuple(sorted(disk.all_shares | self._new | self.moves.shares))
-            case SharesInDoubt(shares):
+            case Opened(incarnation):
+                return self._open(incarnation)
+            case CurrentSharer():
+                assert self.sharer is not None
+                return self.sharer
+            case NameShares() if not self.puts_new_parts:
+                return ()
+            case SharesInDoubt(doubtful):
                 self.observer.seen("shares in doubt")
-                self.moves.doubt(shares)
+                self.moves.doubt(doubtful)
                 return self._remember(self.memory.with_trouble())
-            case HasPart(part):
-                return disk.content(part) is not None
             case fx.Untouched():
                 return False
             case fx.ResultsInWork():
                 return self._in_work()
             case ListDetached():
-                return tuple(share for _, share in disk.detached)
-        return self._tell_of_process(effect)
+                return tuple(share for _, share in self.disk.detached)
+        done = self._of_shares(effect, self.disk)
+        self._remember(done.memory)
+        return tuple(sorted({*done.outcome, *self.moves.shares})) if isinstance(effect, SharesHere) else done.outcome
 
-    def _tell_of_process(self, effect: Opened | CurrentSharer) -> Sharer | None:
-        if isinstance(effect, Opened):
-            self._open(effect.incarnation)
-            return None
-        assert self.sharer is not None
-        return self.sharer
+    def _of_shares(self, effect: Any, disk: SharedDisk) -> shares.Performed:
+        """Perform an effect on what it knows of shares, and on its disk."""
+        match effect:
+            case SharesSettled(settled):
+                self.moves.settled(settled)
+            case LetGoEnded(left, is_gone=True) if not left.part:
+                self.moves.settled(left.shares)  # a part may be on the move with the share again: that move goes on
+        done = shares.perform(effect, self.replica, self.me, self.memory, self.cluster.tree, disk)
+        assert done is not None
+        return done
 
     def _turn_of(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
         """Return what a thread works with that rests between its rounds; None while it rests, or the replica is not active."""
@@ -253,10 +240,11 @@ class SharedProcess(Process):
         assert self.sharer is not None
         assert self.memory.epoch is not None
         for left in moves.to_let_go_of(self.disk, self.moves):
-            if str(left.number) not in self._kept_back:
+            if str(left.number) not in self.memory.shares.kept:
                 left_disk = LeftDisk(str(left.number), left.part, left.shares)
                 return UpkeepTurn(self.sharer, self.memory.epoch, left_disk)
-        self._kept_back.clear()
+        if self.memory.shares.kept:
+            self._remember(replace(self.memory, shares=replace(self.memory.shares, kept=())))
         self._rest_after_round(thread)
         return UpkeepTurn(self.sharer, self.memory.epoch, None)
 
@@ -281,46 +269,27 @@ class SharedProcess(Process):
         running = (item for item in self.memory.queue if item.index in self.memory.running and is_made(item))
         return tuple(sorted(part.name for item in running for part in item.change.added))
 
-    def _name(self, staging: fx.StagingId) -> tuple[ShareId, ...]:
-        """Name the shares of what is staged and has none: what is linked has that of its source."""
-        folder = self.disk.folder(staging)
-        parts = () if folder is None or not self.puts_new_parts else folder.parts
-        have = {partition for id_, partition, _ in self.disk.staged if id_ == staging}
-        named: list[_Named] = []
-        for partition, _ in parts:
-            if partition not in have:
-                self._count += 1
-                named.append(_Named(partition, ShareId(f"{self.me.decode()}-{self._count}")))
-        self._named[staging] = tuple(named)
-        shares = tuple(each.share for each in named)
-        self._new.update(shares)
-        return shares
-
-    def _settled(self, shares: tuple[ShareId, ...]) -> None:
-        self.moves.settled(shares)
-        self._new.difference_update(shares)
-        for staging, named in list(self._named.items()):
-            if any(each.share in shares for each in named):
-                del self._named[staging]
-
     # --- the store ----------------------------------------------------------------------------------------------------------
 
-    def _put(self, thread: Thread, effect: PutShares, staging: fx.StagingId, named: tuple[_Named, ...]) -> None:
+    def _put(self, thread: Thread, effect: PutShares, named: tuple[tuple[fx.StagingId, str, ShareId], ...]) -> None:
         """Put the objects of one share after the other, and note in each staged part where they are."""
 
         def done(is_there: bool) -> None:
             if is_there:
-                noted = self.disk.noting(staging, named[0].partition, named[0].share)
-                self.cluster.disks[self.name] = noted
-                self._put(thread, effect, staging, named[1:])
+                self.cluster.disks[self.name] = self.disk.noting(*named[0])
+                self._put(thread, effect, named[1:])
             else:
-                self._settled(tuple(each.share for each in named))
+                self._end_put(effect, is_done=False)
                 self._over_store(thread, effect, ObjectsInDoubt("no answer"))
 
         if named:
-            self._change(thread, effect, putting(named[0].share), done)
+            self._change(thread, effect, putting(named[0][2]), done)
         else:
+            self._end_put(effect, is_done=True)
             self._over_store(thread, effect, ObjectsThere())
+
+    def _end_put(self, effect: PutShares, *, is_done: bool) -> None:
+        self._remember(replace(self.memory, shares=self.memory.shares.put(effect.staging, is_done=is_done)))
 
     def _deleted(self, thread: Thread, effect: DeleteObjects, is_gone: bool) -> None:
         self._over_store(thread, effect, ObjectsGone() if is_gone else ObjectsInDoubt("no answer"))
@@ -363,36 +332,19 @@ class SharedProcess(Process):
     def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
         disk = cast("SharedDisk", before)
         match effect:
-            case fx.Discard(part):
-                return None, disk.without_parts(part), self.memory
+            case fx.Discard() | ForgetParts() | LetGoEnded():
+                if isinstance(effect, ForgetParts):
+                    self.observer.seen("too late to take over")
+                done = self._of_shares(effect, disk)
+                return done.outcome, done.disk, done.memory
             case fx.Detach(parts):
                 return None, kept_aside(disk, parts), self.memory
-            case ForgetParts(parts):
-                self.observer.seen("too late to take over")
-                contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)
-                return None, disk.without_parts(*parts), self.memory.lacks(contents)
-            case LetGoEnded(left, False):
-                self._kept_back.add(left.name)
-                return None, disk, self.memory
-            case LetGoEnded(left):
-                if not left.part:  # a part may be on the move with the share again: that move goes on
-                    self._settled(left.shares)
-                self._new.difference_update(left.shares)
-                return None, disk.without_left(int(left.name)), self.memory
             case fx.Merge() | fx.Mutate() if self.store.is_away:
                 return fx.StoreFailed("the store gives no answer"), disk, self.memory
         outcome, after, memory = super()._on_disk(effect, before)
-        if isinstance(effect, fx.Link) and isinstance(outcome, fx.Made):
-            after = self._borrowing(effect, cast("SharedDisk", after))
+        if isinstance(effect, fx.Link) and isinstance(outcome, fx.Made) and disk.share_of(effect.source) is not None:
+            self.observer.seen("borrowed")
         return outcome, after, memory
-
-    def _borrowing(self, effect: fx.Link, disk: SharedDisk) -> SharedDisk:
-        """Let what was linked have the share of its source."""
-        share = disk.share_of(effect.source)
-        if share is None:
-            return disk
-        self.observer.seen("borrowed")
-        return disk.noting(effect.staging, parse_part(effect.result).partition, share)
 
     @override
     def _do(self, thread: Thread, effect: Any) -> None:
