@@ -8,6 +8,12 @@ from replitree.tablet.group.ids import LOG, BlobId
 from replitree.tablet.group.member import Holdings, without_blobs
 
 
+def can_be_read(held: Holdings, blob: BlobId) -> bool:
+    """Whether a member has a whole copy of a blob."""
+    index = held.index(blob)
+    return index is not None and held.data[index] is not None
+
+
 def rotting(held: Holdings, *, has_zeros: bool) -> tuple[BlobId, ...]:
     """Return what may become unreadable: entries and what they refer to; zero entries only if asked for."""
     return tuple(

@@ -27,10 +27,24 @@ class Leader:
 
 
 def draft_of(leader: Leader, kind: Kind, number: int) -> Draft:
-    """Return the n-th thing that a leader commits."""
-    if leader.collecting is not None:
-        return _with_lists(leader.ledger, leader.collecting, kind, number)
-    return _plain(leader.ledger, kind, number)
+    """Return the n-th thing that a leader commits; where data is collected, with what it says of blobs."""
+    ledger, collecting = leader.ledger, leader.collecting
+    if collecting is None:
+        return _plain(ledger, kind, number)
+    # A snapshot takes the place of pending entries, too, so it says again what they say of blobs.
+    needed, left = said_again(collecting.garbage, [each.entry for each in ledger.pending])
+    match kind:
+        case Kind.REFERENCE:
+            plain = _plain(ledger, kind, number)
+            return structs.replace(plain, gc_discovered=tuple(blob for blob, _ in plain.parallel))
+        case Kind.LEAVE:
+            return structs.replace(_plain(ledger, Kind.PLAIN, number), gc_left=needed[:1])
+        case Kind.SNAPSHOT | Kind.TOTAL:
+            return structs.replace(_plain(ledger, kind, number), gc_discovered=needed, gc_left=left)
+        case Kind.STATE:
+            return snapshots.draft_of(ledger, Begun(number), (), needed, STATE_COOKIE)
+        case _:
+            return _plain(ledger, kind, number)
 
 
 def _plain(ledger: Ledger, kind: Kind, number: int) -> Draft:
@@ -51,23 +65,6 @@ def _plain(ledger: Ledger, kind: Kind, number: int) -> Draft:
             return Draft(parallel=((body_id(ledger.generation, step), body),), is_snapshot=True, is_total=True)
         case Kind.READ | Kind.LEAVE | Kind.COLLECT:
             raise AssertionError(f"{kind.value} forms no entry here")
-
-
-def _with_lists(ledger: Ledger, collecting: Collecting, kind: Kind, number: int) -> Draft:
-    """Return what is committed, with what it says of blobs."""
-    needed, left = said_again(collecting.garbage, [each.entry for each in ledger.pending])
-    match kind:
-        case Kind.REFERENCE:
-            plain = _plain(ledger, kind, number)
-            return structs.replace(plain, gc_discovered=tuple(blob for blob, _ in plain.parallel))
-        case Kind.LEAVE:
-            return structs.replace(_plain(ledger, Kind.PLAIN, number), gc_left=needed[:1])
-        case Kind.SNAPSHOT | Kind.TOTAL:
-            return structs.replace(_plain(ledger, kind, number), gc_discovered=needed, gc_left=left)
-        case Kind.STATE:
-            return snapshots.draft_of(ledger, Begun(number), (), needed, STATE_COOKIE)
-        case _:
-            return _plain(ledger, kind, number)
 
 
 def must_wait(leader: Leader, kind: Kind) -> bool:

@@ -60,12 +60,16 @@ def _without_data(seed: int) -> Model:
     draw = Random(f"model {seed}")  # noqa: S311 - drawn to be drawn again
     on_store = draw.random() < 0.25
     is_pair = not on_store and draw.random() < 0.1
-    seats = _seats(draw)
+    # Each candidate stands for a higher generation than the one before; rarely for the same, or with one left out.
+    seats, generation = list[Seat](), 1
+    for _ in range(draw.randint(2, SEATS_MAX)):
+        seats.append(Seat(generation, tuple(draw.choices(_KINDS, k=draw.randint(0, COMMITS_MAX)))))
+        generation += draw.choices((0, 1, 2), (1, 8, 1))[0]
     ahead = draw.random() < 0.8
     return Model(
         f"drawn-{seed}",
         f"drawn from {seed}",
-        seats,
+        tuple(seats),
         faults={
             Fault.CRASH: draw.randint(0, 2),
             Fault.UNKNOWN: draw.randint(0, 2),
@@ -80,12 +84,3 @@ def _without_data(seed: int) -> Model:
         collects=any(kind in _OF_SNAPSHOTS for seat in seats for kind in seat.commits) and draw.random() < 0.8,
         on_store=on_store,
     )
-
-
-def _seats(draw: Random) -> tuple[Seat, ...]:
-    """Return candidates: each stands for a higher generation than the one before, or for the same."""
-    seats, generation = list[Seat](), 1
-    for _ in range(draw.randint(2, SEATS_MAX)):
-        seats.append(Seat(generation, tuple(draw.choices(_KINDS, k=draw.randint(0, COMMITS_MAX)))))
-        generation += draw.choices((0, 1, 2), (1, 8, 1))[0]
-    return tuple(seats)

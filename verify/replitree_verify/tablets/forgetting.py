@@ -17,6 +17,7 @@ from replitree.tablet.group.member import (
     Write,
     outranks,
 )
+from replitree_verify.tablets.damage import can_be_read
 from replitree_verify.tablets.model import TABLET
 
 
@@ -37,17 +38,11 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
             barrier = held.barrier(collection.tablet, collection.channel)
             is_fenced = fence is not None and collection.order[0] <= fence.generation
             return is_fenced or collection.order <= barrier.order
-        case _:
-            return _is_dead_on_store(held, request)
-
-
-def _is_dead_on_store(held: Holdings, request: store.StoreRequest) -> bool:
-    """Whether a request to a store changes nothing that a reader can see: objects below a barrier are gone in any case."""
-    match request:
+        # A store's objects below a barrier are gone for every reader, whether they are deleted yet or not.
         case store.CreateBlobs(blobs):
             return all(held.index(blob) is not None or store.is_swept(held, blob) for blob, _ in blobs)
         case store.MendBlobs(blobs):
-            return all((at := held.index(blob)) is not None and held.data[at] is not None for blob, _ in blobs)
+            return all(can_be_read(held, blob) for blob, _ in blobs)
         case store.ReplaceState(tag=tag):
             return store.state_of(held) != tag
         case store.DeleteBlobs(blobs):

@@ -63,6 +63,7 @@ class Members:
 
     def carried(self, carry: int, columns: tuple[int, ...]) -> int:
         """Return where a procedure stands when the members have said this."""
+        # Remembered, because most states repeat a question and its answers: a step replays the whole procedure.
         known = self._steps.get((carry, columns))
         if known is None:
             replies = tuple(self.replies[column] if column >= 0 else None for column in columns)

@@ -5,7 +5,6 @@ An operator's are `looking` and `accepting`: what `tablet.members.losses` does, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -117,21 +116,12 @@ def carried_out(groups: Groups, effect: GroupEffect, on_store: bool) -> Procedur
     asking = (store.carry_out_on_store if on_store else quorum.carry_out)(groups[at], effect)
     if len(groups) == 1:
         return (yield from asking)
-    return (yield from _among(asking, _nobody(groups[:at]), _nobody(groups[at + 1 :])))
-
-
-def _nobody(groups: Sequence[Quorum]) -> tuple[None, ...]:
-    return (None,) * sum(each.members for each in groups)
-
-
-def _among(asking: Procedure[T], before: tuple[None, ...], after: tuple[None, ...]) -> Procedure[T]:
-    """Let the members that are asked be some of more."""
+    before, after = ((None,) * sum(each.members for each in part) for part in (groups[:at], groups[at + 1 :]))
     outcome: Any = None
     while True:
         try:
             ask = asking.send(outcome)
         except StopIteration as stop:
-            result: T = stop.value
-            return result
+            return stop.value
         replies = yield msgspec.structs.replace(ask, requests=(*before, *ask.requests, *after))
         outcome = replies[len(before) : len(replies) - len(after)]

@@ -6,7 +6,8 @@ Seeds share a model, `HISTORIES_OF_ONE` of them, so that what the members answer
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -71,7 +72,7 @@ def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) 
         Processes that share the seeds; what is found does not depend on it.
     """
     blocks = [list(seeds) for _, seeds in groupby(range(first, end), lambda seed: seed // HISTORIES_OF_ONE)]
-    result, run = Simulated(), partial(_simulate_block, mutant)
+    result, run = Simulated(), partial(_histories, mutant)
     if workers == 1:
         _add_all(result, map(run, blocks))
     else:
@@ -85,23 +86,17 @@ def _add_all(result: Simulated, found: Iterable[Simulated]) -> None:
         result.add(each)
 
 
-def _simulate_block(mutant: str | None, seeds: list[int]) -> Simulated:
-    if mutant is None:
-        return _histories(seeds)
-    with find_patch("tablets", mutant).mutated():
-        return _histories(seeds)
-
-
-def _histories(seeds: list[int]) -> Simulated:
-    """Go through the histories of one model; the order of moves is that of the numbers of what the members were asked before.
-
-    So a seed's history comes after those of the earlier seeds of its model, whether they are asked for or not.
-    """
-    result, block = Simulated(), _Block(seeds[0] // HISTORIES_OF_ONE)
-    for seed in range(block.first, seeds[-1] + 1):
-        found = block.history(seed)
-        if seed in seeds:
-            result.add(found)
+def _histories(mutant: str | None, seeds: list[int]) -> Simulated:
+    """Go through the histories of one model."""
+    result = Simulated()
+    with nullcontext() if mutant is None else find_patch("tablets", mutant).mutated():
+        block = _Block(seeds[0] // HISTORIES_OF_ONE)
+        # The order of moves is that of the numbers of what the members were asked before.  So a seed's history comes after
+        # those of the earlier seeds of its model, whether they are asked for or not.
+        for seed in range(block.first, seeds[-1] + 1):
+            found = block.history(seed)
+            if seed in seeds:
+                result.add(found)
     return result
 
 
@@ -122,19 +117,15 @@ class _Block:
     def history(self, seed: int) -> Simulated:
         """Go through the next history; if it violates anything, tell the way there."""
         result, way = Simulated(histories=1), list[Move]()
-        for move, wrong in self._moves(seed):
+        draw, state = Random(seed), self._space.first()  # noqa: S311 - drawn to be drawn again
+        while not result.violations and (moves := list(self._space.successors(state))):
+            before, (state, move) = state, draw.choice(moves)
             way.append(move)
+            # Once for each history, however often the move was made: the probes count histories.
             result.probes |= Counter(dict.fromkeys(move.probes, 1))
+            wrong = self._checker.broken_step(before, move, state)
             if wrong is not None:
                 result.violations.append((seed, wrong))
                 result.trace = tuple(map(str, way))
         result.moves, result.digest = len(way), summand_of(seed, len(way))
         return result
-
-    def _moves(self, seed: int) -> Iterator[tuple[Move, str | None]]:
-        """Yield move by move what is wrong after it; the first thing that is wrong ends it."""
-        draw, state, wrong = Random(seed), self._space.first(), None  # noqa: S311 - drawn to be drawn again
-        while wrong is None and (moves := list(self._space.successors(state))):
-            before, (state, move) = state, draw.choice(moves)
-            wrong = self._checker.broken_step(before, move, state)
-            yield move, wrong

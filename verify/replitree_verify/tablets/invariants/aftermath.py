@@ -14,7 +14,7 @@ from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
 from replitree.tablet.group.effects import Fence, Overtaken, Procedure, RaiseFence
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import Holdings
-from replitree_verify.tablets.invariants.data import broken_end, broken_needs
+from replitree_verify.tablets.invariants.data import base_of, broken_end, broken_needs
 from replitree_verify.tablets.model import TABLET, Model
 from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
 
@@ -46,7 +46,10 @@ def _broken_repetition(
     model: Model, held: tuple[Holdings, ...], present: tuple[int, ...], enough: list[tuple[int, ...]]
 ) -> str | None:
     members = Undisturbed(model, held, present)
-    fence = _fence_above(held)
+    # Above every fence and every entry: no member refuses it, and nothing of another candidate is in its generation.
+    fences = [fence.generation for each in held if (fence := each.fence(TABLET)) is not None]
+    blobs = [blob.generation for each in held for blob in each.names]
+    fence = Fence(Generation(max([0, *fences, *blobs]) + 1), ISSUER)
     first = members.run(_recovering(model, fence))
     if not isinstance(first, RecoveredLog):
         return None  # another candidate of this generation was here; `_broken_election` takes one that is free
@@ -60,22 +63,11 @@ def _broken_repetition(
         # Other members may know more, and copies of what the first could not see are stored then.
         if others == present and (again != first or tuple(repeated.held) != after):
             return f"I16: recovering again with members {others} changes something"
-        if [each for each in first.accepted if each[0] >= _begin(again) and each not in again.accepted]:
+        # What a snapshot took in need not be found again.
+        base = base_of(again.accepted)
+        if [each for each in first.accepted if each[0] >= base and each not in again.accepted]:
             return f"I16: recovering with members {present}, and then with {others}, loses what was found"
     return None
-
-
-def _begin(recovered: RecoveredLog) -> tuple[int, int]:
-    """Return the snapshot that covers everything before it, or the begin."""
-    accepted = recovered.accepted
-    return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)
-
-
-def _fence_above(held: tuple[Holdings, ...]) -> Fence:
-    """Return a fence above every fence and every entry."""
-    fences = [fence.generation for each in held if (fence := each.fence(TABLET)) is not None]
-    blobs = [blob.generation for each in held for blob in each.names]
-    return Fence(Generation(max([0, *fences, *blobs]) + 1), ISSUER)
 
 
 def _recovering(model: Model, fence: Fence) -> Procedure[Any]:

@@ -13,12 +13,12 @@ from replitree.tablet.group.effects import NotKnown
 from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Cookie, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Holdings
 from replitree_verify.tablets.invariants.aftermath import broken_aftermath
-from replitree_verify.tablets.invariants.data import broken_fences, broken_needs
+from replitree_verify.tablets.invariants.data import base_of, broken_fences, broken_needs
 from replitree_verify.tablets.invariants.kept import Truth, broken_state, truth_of
 from replitree_verify.tablets.invariants.losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree_verify.tablets.model import TABLET
 from replitree_verify.tablets.space import Space
-from replitree_verify.tablets.state import LEADING, Move, Position, TabletState
+from replitree_verify.tablets.state import LEADING, Move, TabletState
 
 Places = tuple[tuple[int, int], ...]
 
@@ -38,13 +38,15 @@ class Checker:
         if changed is not None or (not is_new and move.election is None and not move.committed and move.read is None):
             return changed
         window = self._space.model.steps_max
-        if any(_on_its_way(self._space, position) > window for position in state.seats):
-            return f"I20: more than {window} entries are on their way"
+        for position in state.seats:
+            pending = self._space.ledger_of(position).pending if position[0] == LEADING else ()
+            if sum(not each.is_committed for each in pending) > window:
+                return f"I20: more than {window} entries are on their way"
         if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
             return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
         if move.election is None and not move.committed:
             return self._broken_log(state)
-        held = self._held(state)
+        held = tuple(self._space.holdings[number] for number in state.held)
         if isinstance(move.election, Won):
             return (
                 self._broken_loss(state, held, move)
@@ -67,28 +69,25 @@ class Checker:
         return None
 
     def _broken_election(self, state: TabletState, held: tuple[Holdings, ...], result: Won) -> str | None:
-        generation, write = int(result.generation), self._space.model.write
+        model, generation = self._space.model, int(result.generation)
+        write = model.write
         own = next(places for each, places in reversed(state.elected) if each == generation)
         if sum(each == generation for each, _ in state.elected) > 1:
             return f"I1: generation {generation} has two leaders"
         if copies(held, log_entry(TABLET, result.generation, Step(0))) < write:
             return f"I6: generation {generation} leads before its zero entry is stored"
-        broken = self._broken_data(held, result)
+        broken = broken_fences(model, held, result.generation) if model.data_members else None
+        if broken is None and model.collects_data:
+            broken = broken_needs(model, result.recovered.accepted, held, write)
         if broken is not None:
             return broken
         if flaw_of_mask(result.zero):
             return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
         lost = lost_by(state, result)
         if lost and not set(lost) <= given_up(held, 0, generation, write):
-            number = "L2" if self._space.model.has_operators else "I3"
+            number = "L2" if model.has_operators else "I3"
             return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
         return self._broken_past(state, held, result, own) or _broken_closure(held, result, write)
-
-    def _broken_data(self, held: tuple[Holdings, ...], result: Won) -> str | None:
-        """Look at the groups of all channels, and at the blobs that entries speak of."""
-        model, accepted = self._space.model, result.recovered.accepted
-        unfenced = broken_fences(model, held, result.generation) if model.data_members else None
-        return unfenced or (broken_needs(model, accepted, held, model.write) if model.collects_data else None)
 
     def _broken_loss(self, state: TabletState, held: tuple[Holdings, ...], move: Move) -> str | None:
         if move.loss is None:
@@ -105,7 +104,8 @@ class Checker:
 
     def _broken_past(self, state: TabletState, held: tuple[Holdings, ...], result: Won, own: Places) -> str | None:
         """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
-        generation, base, write = int(result.generation), base_of(result), self._space.model.write
+        generation, write = int(result.generation), self._space.model.write
+        base = base_of(result.recovered.accepted)
         for other, places in state.elected:
             older, newer = sorted(((other, places), (generation, own)))
             # What a snapshot covers need not be found any more, in either of them.
@@ -122,7 +122,10 @@ class Checker:
         """I15: what is missing was deleted too early, or forgotten, if it can be read on enough members."""
         model, reason = self._space.model, result.reason
         if not isinstance(reason, MissingEntries) or result.generation is None:
-            return None if model.has_damage else _broken_answer(reason)
+            # Where nothing is damaged, only two different contents of one blob can confuse a candidate.
+            if isinstance(reason, NotKnown) and "differ" in reason.reason and not model.has_damage:
+                return f"I11: {reason.reason}"
+            return None
         if not model.has_damage or is_wrongly_missed(held, reason.places, int(result.generation), model.write):
             return f"I15: generation {result.generation} misses {reason.places}"
         return None
@@ -154,9 +157,6 @@ class Checker:
                 return f"I5: {place} was acknowledged before step {each}, which it depends on"
         return None
 
-    def _held(self, state: TabletState) -> tuple[Holdings, ...]:
-        return tuple(self._space.holdings[number] for number in state.held)
-
     def _broken_log(self, state: TabletState) -> str | None:
         """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
         model = self._space.model
@@ -165,26 +165,17 @@ class Checker:
         known = (members, state.acked, state.elected) if model.has_operators and model.aftermath else members
         if known not in self._stored:
             held = tuple(self._space.holdings[number] for number in members)
-            self._stored[known] = broken_log(held, model.write) or self._broken_after(state, held)
+            broken = broken_log(held, model.write)
+            if broken is None and model.has_operators and model.aftermath:
+                broken = broken_acceptance(self._truth(state, held), held)
+            elif broken is None and model.aftermath:
+                broken = broken_aftermath(model, held)
+            self._stored[known] = broken
         return self._stored[known]
-
-    def _broken_after(self, state: TabletState, held: tuple[Holdings, ...]) -> str | None:
-        model = self._space.model
-        if not model.aftermath:
-            return None
-        return (
-            broken_acceptance(self._truth(state, held), held) if model.has_operators else broken_aftermath(model, held)
-        )
 
     def _truth(self, state: TabletState, held: tuple[Holdings, ...]) -> Truth:
         model, last = self._space.model, max(generation for generation, _ in state.elected)
         return truth_of(model, state.acked, state.elected, given_up(held, 0, last, model.write))
-
-
-def _on_its_way(space: Space, position: Position) -> int:
-    """Return how many entries a seat waits for."""
-    pending = space.ledger_of(position).pending if position[0] == LEADING else ()
-    return sum(not each.is_committed for each in pending)
 
 
 def flaw_of_mask(zero: ZeroEntry) -> str | None:
@@ -218,26 +209,18 @@ def broken_change(before: Holdings, after: Holdings) -> str | None:
     return None
 
 
-def base_of(result: Won) -> tuple[int, int]:
-    """Return the snapshot that covers everything before it, or the begin."""
-    accepted = result.recovered.accepted
-    if not accepted or not accepted[0][1].is_snapshot:
-        return (0, 0)
-    place = accepted[0][0]
-    return (place.generation, place.step)
-
-
 def lost_by(state: TabletState, result: Won) -> Places:
     """Return what was acknowledged before a leader's generation, and is neither in what it accepted nor before its snapshot."""
-    own, base = {place for place, _ in result.recovered.accepted}, base_of(result)
+    own, base = {place for place, _ in result.recovered.accepted}, base_of(result.recovered.accepted)
     return tuple(place for place in state.acked if place[0] < result.generation and place >= base and place not in own)
 
 
 def _broken_closure(held: tuple[Holdings, ...], result: Won, write: int) -> str | None:
     """I5: with an entry comes all that it depends on, stored for good."""
     accepted = dict(result.recovered.accepted)
-    base = base_of(result)
+    base = base_of(result.recovered.accepted)
     for place, entry in accepted.items():
+        # A snapshot that covers the rest stands for what it depends on.
         for step in () if entry.is_snapshot and place == base else entry.depends_on:
             on = GenStep(place.generation, step)
             if on >= base and on not in accepted:
@@ -246,10 +229,6 @@ def _broken_closure(held: tuple[Holdings, ...], result: Won, write: int) -> str 
         if missing or copies(held, log_entry(TABLET, *place)) < write:
             return f"I5: {place} is accepted and not stored for good"
     return None
-
-
-def _broken_answer(reason: object) -> str | None:
-    return f"I11: {reason.reason}" if isinstance(reason, NotKnown) and "differ" in reason.reason else None
 
 
 # --- what is stored -------------------------------------------------------------------------------------------------------
@@ -319,21 +298,20 @@ def _broken_snapshot(
     found = entries.get(snapshot)
     if found is not None and not found.is_snapshot:
         return "it is none"
-    for step in range(1, snapshot.step + 1):
-        if copies(held, log_entry(TABLET, snapshot.generation, Step(step))) < write and not _is_older(held, snapshot):
-            return f"step {step} of its generation is not stored"
-    return None
-
-
-def _is_older(held: tuple[Holdings, ...], snapshot: GenStep) -> bool:
-    """Whether a zero entry names the snapshot: then its own generation's holes do not count."""
-    zeros = [
+    steps = range(1, snapshot.step + 1)
+    blobs = (log_entry(TABLET, snapshot.generation, Step(step)) for step in steps)
+    hole = next((blob.step for blob in blobs if copies(held, blob) < write), None)
+    if hole is None:
+        return None
+    # A zero entry that names the snapshot was written by a later leader, which has decided what counts before it.
+    zeros = (
         decode(blob, data)
         for each in held
         for blob, data in zip(each.names, each.data, strict=True)
         if blob.channel == LOG and not blob.step and data is not None
-    ]
-    return any(isinstance(zero, ZeroEntry) and zero.snapshot == snapshot for zero in zeros)
+    )
+    is_settled = any(isinstance(zero, ZeroEntry) and zero.snapshot == snapshot for zero in zeros)
+    return None if is_settled else f"step {hole} of its generation is not stored"
 
 
 def _broken_order(entries: Mapping[GenStep, LogEntry]) -> str | None:

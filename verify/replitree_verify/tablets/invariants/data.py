@@ -17,6 +17,7 @@ from replitree.tablet.core.snapshots import DATA
 from replitree.tablet.group.effects import Put, Stored
 from replitree.tablet.group.ids import BlobId, Cookie, Generation, GenStep, Step
 from replitree.tablet.group.member import Holdings, may_write
+from replitree_verify.tablets.damage import can_be_read
 from replitree_verify.tablets.drafts import Leader, body_id, draft_of, state_id
 from replitree_verify.tablets.model import TABLET, Kind, Model
 from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed
@@ -46,18 +47,32 @@ def broken_needs(model: Model, accepted: Accepted, held: Sequence[Holdings], cop
         How many of these must have it.
     """
     for blob in _needed(model, accepted):
-        copies = sum(_has(each, blob) for each in held)
+        # A store deletes some time after it has raised the barrier: what is below it is as good as gone.
+        copies = sum(can_be_read(each, blob) and not each.barrier(*blob[:2]).has_swept(blob) for each in held)
         if copies < copies_min:
             return f"I12: {blob} is needed, and {copies} of {len(held)} members have it"
     return None
+
+
+def base_of(accepted: Accepted) -> tuple[int, int]:
+    """Return the snapshot that covers everything before it, or the begin."""
+    return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)
 
 
 def _needed(model: Model, accepted: Accepted) -> tuple[BlobId, ...]:
     """Return what entries that count refer to, and what was created and not left: told from what was committed."""
     referred = [blob for _, entry in accepted for blob in own_references(TABLET, entry)]
     created = list[BlobId]()
-    for place in _since(accepted) if model.collects_data else ():
-        match _kind_of(model, place):
+    places = [place for place, _ in accepted] if model.collects_data else []
+    # A snapshot stands for all entries before it in its own generation: they count, although they need not be found.
+    if places and accepted[0][1].is_snapshot:
+        generation, last = places[0]
+        places = [*(GenStep(generation, Step(step)) for step in range(1, last)), *places]
+    for place in places:
+        commits = next(seat.commits for seat in model.seats if seat.generation == place.generation)
+        # Reads and collections form no entry, so they take no step.
+        entries = [kind for kind in commits if kind not in {Kind.READ, Kind.COLLECT}]
+        match entries[place.step - 1]:
             case Kind.REFERENCE:
                 created.append(body_id(*place))
             case Kind.LEAVE:
@@ -65,25 +80,6 @@ def _needed(model: Model, accepted: Accepted) -> tuple[BlobId, ...]:
             case Kind.STATE:
                 created = [state_id(*place)]
     return tuple(dict.fromkeys((*referred, *created)))
-
-
-def _since(accepted: Accepted) -> list[GenStep]:
-    """Return the places that count, with those that a snapshot took in: all before it in its own generation."""
-    places = [place for place, _ in accepted]
-    is_snapshot = bool(accepted) and accepted[0][1].is_snapshot
-    before = range(1, places[0].step) if is_snapshot else ()
-    return [*(GenStep(places[0].generation, Step(step)) for step in before), *places]
-
-
-def _kind_of(model: Model, place: GenStep) -> Kind:
-    """Return what was committed at a place; reads and collections have none."""
-    commits = next(seat.commits for seat in model.seats if seat.generation == place.generation)
-    return [kind for kind in commits if kind not in {Kind.READ, Kind.COLLECT}][place.step - 1]
-
-
-def _has(held: Holdings, blob: BlobId) -> bool:
-    index = held.index(blob)
-    return index is not None and held.data[index] is not None and not held.barrier(*blob[:2]).has_swept(blob)
 
 
 def broken_end(model: Model, held: tuple[Holdings, ...]) -> str | None:

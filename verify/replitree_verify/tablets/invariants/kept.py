@@ -17,6 +17,7 @@ from replitree.tablet.core.losses import Assessment
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, Step, first_of, log_entry
 from replitree.tablet.group.member import Holdings, visible_doubts
 from replitree.tablet.group.quorum import end_of
+from replitree_verify.tablets.damage import can_be_read
 from replitree_verify.tablets.drafts import body_id
 from replitree_verify.tablets.model import TABLET, Kind, Model
 
@@ -109,10 +110,11 @@ def is_opening(truth: Truth, asked: Sequence[Holdings]) -> bool:
 def _readable_until(truth: Truth, asked: Sequence[Holdings]) -> Places:
     """Return the entries since the last snapshot, up to the first that can't be read, with all that it takes to know it."""
     zeros = {place[0] for place in truth.since} - {1, truth.base[0]}
-    is_lost = any(not _can_be_read(asked, log_entry(TABLET, Generation(each), Step(0))) for each in zeros)
+    # A zero entry says what its leader accepted of earlier generations: without it only the snapshot counts for sure.
+    is_lost = any(not _is_readable(asked, log_entry(TABLET, Generation(each), Step(0))) for each in zeros)
     readable = list[Place]()
     for place in truth.since:
-        if (is_lost and place != truth.base) or any(not _can_be_read(asked, blob) for blob in blobs_at(truth, place)):
+        if (is_lost and place != truth.base) or any(not _is_readable(asked, blob) for blob in blobs_at(truth, place)):
             break
         readable.append(place)
     return tuple(readable)
@@ -124,15 +126,15 @@ def blobs_at(truth: Truth, place: Place) -> tuple[BlobId, ...]:
     return (blob, body_id(*place)) if kind_of(truth.model, place) in _WITH_BODY else (blob,)
 
 
-def _can_be_read(asked: Sequence[Holdings], blob: BlobId) -> bool:
-    return any((index := each.index(blob)) is not None and each.data[index] is not None for each in asked)
+def _is_readable(asked: Sequence[Holdings], blob: BlobId) -> bool:
+    return any(can_be_read(each, blob) for each in asked)
 
 
 def broken_copies(truth: Truth, kept: Sequence[Place], held: Sequence[Holdings], write: int) -> str | None:
     """L7: return which blob of what stays too few members have whole, or None."""
     for place in kept:
         for blob in blobs_at(truth, place):
-            if sum(_can_be_read((each,), blob) for each in held) < write:
+            if sum(can_be_read(each, blob) for each in held) < write:
                 return f"L7: {place} stays, and {blob} can be read on too few members"
     return None
 

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Sequence
 
 from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.core.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
-from replitree.tablet.group.ids import BlobId, Generation, Step, log_entry
+from replitree.tablet.group.ids import Generation, Step, log_entry
 from replitree.tablet.group.member import Holdings
+from replitree_verify.tablets.damage import can_be_read
 from replitree_verify.tablets.invariants.kept import Truth, are_unsure, broken_choice, broken_copies, is_opening
 from replitree_verify.tablets.model import CHANNELS, TABLET, Model
 from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
@@ -47,21 +48,19 @@ def _places(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Place]:
 def given_up(held: Sequence[Holdings], after: int, last: int, write: int) -> frozenset[Place]:
     """Return what records say was lost, of generations that were opened: those above `after`, up to `last`."""
     found = frozenset[Place]()
-    for blob, record in _records(held).items():
-        is_opened = any(each.index(log_entry(TABLET, blob.generation, Step(0))) is not None for each in held)
-        is_stored = sum(each.index(blob) is not None for each in held) >= write
-        if after < blob.generation <= last and is_opened and is_stored:
-            found |= named_in(record)
-    return found
-
-
-def _records(held: Iterable[Holdings]) -> dict[BlobId, LossRecord]:
-    return {
+    records = {
         blob: decode_record(blob, data)
         for each in held
         for blob, data in zip(each.names, each.data, strict=True)
         if blob.channel == AUDIT and data is not None
     }
+    for blob, record in records.items():
+        # An operator that is cut off leaves the record of a loss that did not take place: its generation was never opened.
+        is_opened = any(each.index(log_entry(TABLET, blob.generation, Step(0))) is not None for each in held)
+        is_stored = sum(each.index(blob) is not None for each in held) >= write
+        if after < blob.generation <= last and is_opened and is_stored:
+            found |= named_in(record)
+    return found
 
 
 def broken_loss(
@@ -94,23 +93,12 @@ def broken_loss(
         return f"L1: {secret[0]} was acknowledged and is given up, and the operator was not shown it"
     if not set(lost) <= given_up(held, generation - 1, generation, write):
         return f"L2: generation {generation} is opened without {lost[0]}, and no record says why"
-    if all(any(_has(each, blob) for each in asked) for blob in _log_blobs(held, generation)):
+    earlier = {blob for each in held for blob in each.names if blob.channel != AUDIT and blob.generation < generation}
+    if all(any(can_be_read(each, blob) for each in asked) for blob in earlier):
         return (
             f"L3: all of the log can be read on members that were not named, and {sorted(named_in(agreed))} is given up"
         )
     return None
-
-
-def _log_blobs(held: Iterable[Holdings], generation: int) -> frozenset[BlobId]:
-    """Return what any member names of the generations before one: of the log and of the data."""
-    return frozenset(
-        blob for each in held for blob in each.names if blob.channel != AUDIT and blob.generation < generation
-    )
-
-
-def _has(held: Holdings, blob: BlobId) -> bool:
-    index = held.index(blob)
-    return index is not None and held.data[index] is not None
 
 
 def is_wrongly_missed(held: Sequence[Holdings], places: Iterable[Place], generation: int, write: int) -> bool:
@@ -122,7 +110,7 @@ def is_wrongly_missed(held: Sequence[Holdings], places: Iterable[Place], generat
     if max(fences, default=0) >= generation:
         return False
     blobs = [log_entry(TABLET, Generation(place[0]), Step(place[1])) for place in places]
-    return any(sum(_has(each, blob) for each in held) >= write for blob in blobs)
+    return any(sum(can_be_read(each, blob) for each in held) >= write for blob in blobs)
 
 
 # --- what an operator would find that nothing disturbs ----------------------------------------------------------------------
@@ -133,20 +121,20 @@ def broken_acceptance(truth: Truth, held: tuple[Holdings, ...]) -> str | None:
     for present in enough_of(truth.model):
         members, are_silent = Undisturbed(truth.model, held, present), are_unsure(truth.model, held, present)
         found = members.run(assess(CHANNELS))
-        if are_silent and isinstance(found, Assessment):
-            return f"L6: an operator that hears members {present}, who can't tell what is lost, is shown {found.unreadable}"
-        if not are_silent and not isinstance(found, Assessment):
+        if not isinstance(found, Assessment):
+            if are_silent:
+                continue
             return f"L4: an operator that hears members {present} can't tell what is lost: {found}"
-        broken = _broken_look(truth, members, found, present) if isinstance(found, Assessment) else None
+        if are_silent:
+            return f"L6: an operator that hears members {present}, who can't tell what is lost, is shown {found.unreadable}"
+        asked = [members.held[number] for number in present]
+        # A zero entry that was about to be stored counts when it is found, and accepts what `truth` does not know of.
+        broken = None if is_opening(truth, asked) else broken_choice(truth, found, asked)
+        if broken is None and found.unreadable:
+            broken = _broken_acceptance(truth, members, found)
         if broken is not None:
             return f"{broken}: an operator that hears members {present}"
     return None
-
-
-def _broken_look(truth: Truth, members: Undisturbed, found: Assessment, present: Sequence[int]) -> str | None:
-    asked = [members.held[number] for number in present]
-    broken = None if is_opening(truth, asked) else broken_choice(truth, found, asked)
-    return broken or (_broken_acceptance(truth, members, found) if found.unreadable else None)
 
 
 def _broken_acceptance(truth: Truth, members: Undisturbed, found: Assessment) -> str | None:
