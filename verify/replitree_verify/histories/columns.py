@@ -171,17 +171,17 @@ def joined(parts: Sequence[History]) -> History:
     for part in parts:
         for name in PLAIN:
             column = getattr(part, name)
-            columns[name].append(_recoded(column, getattr(part.names, name), codes[name]) if name in _NAMED else column)
+            if name in _NAMED:
+                # Each part numbers its names by itself.  `NOTHING` is -1: it takes the last entry of the table.
+                known, old = codes[name], getattr(part.names, name)
+                numbers = [known.setdefault(each, len(known)) for each in old]
+                column = np.array([*numbers, NOTHING], dtype=np.int64)[column]
+            columns[name].append(column)
         scopes |= {count + number: scope for number, scope in part.scopes.items()}
         count += len(part)
     names = Names(**{name: tuple(known) for name, known in codes.items()})
     together = cast("dict[str, Any]", {name: np.concatenate(found) for name, found in columns.items()})
+    # Offsets count within a part, so the lengths are joined, not the offsets.
     offset = offsets_of(np.concatenate([np.diff(part.offset) for part in parts]))
     first, last = (np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "last"))
     return History(names=names, scopes=scopes, offset=offset, first=first, last=last, **together)
-
-
-def _recoded(column: Ints, names: Sequence[Any], codes: dict[Any, int]) -> Ints:
-    """Return a column of numbers of names with the numbers that `codes` gives these names."""
-    table = np.array([codes.setdefault(name, len(codes)) for name in names] + [NOTHING], dtype=np.int64)
-    return table[column]

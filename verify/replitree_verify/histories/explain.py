@@ -164,6 +164,7 @@ def _dirty(read: Seen) -> Witness:
 
 
 def _stale(read: Seen) -> Witness:
+    # The earliest answer decides: if even that came after the read began, the read may lack them all.
     answer = np.where(read.lacked, read.case.elements.answer, NEVER)
     at = int(np.argmin(answer)) if len(answer) else 0
     if read.level != LINEARIZABLE or not len(answer) or answer[at] >= read.call:

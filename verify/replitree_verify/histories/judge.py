@@ -188,6 +188,7 @@ def _misfits(case: Case, numbers: list[int], rules: frozenset[str]) -> Iterator[
     """Ask reads that do not fit for everything that two reads can have wrong with each other."""
     forked = False
     for tried, number in enumerate(numbers):
+        # Not before a fork was found: some read may fit with all others, and then another misfit is to blame.
         if forked and tried >= MISFITS_MAX:
             return
         read = see(case, number)
@@ -235,9 +236,11 @@ def _no_order(case: Case, limits: Limits | None) -> Anomaly:
         return search(make_case(parse(operations), case.asked), limits) == "wrong"
 
     left = list(range(len(case.history)))
+    # Once for all: where rows are with Spark, each look at them is a job.
     every = _operations(case, left)
     size = len(left) // 2
     while size:
+        # From the end: what is left out does not move the operations that are still to be tried.
         for start in range(len(left) - size, -1, -size):
             fewer = left[:start] + left[start + size :]
             if wrong(fewer):

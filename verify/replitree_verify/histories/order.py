@@ -9,7 +9,6 @@ their sizes, and a single pass finds those that show less than an earlier one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -123,16 +122,12 @@ def _behind_client(case: Case, reads: Ints, sizes: Ints, operations: Ints) -> Fl
     who = np.concatenate((history.client[operations], history.client[asked]))
     when = np.concatenate((history.call[operations], history.call[asked]))
     value = np.concatenate((sizes, np.full(len(asked), NOTHING)))
+    # By their calls: a client does one thing after the other, so what it asked for earlier was over before.
     order = np.lexsort((when, who))
+    # Every client's values lie above those of the one before, so that one running maximum serves all: sizes are below
+    # `UNSEEN`, 2⁴⁰.
+    base = who[order] << 42
     most = np.empty(len(order), np.int64)
-    most[order] = _running_most(who[order], value[order])
+    most[order] = np.maximum.accumulate(base + value[order] + 1) - base - 1
     found[asking] = most[len(operations) :] > case.sight.size[asking]
     return found
-
-
-def _running_most(group: Ints, value: Ints) -> Ints:
-    """Return the highest value so far in each group; groups stand together, in ascending order."""
-    # Every group lies above the one before, so that one running maximum serves all; sizes are below `UNSEEN`, 2⁴⁰.
-    shift = 42
-    most = np.maximum.accumulate((group << shift) + value + 1)
-    return cast("Ints", most - (group << shift) - 1)

@@ -153,16 +153,15 @@ def _decoded(lines: list[bytes], path: Path, line: int) -> list[Operation]:
             return _decoder.decode_lines(b"".join(lines))
         except msgspec.MsgspecError:
             pass  # it does not say which line: one by one below
-    return [_decoded_one(text, path, line + k) for k, text in enumerate(lines)]
-
-
-def _decoded_one(text: bytes, path: Path, line: int) -> Operation:
-    if not text.endswith(b"\n"):
-        raise BadInput(f"{path}, line {line}: it is cut off; remove it when its writer was killed")
-    try:
-        return _decoder.decode(text)
-    except msgspec.MsgspecError as error:
-        raise BadInput(f"{path}, line {line}: {error}; one operation a line, as its recorder wrote it") from error
+    found = list[Operation]()
+    for number, text in enumerate(lines, line):
+        if not text.endswith(b"\n"):
+            raise BadInput(f"{path}, line {number}: it is cut off; remove it when its writer was killed")
+        try:
+            found.append(_decoder.decode(text))
+        except msgspec.MsgspecError as error:
+            raise BadInput(f"{path}, line {number}: {error}; one operation a line, as its recorder wrote it") from error
+    return found
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

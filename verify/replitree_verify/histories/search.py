@@ -117,7 +117,7 @@ def _problems(case: Case, reads: list[Seen]) -> list[Problem]:
     seen = np.zeros(len(elements), np.bool_)
     for read in reads:
         seen |= read.shown
-    # An insert in doubt that no read shows may never have happened: without it the search is smaller.
+    # An insert in doubt that no read shows may never have happened: without it the search is smaller, and no order is lost.
     must = (elements.answer != NEVER) | elements.committed
     inserts = np.flatnonzero(~elements.failed & (must | seen))
     parts = _parts(case, inserts, reads)
@@ -134,6 +134,7 @@ def _parts(case: Case, inserts: Ints, reads: list[Seen]) -> list[tuple[Ints, lis
     about = [(inside_scope(case, read.operation) | read.shown) for read in reads]
     for flags in about:
         mine = np.unique(part[flags])
+        # All parts that the read touches become one, also those that an earlier read has made of several.
         part[np.isin(part, mine)] = mine[0] if len(mine) else 0
     home = [int(part[flags][0]) if flags.any() else NOTHING for flags in about]
     return [
@@ -182,6 +183,7 @@ def _precedence(case: Case, inserts: Ints, reads: list[Seen]) -> Flags:
             own = (history.client == read.client) & (elements.attempts != NOTHING) & (history.outcome == 0)
             told = np.isin(inserts, elements.attempts[own & (history.ended <= read.call)])
             table[row, :count] = told
+        # A read that names its position shows every insert below it and none at it or above.
         if read.index != NOTHING:
             table[row, :count] |= (place != NOTHING) & (place < read.index)
             table[:count, row] |= place >= read.index
@@ -206,7 +208,9 @@ def _follows(read: Seen, other: Seen) -> bool:
 def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
     full, every = (1 << problem.count) - 1, (1 << problem.inserts) - 1
     start = _with_reads(problem, 0)
-    waiting, known = [start], {start}  # depth first: one order is enough, and it is long
+    # Depth first: one order is enough, and it is long.  States are known when they are found, not when they are left: so none
+    # waits twice.
+    waiting, known = [start], {start}
     while waiting:
         done = waiting.pop()
         if done == full:

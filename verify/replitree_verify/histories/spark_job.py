@@ -77,7 +77,11 @@ def check_with_spark(
     try:
         # The driver gets everything but the rows of reads, which are what is big.
         rest = parts.map(lambda part: part if isinstance(part, str) else part.without_rows_of_reads())
-        heads = _plain(rest.collect())
+        heads = list[History]()
+        for part in rest.collect():
+            if isinstance(part, str):
+                raise BadInput(part)
+            heads.append(part)
         history = complete(joined(heads))
         verdicts = [
             judge(make_case(_of(history, name), level, SparkReads(context, parts, heads, name)))
@@ -114,13 +118,6 @@ def _read(stretch: Stretch) -> History | str:
         return joined(list(chunks(Path(stretch.path), stretch.begin, stretch.end, stretch.line)))
     except ReplitreeError as error:
         return str(error)  # not raised: Spark would try the task again, and bury the message in a stack trace
-
-
-def _plain(heads: list[History | str]) -> list[History]:
-    for head in heads:
-        if isinstance(head, str):
-            raise BadInput(head)
-    return [head for head in heads if isinstance(head, History)]
 
 
 def _of(history: History, name: Object) -> History:
@@ -169,28 +166,29 @@ class SparkReads:
     def total(self, do: PerSegment, *shared: object) -> Ints:
         """Return the sum of what `do` gives, one entry a segment."""
         known = self._context.broadcast(shared)
-        found = self._spans.flatMap(lambda spans: _blocks(do(spans, *known.value))).reduceByKey(add).collect()
+
+        # In blocks: the sum of a single column would be made by one task, from a whole column of every chunk.
+        def blocks(spans: Spans) -> Iterator[tuple[int, Ints]]:
+            values = do(spans, *known.value)
+            for start in range(0, max(1, len(values)), BLOCK_SEGMENTS):
+                yield start, values[start : start + BLOCK_SEGMENTS]
+
+        found = self._spans.flatMap(blocks).reduceByKey(add).collect()
         known.unpersist()
         return np.concatenate([block for _, block in sorted(found, key=lambda pair: pair[0])])
 
     def spans(self, numbers: Ints) -> Spans:
         """Return the rows of a few reads."""
         wanted = numbers.tolist()
-        found = dict(self._spans.flatMap(lambda spans: _some(spans, wanted)).collect())
+
+        def those_here(spans: Spans) -> Iterator[tuple[int, Spans]]:
+            for number in wanted:
+                if spans.base <= number < spans.base + len(spans):
+                    yield number, taken(spans, np.array([number - spans.base]))
+
+        found = dict(self._spans.flatMap(those_here).collect())
         some = [found[number] for number in wanted]
         counts = np.array([len(each.first) for each in some], np.int64)
         first, last = (np.concatenate([getattr(each, name) for each in some]) for name in ("first", "last"))
         raw = {new: each.raw[0] for new, each in enumerate(some) if each.raw}
         return Spans(0, offsets_of(counts), first, last, np.concatenate([each.repeated for each in some]), raw)
-
-
-def _blocks(values: Ints) -> Iterator[tuple[int, Ints]]:
-    """Cut what is counted for segments into blocks."""
-    for start in range(0, max(1, len(values)), BLOCK_SEGMENTS):
-        yield start, values[start : start + BLOCK_SEGMENTS]
-
-
-def _some(spans: Spans, wanted: list[int]) -> Iterator[tuple[int, Spans]]:
-    for number in wanted:
-        if spans.base <= number < spans.base + len(spans):
-            yield number, taken(spans, np.array([number - spans.base]))

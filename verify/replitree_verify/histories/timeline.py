@@ -75,7 +75,10 @@ def draw(anomaly: Anomaly) -> str:
     left = CHARACTER * max(map(len, shown)) + 20
     places, width = _moments(operations, texts, left)
     bottom = TOP + LANE * len(clients)
-    body = [_lane(name, TOP + LANE * row, left, width) for row, name in enumerate(shown)]
+    body = [
+        f'<path d="M{left:g} {y + LANE:g}H{width:g}" stroke="{GRID}"/>{_text(left - 10, y + LANE / 2 + 4, name, "end")}'
+        for y, name in zip(range(TOP, bottom, LANE), shown, strict=True)
+    ]
     first, (divisor, unit) = min(operation.call for operation in operations), scale(anomaly)
     for moment, x in places.items():
         body.append(f'<path d="M{x:g} {TOP}V{bottom}" stroke="{GRID}" stroke-dasharray="2 3"/>')
@@ -83,6 +86,7 @@ def draw(anomaly: Anomaly) -> str:
     body.append(_text(left - 10, bottom + 16, unit, "end", size=10))
     for operation, text in zip(operations, texts, strict=True):
         end = places[operation.answer] if operation.answer is not None else width - 8
+        # Operations stand in the order of their calls: the last is the one that the others contradict.
         accused = operation is operations[-1]
         y = TOP + LANE * clients.index(operation.client) + 10
         body.append(_bar(places[operation.call], end, y, operation, text, accused=accused))
@@ -110,11 +114,6 @@ def _moments(operations: tuple[Operation, ...], texts: list[str], left: float) -
         if operation.answer is None:
             width = max(width, places[operation.call] + CHARACTER * len(text) + 40)
     return places, width
-
-
-def _lane(name: str, y: float, left: float, width: float) -> str:
-    line = f'<path d="M{left:g} {y + LANE:g}H{width:g}" stroke="{GRID}"/>'
-    return line + _text(left - 10, y + LANE / 2 + 4, name, "end")
 
 
 def _bar(start: float, end: float, y: float, operation: Operation, text: str, *, accused: bool) -> str:
