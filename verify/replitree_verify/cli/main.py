@@ -73,7 +73,15 @@ def list_models(as_json: Json = False) -> None:
     if as_json:
         out.json(models)
         return
-    out.table("models", ("name", "mutants it catches", "what it explores"), [_row(model) for model in models])
+    rows = [
+        (
+            f"{model['name']}{' (nightly)' if model.get('nightly') else ''}",
+            ", ".join(model["mutants"]),
+            str(model.get("description", "")),
+        )
+        for model in models
+    ]
+    out.table("models", ("name", "mutants it catches", "what it explores"), rows)
     print(f"every state is checked for: {', '.join(dict.fromkeys(name for m in models for name in m['invariants']))}")
 
 
@@ -206,11 +214,6 @@ def _check_names(name: str, mutant: str | None) -> None:
 
 def _status(result: Mapping[str, Any], mutant: str | None) -> int:
     return 0 if bool(result["violations"]) == (mutant is not None) else 1
-
-
-def _row(model: Mapping[str, Any]) -> tuple[str, str, str]:
-    nightly = " (nightly)" if model.get("nightly") else ""
-    return f"{model['name']}{nightly}", ", ".join(model["mutants"]), str(model.get("description", ""))
 
 
 def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) -> None:

@@ -139,7 +139,7 @@ class Members:
 
     # --- faults ---------------------------------------------------------------------------------------------------------
 
-    def faults(self, state: GroupState, awaited: frozenset[int]) -> Iterator[Step]:
+    def faults(self, state: GroupState, awaited: set[int]) -> Iterator[Step]:
         """Let member 0 be copied, and exchanged by the copy; a member that a process waits for go away, and come back."""
         yield from self._exchanged(state)
         if state.away >= 0:
@@ -148,6 +148,7 @@ class Members:
         spent = state.spend(Fault.SILENT)
         if spent is None:
             return
+        # As long as no process waits for a member, its absence is the same as messages that take their time.
         for number in sorted(awaited):
             after = spent._replace(away=number)
             if self.is_witnessed(after):
@@ -176,14 +177,12 @@ class Members:
         """Yield for each who asks how all stand, and has not heard member 0 yet, who has answered, and did not know better."""
         for position in state.seats:
             for columns in (position.columns, () if position.looking is None else position.looking.columns):
-                if not columns or not self._is_standing_asked(columns[EXCHANGED]):
+                asked = columns[EXCHANGED] if columns else (HEARD,)
+                if asked[0] != SENT or not isinstance(self.messages[asked[1]][1], AskStanding):
                     continue
                 heard = {number: self.replies[each[1]] for number, each in enumerate(columns) if each[0] == HEARD}
                 if not any(isinstance(each, Standing) and each.seen[EXCHANGED] > session for each in heard.values()):
                     yield tuple(heard)
-
-    def _is_standing_asked(self, column: tuple[int, ...]) -> bool:
-        return column[0] == SENT and isinstance(self.messages[column[1]][1], AskStanding)
 
     def _is_being_admitted(self, state: GroupState, session: int) -> bool:
         """Whether member 0, as it stood at this session or before, is being admitted by a process that may know less.

@@ -92,15 +92,12 @@ class Space(small_search.Space[GroupState]):
             budget_of(model.faults),
         )
         for number, seat in enumerate(model.seats):
-            if seat.ahead:
-                state = self._ahead(state, number, seat.ahead)
-        return state
-
-    def _ahead(self, state: GroupState, number: int, until: str) -> GroupState:
-        """Let a process open the group, and go on, without a fault."""
-        _, state = self._begin(state, number)
-        while state.found[number] is None or (until != READ and not state.seats[number].is_over):
-            state = next(after for _, after in (*self._hear(state, number), *self._give_up(state, number)))
+            if not seat.ahead:
+                continue
+            _, state = self._begin(state, number)
+            while state.found[number] is None or (seat.ahead != READ and not state.seats[number].is_over):
+                # The first way that an answer can go is without a fault.
+                state = next(after for _, after in (*self._hear(state, number), *self._give_up(state, number)))
         return state
 
     # --- moves ----------------------------------------------------------------------------------------------------------
@@ -116,7 +113,12 @@ class Space(small_search.Space[GroupState]):
                 yield from self._look(state, number)
                 yield from self._die(state, number)
         yield from self.members.arrive(state)
-        yield from self.members.faults(state, self._awaited(state))
+        awaited = set[int]()
+        for position in state.seats:
+            looked = () if position.looking is None else position.looking.columns
+            for columns in (position.columns, looked):
+                awaited.update(self._member(position, each) for each, _ in self._on_their_way(columns))
+        yield from self.members.faults(state, awaited)
 
     def _name(self, number: int) -> str:
         return "the operator" if number == self._operator else f"c{self.model.seats[number].generation}"
@@ -139,15 +141,6 @@ class Space(small_search.Space[GroupState]):
         """Return which member a column of a process's question is about."""
         return len(INCARNATIONS) if position.is_new and column == self.model.replaces else column
 
-    def _awaited(self, state: GroupState) -> frozenset[int]:
-        """Return the members that a process waits for."""
-        found = set[int]()
-        for position in state.seats:
-            looked = () if position.looking is None else position.looking.columns
-            for columns in (position.columns, looked):
-                found.update(self._member(position, each) for each, _ in self._on_their_way(columns))
-        return frozenset(found)
-
     # --- answers are heard ------------------------------------------------------------------------------------------------
 
     def _hear(self, state: GroupState, number: int) -> Iterator[Step]:
@@ -155,10 +148,13 @@ class Space(small_search.Space[GroupState]):
         position = state.seats[number]
         for each, column in self._on_their_way(position.columns):
             for text, after, reply in self._delivered(state, number, each, column):
-                heard = self._heard(position, each, column, reply)
-                yield self._answered(
-                    after, number, position._replace(columns=_with(position.columns, each, heard)), text
-                )
+                heard: Column = (HEARD, reply)
+                # A question of a group that is open is a place in `ask_admitted`, which may ask once more.
+                if position.opening != NOT_OPEN and column[2]:
+                    asking = self._lives.step(column[2], self.members.replies[reply])
+                    heard = self._asked(position, each, asking, column[1])
+                columns = _with(position.columns, each, heard)
+                yield self._answered(after, number, position._replace(columns=columns), text)
 
     def _delivered(
         self, state: GroupState, number: int, each: int, column: Column
@@ -174,12 +170,6 @@ class Space(small_search.Space[GroupState]):
         if lost is not None and self.members.may_lose(state, member, message):
             self.probes.add("answer lost")
             yield f"{text}, which is lost", lost, self.members.replies.number(LOST_ANSWER)
-
-    def _heard(self, position: Position, each: int, column: Column, reply: int) -> Column:
-        """Return what becomes of a column when this was heard."""
-        if position.opening == NOT_OPEN or not column[2]:
-            return (HEARD, reply)
-        return self._asked(position, each, self._lives.step(column[2], self.members.replies[reply]), column[1])
 
     def _asked(self, position: Position, each: int, place: int, message: int) -> Column:
         """Go on at a place of `ask_admitted`."""
@@ -371,9 +361,10 @@ class Space(small_search.Space[GroupState]):
         position, text = state.seats[number], f"{self._name(number)} waits no longer"
         looking = position.looking
         columns = position.columns if looking is None else looking.columns
-        if (looking is None and any(each[0] == TOLD for each in columns)) or not self._are_away(
-            state, position, columns
-        ):
+        awaited = [self._member(position, each) for each, _ in self._on_their_way(columns)]
+        # A question that was told to look again waits for that look, not for a member.
+        must_look = looking is None and any(each[0] == TOLD for each in columns)
+        if must_look or not awaited or any(member != state.away for member in awaited):
             return
         after = self._left_late(state, position, columns)
         silent = (HEARD, self.members.replies.number(SILENT))
@@ -383,10 +374,6 @@ class Space(small_search.Space[GroupState]):
             yield self._answered(after, number, position._replace(columns=columns), text)
         else:
             yield self._looked(after, number, looking._replace(columns=columns), text)
-
-    def _are_away(self, state: GroupState, position: Position, columns: tuple[Column, ...]) -> bool:
-        awaited = [self._member(position, each) for each, _ in self._on_their_way(columns)]
-        return bool(awaited) and all(member == state.away for member in awaited)
 
     def _die(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let the operator die, to begin again."""

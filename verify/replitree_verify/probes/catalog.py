@@ -34,6 +34,10 @@ class Seen(NamedTuple):
         """The name of the stage."""
         return self.told.stage.__name__
 
+    def earlier(self, kind: type) -> list[Any]:
+        """Return the outcomes of the stage's effects of a kind before this one."""
+        return [outcome for effect, outcome in self.told.turns if isinstance(effect, kind)]
+
     def log_commits(self) -> list[Any]:
         """Return the outcomes of the stage's commits that append to the log."""
         return [
@@ -104,30 +108,12 @@ def _of_applied(seen: Seen) -> Iterator[str]:
         yield "parts overwritten"
 
 
-def _of_session(seen: Seen) -> Iterator[str]:
-    before = [outcome for effect, outcome in seen.told.turns if isinstance(effect, fx.CurrentSession)]
-    if before and before[0] != seen.outcome:
-        yield "session changed under a read"
-
-
 def _of_make(seen: Seen) -> Iterator[str]:
     match seen.outcome:
         case fx.Made():
             yield {fx.Merge: "merged", fx.Mutate: "mutated", fx.Link: "let be"}[type(seen.effect)]
         case fx.Cancelled():
             yield "making cancelled"
-
-
-def _of_give_back(seen: Seen) -> Iterator[str]:
-    if seen.effect.postponed and not any(isinstance(effect, fx.Commit) for effect, _ in seen.told.turns):
-        yield "made later" if seen.stage == "make_next" else "executed later"
-
-
-def _of_take_over(seen: Seen) -> Iterator[str]:
-    if seen.outcome is None:
-        yield "loaded too early"
-    elif seen.stage == "reload_state":
-        yield "state loaded again"
 
 
 def _of_answer(seen: Seen) -> Iterator[str]:
@@ -152,32 +138,17 @@ def _of_answer(seen: Seen) -> Iterator[str]:
 
 
 def _of_fetch(seen: Seen) -> Iterator[str]:
-    tried = any(isinstance(effect, fx.FetchMany) for effect, _ in seen.told.turns)
     if seen.outcome is None:
         return
     if all(isinstance(outcome, fx.Fetched) for outcome in seen.outcome):
         made = seen.stage == "make_next"
-        yield "result fetched" if made else "fetched elsewhere" if tried else "fetched"
+        yield "result fetched" if made else "fetched elsewhere" if seen.earlier(fx.FetchMany) else "fetched"
     else:
         yield "fetch failed"
 
 
-def _of_elected(seen: Seen) -> Iterator[str]:
-    commits = [outcome for effect, outcome in seen.told.turns if isinstance(effect, fx.Commit)]
-    if seen.effect.leads:
-        yield "leads" if commits else "found itself leading"
-    elif seen.told.arguments[1] is not None:
-        yield "deposed"
-
-
-def _of_list_parts(seen: Seen) -> Iterator[str]:
-    swept = sum(isinstance(effect, fx.RemoveStaging) for effect, _ in seen.told.turns)
-    if seen.stage == "tidy_up" and len(seen.told.arguments[-1]) > swept:
-        yield "committed staging kept"
-
-
 def _of_stage(seen: Seen) -> Iterator[str]:
-    """Name a group that could not be staged as a whole, when one of its requests is staged alone."""
+    # A group that could not be staged as a whole is staged request by request: told by a larger one that failed before.
     failed = [effect for effect, outcome in seen.told.turns if isinstance(outcome, fx.StoreFailed)]
     if any(isinstance(each, fx.Stage) and len(each.requests) > len(seen.effect.requests) for each in failed):
         yield "group split"
@@ -194,6 +165,29 @@ _NAMES: dict[type, Callable[[Seen], str | bool]] = {
     fx.RemovePart: lambda seen: "other content thrown away" if seen.stage == "make_next" else "unknown part set aside",
     fx.MakeEmpty: lambda _: "made empty",
     fx.RemoveStaging: lambda _: "staging removed",
+    fx.CurrentSession: lambda seen: (
+        seen.earlier(fx.CurrentSession)[:1] not in ([], [seen.outcome]) and "session changed under a read"
+    ),
+    # `tidy_up` has swept what no log entry names; what is left of the idle staging was committed.
+    fx.ListParts: lambda seen: (
+        seen.stage == "tidy_up"
+        and len(seen.told.arguments[-1]) > len(seen.earlier(fx.RemoveStaging))
+        and "committed staging kept"
+    ),
+    # Only a batch of which nothing was executed: with a commit before it, some of it was.
+    GiveBack: lambda seen: (
+        bool(seen.effect.postponed and not seen.earlier(fx.Commit))
+        and ("made later" if seen.stage == "make_next" else "executed later")
+    ),
+    TakeOver: lambda seen: (
+        "loaded too early" if seen.outcome is None else seen.stage == "reload_state" and "state loaded again"
+    ),
+    # The second argument is the replica's node in the election: a replica without one has stood just now, and did not lead.
+    Elected: lambda seen: (
+        ("leads" if seen.earlier(fx.Commit) else "found itself leading")
+        if seen.effect.leads
+        else seen.told.arguments[1] is not None and "deposed"
+    ),
     AwaitReplica: lambda _: "replica was busy",
     Missed: lambda _: "entry missed",
     AwaitSource: lambda _: "waited for a source",
@@ -205,13 +199,8 @@ _PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
     fx.Commit: _of_commit,
     fx.Answer: _of_answer,
     fx.FetchMany: _of_fetch,
-    GiveBack: _of_give_back,
-    TakeOver: _of_take_over,
     fx.Merge: _of_make,
     fx.Mutate: _of_make,
     fx.Link: _of_make,
-    fx.ListParts: _of_list_parts,
-    fx.CurrentSession: _of_session,
-    Elected: _of_elected,
     fx.Stage: _of_stage,
 }

@@ -60,29 +60,25 @@ def probes_of_long_life(stage: str, commit: fx.Commit, outcome: Any) -> Iterator
                     yield "restored" if path.endswith("/restoring") else "registration taken back"
     elif isinstance(outcome, fx.Applied):
         yield from _of_applied(stage, commit)
-        yield from _of_upkeep(commit) if stage in _UPKEEP else ()
 
 
 def _of_refused(stage: str, operation: fx.Operation) -> Iterator[str]:
     if stage in _REFUSED:
         yield f"{_REFUSED[stage]} refused by {operation.path.rpartition('/')[2]}"
     elif stage == "roll":
+        # Each parent has one `open` node, which rolling over deletes: when it is gone, another replica was faster.
         yield "rolled over already" if isinstance(operation, fx.Delete) else "rolling over fenced"
     elif "/open/" in operation.path:
         yield "log has gone on"
 
 
-def _of_upkeep(commit: fx.Commit) -> Iterator[str]:
-    for each in commit.operations:
-        if isinstance(each, fx.Delete):
-            yield from (name for folder, name in _FORGOTTEN.items() if folder in each.path)
-        elif isinstance(each, fx.Set) and "/blocks/" in each.path:
-            yield "id marked dropped"
-
-
 def _of_applied(stage: str, commit: fx.Commit) -> Iterator[str]:
     for each in commit.operations:
         match each:
+            case fx.Delete(path) if stage in _UPKEEP:
+                yield from (name for folder, name in _FORGOTTEN.items() if folder in path)
+            case fx.Set(path) if stage in _UPKEEP and "/blocks/" in path:
+                yield "id marked dropped"
             case fx.Set(path, value) if path.endswith("/is_lost"):
                 yield _MARKED_BY.get(stage) or _MARKS[value]
             case fx.Set(path, value) if path.endswith("/host") and value == DROPPED_HOST:

@@ -172,7 +172,12 @@ class Conversation:
 
     def _go_on(self, seat: str) -> None:
         stopped = self._stopped.pop(seat)
-        outcome = stopped.outcome if stopped.effect is None else self._perform(seat, stopped.effect)
+        outcome = stopped.outcome
+        if stopped.effect is not None:
+            # It waits for a quorum, and waits no longer: it goes on with what the effect ends with now.
+            branch = self._choose(stopped.effect, self._scene(seat))
+            assert branch is not None
+            outcome = self._take(seat, stopped.effect, branch, shown=True)
         self._drive(seat, stopped.procedure, outcome, until=None, shown=True)
 
     def _new_id(self) -> fx.EntryId:
@@ -267,22 +272,11 @@ class Conversation:
                 return
             if branch is None:
                 return
-            self._take(seat, branch)
-            outcome = branch.outcome
-            if shown:
-                self._write(seat, Turn(effect, outcome, branch.fate))
+            outcome = self._take(seat, effect, branch, shown=shown)
             left -= kind == type(effect).__name__.lower()
             if not left:  # without `until` it counts nothing, and never gets there
                 self._stopped[seat] = _Stopped(procedure, outcome)
                 return
-
-    def _perform(self, seat: str, effect: Any) -> Any:
-        """Perform the effect that a procedure waited for; return its outcome."""
-        branch = self._choose(effect, self._scene(seat))
-        assert branch is not None
-        self._take(seat, branch)
-        self._write(seat, Turn(effect, branch.outcome, branch.fate))
-        return branch.outcome
 
     def _choose(self, effect: Any, scene: Scene) -> Branch | None:
         """Return how an effect ends: without a fault, or with the one that was asked for; None while it waits."""
@@ -296,7 +290,8 @@ class Conversation:
             return next(way for way in ways if way.fate == fate)
         return ways[0] if ways else None
 
-    def _take(self, seat: str, branch: Branch) -> None:
+    def _take(self, seat: str, effect: Any, branch: Branch, *, shown: bool) -> Any:
+        """Let an effect end as it ends, and write it down if it is to be shown; return its outcome."""
         assert branch.breach is None, branch.breach
         self._tree = branch.here.tree
         self._memories[seat] = branch.here.memory
@@ -305,6 +300,9 @@ class Conversation:
             self._answers.setdefault(request, answer)  # a client believes the first answer
         if branch.sent is not None:
             self._flight.append(branch.sent)
+        if shown:
+            self._write(seat, Turn(effect, branch.outcome, branch.fate))
+        return branch.outcome
 
     def _scene(self, seat: str) -> Scene:
         replica, me = self._place(seat)

@@ -35,7 +35,6 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import HALF_BUILT, LOST
 from replitree.protocol.program.mender_effects import (
     AskAgain,
@@ -115,7 +114,6 @@ from replitree_verify.process.restore_duties import Found as FoundParts
 from replitree_verify.process.restore_duties import LockDisk, OpenTable, UnlockDisk
 from replitree_verify.process.threads import Appear
 from replitree_verify.rules.invariants import Look
-from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
 from replitree_verify.world.objects import PutObjects
@@ -138,7 +136,10 @@ def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str 
         isinstance(effect, HIDDEN) or (isinstance(effect, fx.Reveal) and not effect.parts and not effect.gone)
     ):
         return None
-    verb, what = _VERBS.get(type(effect), _by_its_name)(effect, replica)
+    if type(effect) in _VERBS:
+        verb, what = _VERBS[type(effect)](effect, replica)
+    else:  # it has no words of its own: its name, and what the parentheses have
+        verb, _, what = repr(effect).removesuffix(")").partition("(")
     ended = [each for each in (_outcome(turn, replica), turn.fate) if each]
     if isinstance(turn.outcome, fx.Unknown):
         ended = [turn.fate]  # what the procedure does not know, the reader does
@@ -216,13 +217,6 @@ def _commit(operations: tuple[fx.Operation, ...], replica: str) -> str:
 
 def _indexes(entries: tuple[Any, ...]) -> str:
     return ", ".join(str(item.index) for item in entries) or "-"
-
-
-def _by_its_name(effect: Any, replica: str) -> tuple[str, str]:
-    """Tell an effect that has no words of its own."""
-    del replica
-    name, _, rest = repr(effect).partition("(")
-    return name, rest.removesuffix(")")
 
 
 _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
@@ -464,19 +458,13 @@ def entry_text(entry: Entry) -> str:
 # --- states ---------------------------------------------------------------------------------------------------------------
 
 
-def _mark(log: Log, replica: Replica) -> str:
-    """Return what is to be said of a replica that is not good."""
-    if log.is_good(replica):
-        return ""
-    return {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}[log.mark(replica)]
-
-
 def state_of(look: Look) -> list[str]:
     """Return the lines that tell a state: the log, each replica, what clients heard."""
     log, model = look.log, look.model
     lines = [
         f"log {index}: {entry_text(entry)}{'  (removed)' if index < log.first else ''}" for index, entry in log.raw
     ] or ["log is empty"]
+    marks = {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}
     for name in model.replicas:
         replica, disk = model.replica(name), look.disks[name]
         if log.tree.get(layout.log_pointer(replica)) is None:
@@ -484,9 +472,8 @@ def state_of(look: Look) -> list[str]:
             continue
         queue = ", ".join(str(index) for index, _ in log.queue(replica))
         parts = ", ".join(log.registered(replica))
-        lines.append(
-            f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}{_mark(log, replica)}"
-        )
+        mark = "" if log.is_good(replica) else marks[log.mark(replica)]
+        lines.append(f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}{mark}")
         published = ", ".join(f"{part} ({content})" for part, content in disk.parts)
         staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
         lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")
