@@ -59,7 +59,7 @@ KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Tables on an object store": (shared_models.MODELS, read_patches("shared_tables")),
     "Parts that move": (moving_models.MODELS, read_patches("moving")),
-    "Merges on an object store": (merging_models.MODELS, read_patches("merging")),
+    "Parts that borrow": (merging_models.MODELS, read_patches("merging")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoining_models.MODELS, read_patches("rejoining")),
 }

@@ -237,6 +237,20 @@ STEPS = {
     "registered-before-stored": 20,
     "store-believed": 13,
     "share-named-again": 18,
+    "all-make": 24,
+    "faster-overlooked": 41,
+    "late-mark-kept": 26,
+    "mark-is-persistent": 4,
+    "mark-kept": 9,
+    "mark-outlives-result": 23,
+    "no-mark": 28,
+    "not-compared": 13,
+    "other-discarded": 21,
+    "own-result-put": 24,
+    "second-copy-kept": 48,
+    "twin-kept": 41,
+    "waits-for-the-result": 11,
+    "published-fetched": 41,
 }
 """Steps of the shortest counterexample."""
 
@@ -271,5 +285,6 @@ LONG = (
     "open-entry-cleaned",
     "start-of-log-asked-before-the-search",
     "result-forgotten-for-who-joins",
+    "second-copy-kept",
 )
 """Caught only after half a second of exploring, or more."""

@@ -10,6 +10,7 @@ import pytest
 
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import inserted_part, parse_part
+from replitree.protocol.execute.making import MAKING
 from replitree_verify.engine.ample import Ample
 from replitree_verify.engine.explore import explore
 from replitree_verify.engine.futures import Futures
@@ -20,7 +21,6 @@ from replitree_verify.engine.space import Space
 from replitree_verify.engine.surroundings import Surroundings
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.outcomes.local import MAKING
 from replitree_verify.registry import compared, counterexample
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import Fault

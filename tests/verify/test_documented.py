@@ -29,7 +29,7 @@ def paragraph(heading: str) -> str:
         ("Uploads.*", SHARING, "upload"),
         ("Tables on an object store*", TABLES, ""),
         ("Parts that move*", MOVES, ""),
-        ("Merges on an object store*", MERGES, ""),
+        ("Parts that borrow*", MERGES, ""),
         ("Merges that a client makes*", PREPARED, ""),
         ("Replicas that join again*", REJOINING, ""),
         ("A lost disk.*", SHARING, "own_"),

@@ -13,7 +13,7 @@ from tests.verify import code
 from tests.verify.record import Line, every_model, explore, record
 
 
-@pytest.mark.parametrize("name", ["clean_duplicate", "share_borrow", "deposed", "published/truncate-log"])
+@pytest.mark.parametrize("name", ["clean_duplicate", "lease", "deposed", "published/truncate-log"])
 def test_a_model_of_any_room_is_recorded_with_what_its_exploration_counts(name: str) -> None:
     line = explore(name, "c1", "d1")
     assert line == Line(name, line.states, line.transitions, line.cpu_seconds, "c1", "d1")
@@ -50,7 +50,7 @@ def test_no_model_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_every_room_is_recorded() -> None:
     names = every_model()
-    assert {"insert_one_token", "lease", "shared_merge_once", "free_entries", "opening", "lone"} <= set(names)
+    assert {"insert_one_token", "lease", "borrow_chain", "free_entries", "opening", "lone"} <= set(names)
     assert {model["name"] for model in list_packed()} <= set(names)
     assert len(set(names.values())) == len(names), "two models of one digest"
 

@@ -42,6 +42,7 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_three": {},
     "stored_twice": {Fault.CRASH: 1},
     "stored_open": {Fault.UNKNOWN: 1},
+    "stored_merge_paused": {},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

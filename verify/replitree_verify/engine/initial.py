@@ -193,6 +193,14 @@ def _until(space: Space, world: World, name: str, effect: type) -> World:
     return world
 
 
+def _publish(space: Space, world: World, name: str) -> World:
+    """Let a thread go on until it has published a result that is not registered yet."""
+    thread = next(each for each in space.threads if each.name == name)
+    move = _calm(space, thread, world := _until(space, world, name, fx.Publish))
+    assert move is not None
+    return space.after(world, move)
+
+
 HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "stop": _stop,
     "lose": lambda space, world, replica: _written(
@@ -209,6 +217,8 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "open": partial(_until, effect=AwaitDecided),
     "put": partial(_until, effect=PutShares),
     "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),
+    "publish": _publish,
+    "begin": partial(_until, effect=fx.Merge),
 }
 """What a prelude can say besides the names of threads."""
 

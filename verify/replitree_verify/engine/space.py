@@ -50,7 +50,7 @@ from replitree_verify.world.faults import GUARDS, Fault
 from replitree_verify.world.kernel import END, Interner, Kernel
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import SESSIONS_PER_SEAT, Model, me_of, seat_of
+from replitree_verify.world.model import SESSIONS_PER_SEAT, TABLE, Model, me_of, seat_of
 from replitree_verify.world.objects import Objects
 
 
@@ -101,6 +101,9 @@ class Space:
         ]
         self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
+        self._ended = Move("nobody", "expiry", -1)
+        self._makes_once = model.stored and model.has_makers
+        self._markers: dict[int, frozenset[int]] = {}
         self._footprints: list[int] = [0]
         self._alone_footprints: list[int] = [kinds.ALONE]
         self._alone: list[bool] = []
@@ -178,6 +181,11 @@ class Space:
         if left:  # crashes and ends of sessions take faults, so they leave a state quiet
             self._add_crashes(step)
             self._add_expiries(world, left | GUARDS, step.more)
+        if self._makes_once:
+            ending = self._left_marks(world[TREE])
+            for session in ending.difference(self.memories[world[at]].session for at in self.memory_at):
+                quiet = False
+                self._tree_moved(world, self._expire(world, session), self._ended, step.more)
         if in_flight:
             self._add_late(world, step.more)
         if self.model.stored:
@@ -337,7 +345,7 @@ class Space:
             memory = self.memories[world[position]]
             living.append(memory.session)
             if Fault.EXPIRY in self._faults[seat] and memory.is_there:
-                after = self._expire(world, memory.session)
+                after = self._expire(world, memory.session, Fault.EXPIRY.cost)
                 after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
                 after[self.view_at[seat]] = PRESENT
                 self._tree_moved(world, after, self._expiries[seat], found)
@@ -351,11 +359,19 @@ class Space:
             session = tree.owner(layout.is_active(self.model.replica(replica)))
             # A dead process's session ends at last: until then it keeps the next process out.
             if session and session not in living:
-                self._tree_moved(world, self._expire(world, session), self._leftover, found)
+                self._tree_moved(world, self._expire(world, session, Fault.EXPIRY.cost), self._leftover, found)
 
-    def _expire(self, world: World, session: int) -> list[int]:
+    def _left_marks(self, tree: int) -> frozenset[int]:
+        """Return the sessions that have work marks: that of a dead process ends some time, which takes no fault."""
+        if tree not in self._markers:
+            there, folder = self.trees[tree], layout.all_merged(TABLE)
+            owners = (there.owner(f"{folder}/{name}") for name in there.children(folder) or ())
+            self._markers[tree] = frozenset(owner for owner in owners if owner)
+        return self._markers[tree]
+
+    def _expire(self, world: World, session: int, cost: int = 0) -> list[int]:
         after = list(world)
-        after[LEFT] -= Fault.EXPIRY.cost
+        after[LEFT] -= cost
         after[TREE] = self.trees.number(self.trees[world[TREE]].expire(session))
         # ZooKeeper applies no request of a session after its end: those in flight are lost with it.
         left = tuple(each for each in self.flights[world[FLIGHT]] if self.requests[each].session != session)
@@ -481,10 +497,13 @@ class Space:
         memories = {name: self.memories[world[at]] for (name, _), at in zip(model.seats, self.memory_at, strict=True)}
         disks = self._disks_of(world)
         memory, view = memories[seat], world[self.view_at[thread.seat]]
+        tree = self.trees[world[TREE]]
+        gone = [name for name in model.gone if not tree.exists(layout.is_active(model.replica(name)))]
+        reachable = {name: disk for name, disk in disks.items() if name not in gone} if gone else disks
         here = Here(
-            self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
-            model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
-            self.objects[world[OBJECTS]], thread.kind if model.stored else "",
+            self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[replica], tree,
+            reachable, model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
+            self.objects[world[OBJECTS]], thread.kind if model.stored else "", replica not in model.own_makers,
         )  # fmt: skip
         scene = Scene(
             here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], self._is_still,

@@ -30,6 +30,7 @@ from replitree_verify.models import (
     results,
     roll,
     stored,
+    stored_merges,
 )
 from replitree_verify.world.model import Model
 
@@ -56,6 +57,7 @@ MODELS: dict[str, Model] = {
         *leader.MODELS,
         *read.MODELS,
         *stored.MODELS,
+        *stored_merges.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -22,6 +22,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("reads"),
         *read_mutants("mutating"),
         *read_mutants("stored"),
+        *read_mutants("stored_merges"),
     )
 }
 """Every mutant by its name.
@@ -30,5 +31,6 @@ Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch
 `drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`,
 `result-made-again`, `command-without-id`, `detach-without-inserts`, `merge-over-detached`, `drop-before-detach`,
 `stands-again-in-doubt`, `recovery-goes-on-in-doubt`, `drop-goes-on-after-return`, `let-go-of-what-is-to-come`,
-`tail-believed`, `removed-entry-awaited`, `marked-though-joined-again`, `source-joined-again`.
+`tail-believed`, `removed-entry-awaited`,
+`marked-though-joined-again`, `source-joined-again`, `published-fetched`.
 """

@@ -60,7 +60,7 @@ class Mutant:
     patch: Patch
 
     def performing(self) -> AbstractContextManager[None]:
-        """Perform effects as the mutant's hunks of `outcomes` say while the context lasts.
+        """Perform effects as the mutant's hunks of `_OUTCOMES` say while the context lasts.
 
         Such a hunk changes what a thread waits for.  Without it the checker would wake the broken stage for ever for what
         the stage does not do any more, and never reach a state in which nothing goes on (`CONVERGES`).

@@ -306,12 +306,14 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
+    is_paused = here.memory.paused and isinstance(effect, fx.Merge)
+    if not is_paused:
+        yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     # The cancelled result leaves no folder: as a crash before the first byte, which needs no branch of its own.
     unneeded = cancelled(effect, here)
     if unneeded is not None:
         yield Branch(unneeded.outcome, here, fate="cancelled")
-    if not isinstance(done.outcome, fx.Made):
+    if is_paused or not isinstance(done.outcome, fx.Made):
         return
     folder = done.disk.folder(effect.staging)
     assert folder is not None

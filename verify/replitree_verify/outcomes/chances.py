@@ -16,10 +16,11 @@ from replitree.coordination.tree import answer
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, FetchMany, FetchPart, Get, GetMany
 from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.execute.execute_lost import later_forms
-from replitree.protocol.shares.share_effects import SharedPart
+from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, is_broken
@@ -59,6 +60,10 @@ def can_execute(item: Queued, view: View, here: Here) -> bool:
         pairs = [(result, item.change.removed) for result in item.change.added]
     if not any(view.wants(result) for result, _ in pairs):
         return True
+    if view.sharer is not None:
+        return any(
+            _can_have(result, sources, view, view.sharer, here) for result, sources in pairs if view.wants(result)
+        )
     can_bring = _can_bring_what_counts if here.loses else _can_bring
     may_be_made = [pair for pair in pairs if view.wants(pair[0]) and not view.hides_kept(pair[0])]
     return any(can_bring(item, result, sources, view, here) for result, sources in may_be_made)
@@ -79,10 +84,24 @@ def _was_owned_again(item: Queued, here: Here) -> bool:
 def _can_bring(item: Queued, result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
     """Whether a result can be made, or fetched in the place of something."""
     del item
-    if here.makes and all(source in view.held and here.disk.content(source.name) is not None for source in sources):
+    if view.makes and all(source in view.held and here.disk.content(source.name) is not None for source in sources):
         return True
     begun = view.held.between(result.partition, result.block_min, result.block_max)
     return bool(begun) and any(disk.content(result.name) is not None for disk in here.disks.values())
+
+
+def _can_have(result: Part, sources: tuple[Part, ...], view: View, sharer: Sharer, here: Here) -> bool:
+    """Whether a result that one replica makes for all can be made here, or taken over."""
+    table = sharer.replica.table
+    if view.has_whole(sources) and here.disk.content(result.name) is not None:
+        return True
+    if view.can_make_of(sources):
+        # The mark of another replica is watched; once the result is there, that is not looked at.
+        mark = here.tree.get(layout.merged(table, result.name))
+        if mark is None or mark.value == sharer.signature or here.tree.exists(layout.result(table, result.name)):
+            return True
+    others = (name for name, disk in here.disks.items() if name != here.replica.name and disk.content(result.name))
+    return any(here.tree.exists(layout.part(Replica(table, name), result.name)) for name in others)
 
 
 def _is_somewhere(part: Part, view: View, here: Here) -> bool:
@@ -107,7 +126,7 @@ def _can_bring_what_counts(item: Queued, result: Part, sources: tuple[Part, ...]
     """Whether a result can be made with the content that others have, if they have any, or can be fetched."""
     if view.hides_kept(result):
         return False
-    if here.makes and all(source in view.held and source not in view.broken for source in sources):
+    if view.makes and all(source in view.held and source not in view.broken for source in sources):
         made = _content_made(item, result, sources, here)
         first = here.tree.get(layout.result(here.replica.table, result.name))
         # A result on disk that contradicts the others is removed by the next try: that is a step, so the try has a chance.

@@ -11,9 +11,9 @@ from typing import Any
 
 from replitree.protocol.core.effects import ClientAnswer, MaybeInserted, RequestId
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.execute.making import MAKING
 from replitree.protocol.program import candidate, executor, keeper, life, mender, mover, puller, quorum_waiter, upkeep
 from replitree.protocol.program.stages import Then, WorkTurn
-from replitree_verify.outcomes.local import MAKING
 from replitree_verify.world.kernel import Conversation, Stage
 from replitree_verify.world.memory import Memory, State
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, cast
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import MergeEntry, MutateEntry
+from replitree.protocol.core.entries import MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
+from replitree.protocol.execute.making import MAKING
 from replitree.protocol.program.mender_effects import MendTurn
 from replitree.protocol.program.stages import (
     Accept,
@@ -52,13 +53,10 @@ from replitree_verify.outcomes.chances import can_execute
 from replitree_verify.process import candidacy, longlife, lost_parts, mender, quorums, shares, upkeep
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
-from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.memory import Memory, State, is_made
 from replitree_verify.world.mutation_scope import PartsSeen
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.shared_disk import SharedDisk
-
-MAKING = "make-"
-"""How the staging ids of results begin."""
 
 
 class Here(NamedTuple):
@@ -86,6 +84,8 @@ class Here(NamedTuple):
         What is in the object store; None: the table lies on the disks.
     loader
         What the thread is called among those that load the state.
+    for_all
+        Whether the replica makes results for all where these go into an object store.
     """
 
     replica: Replica
@@ -100,6 +100,7 @@ class Here(NamedTuple):
     loses: bool = False
     objects: Objects | None = None
     loader: str = ""
+    for_all: bool = True
 
 
 class Done(NamedTuple):
@@ -204,6 +205,8 @@ def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> 
 def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
     """Return how the making of a result ends that the table does not need any more."""
     place = here.memory.place
+    if here.memory.paused and isinstance(effect, fx.Merge):
+        return Done(fx.Cancelled("merges are paused"), here.memory, here.disk)
     if place is None or place.parts.covering(parse_part(effect.result)) is not None:
         return None
     return Done(fx.Cancelled("the table does not need it any more"), here.memory, here.disk)
@@ -288,11 +291,6 @@ def _batch(items: list[Queued]) -> list[Queued]:
     return sorted(ready, key=lambda item: item.index)
 
 
-def is_made(item: Queued) -> bool:
-    """Whether an entry belongs into the lane of merges and mutations."""
-    return isinstance(item.entry, MergeEntry | MutateEntry)
-
-
 def _view(item: Queued, here: Here) -> View:
     """Return the state by which an entry is executed."""
     memory = here.memory
@@ -302,10 +300,16 @@ def _view(item: Queued, here: Here) -> View:
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
     kept = to_be_kept(memory.queue)
     detached, opened = to_be_detached(memory.queue), memory.place.open
-    sharer = None if here.objects is None else shares.sharer_of(here.replica)
-    return View(
-        memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached, sharer=sharer
-    )
+    sharer = shares.sharer_of(here.replica) if here.objects is not None and here.for_all else None
+    makes = here.makes and not memory.paused
+    return View(memory.place.parts, memory.held, before, makes, kept, broken, opened, detached=detached, sharer=sharer)
+
+
+def _give_back(effect: GiveBack, here: Here) -> Done:
+    memory = here.memory.executed(effect.batch, effect.done, tuple(each.index for each in effect.postponed))
+    if here.objects is None or here.loader != "maker":
+        return _remember(here, memory)
+    return Done(None, *shares.end_making(memory, cast("SharedDisk", here.disk)))
 
 
 def _take_over(effect: TakeOver, here: Here) -> Done:
@@ -422,9 +426,7 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     TakeIn: lambda effect, here: _remember(
         here, here.memory.pulled(effect.place, tuple(item for item in effect.entries if not item.change.is_empty))
     ),
-    GiveBack: lambda effect, here: _remember(
-        here, here.memory.executed(effect.batch, effect.done, tuple(each.index for each in effect.postponed))
-    ),
+    GiveBack: _give_back,
     Accept: _accept,
     AcceptCommand: lambda effect, here: (
         None if (accepted := _accepted(here, effect.request)) is None else _remember(here, here.memory, accepted)

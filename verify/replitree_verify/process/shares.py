@@ -15,6 +15,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.execute.making import MAKING
 from replitree.protocol.membership.table import mark_dropped
 from replitree.protocol.program import life_in_store, table_drop
 from replitree.protocol.program.stages import (
@@ -61,6 +62,7 @@ EFFECTS = (
     LetGoEnded,
     NameShares,
     Opened,
+    fx.ResultsInWork,
     SharesHere,
     SharesOf,
     SharesSettled,
@@ -128,23 +130,40 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
             assert store.value == STORE_ID.encode(), "the replicas have agreed on it"
             assert incarnation == sharer_of(replica).incarnation, "coordination has it since the replica joined"
         case _:
-            return Performed(_told(effect, replica, known, disk), memory, disk)
+            return Performed(_told(effect, replica, memory, disk), memory, disk)
     return Performed(None, memory, disk)
 
 
-def _told(effect: Any, replica: Replica, known: SharesKnown, disk: SharedDisk) -> Any:
+def _told(effect: Any, replica: Replica, memory: Memory, disk: SharedDisk) -> Any:
     """Return the outcome of an effect that changes nothing."""
     match effect:
+        case fx.ResultsInWork():
+            return memory.results_in_work
         case CurrentSharer():
             return sharer_of(replica)
         case SharesOf(parts):
             pairs = ((part, share) for part in parts for share in disk.shares_of(part))
-            return tuple(SharedPart(part, share, share in known.new) for part, share in pairs)
+            return tuple(SharedPart(part, share, share in memory.shares.new) for part, share in pairs)
         case SharesHere():
-            return tuple(sorted(disk.all_shares | known.new))
+            return tuple(sorted(disk.all_shares | memory.shares.new))
         case HasPart(part):
             return disk.content(part) is not None
     raise AssertionError(effect)
+
+
+def is_held(tree: Tree, table: layout.TablePlace, result: str, by: Sharer) -> bool:
+    """Whether a replica has the work mark of a result."""
+    mark = tree.get(layout.merged(table, result))
+    return mark is not None and mark.value == by.signature
+
+
+def end_making(memory: Memory, disk: SharedDisk) -> tuple[Memory, SharedDisk]:
+    """Remove what was staged of results in vain, and hold it no more."""
+    making = tuple(staging for staging in memory.staging if staging.startswith(MAKING))
+    for staging in making:
+        disk = disk.without_folder(staging)
+    left = tuple(staging for staging in memory.staging if staging not in making)
+    return (replace(memory, staging=left) if making else memory), disk
 
 
 def _name(
@@ -171,9 +190,15 @@ def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk)
         has_chance = has_come or not tree.exists(layout.part(replica, left.part))
         if tries < TRIES or (has_chance and tries < 2 * TRIES):
             return UpkeepTurn(sharer_of(replica), memory.epoch, LeftDisk(str(left.number), left.part, left.shares))
-    if tree.children(layout.all_garbage(replica.table)):
+    if tree.children(layout.all_garbage(replica.table)) or _has_left_mark(replica, memory, tree):
         return UpkeepTurn(sharer_of(replica), memory.epoch, None)
     return None
+
+
+def _has_left_mark(replica: Replica, memory: Memory, tree: Tree) -> bool:
+    """Whether there is a work mark of a replica under which it makes nothing now."""
+    left = set(tree.children(layout.all_merged(replica.table)) or ()).difference(memory.results_in_work)
+    return any(is_held(tree, replica.table, result, by=sharer_of(replica)) for result in left)
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------
@@ -198,4 +223,14 @@ DUTIES: dict[str, StageFunction] = {"open": open_store, "leave": leave_table}
 """What a model can ask for, by name."""
 
 
-__all__ = ["DUTIES", "EFFECTS", "STORE_ID", "Performed", "StoreKernel", "perform", "sharer_of"]
+__all__ = [
+    "DUTIES",
+    "EFFECTS",
+    "STORE_ID",
+    "Performed",
+    "StoreKernel",
+    "end_making",
+    "is_held",
+    "perform",
+    "sharer_of",
+]

@@ -12,6 +12,7 @@ moves with every entry of the log: the time of an id is the number of entries be
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -28,12 +29,19 @@ from replitree_verify.world.memory import Memory, State
 # --- effects ------------------------------------------------------------------------------------------------------------------
 
 
-EFFECTS = (AwaitPlace,)
+@dataclass(frozen=True, slots=True)
+class PauseMerges:
+    """An operator lets the replica merge nothing; one that it is making ends.  Outcome: None."""
 
 
-def perform(effect: AwaitPlace, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
-    """Perform the effect; None while what it waits for is not there."""
+EFFECTS = (AwaitPlace, PauseMerges)
+
+
+def perform(effect: AwaitPlace | PauseMerges, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there."""
     del tree, replica
+    if isinstance(effect, PauseMerges):
+        return Remembered(replace(memory, paused=True)) if memory.state is State.ACTIVE else None
     epoch, place = memory.epoch, memory.place
     if memory.state is not State.ACTIVE or epoch is None or place is None:
         return None
@@ -57,10 +65,17 @@ def forget_ids(
     return Then(forget_ids, (replica, count, age_ms, rounds - 1, left))
 
 
+def pause_merges(_replica: Replica) -> Stage:
+    """Pause merges, some time."""
+    yield PauseMerges()
+    return None
+
+
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
     "roll": leader.roll,
     "ids": forget_ids,
     "tidy": cleaner.clean_ids,
     "results": leader.note_results,
+    "pause": pause_merges,
 }
 """What a model can ask for, by name."""

@@ -29,6 +29,7 @@ NAMES = {
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
     "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
+    "ONE": "in the end all active replicas of a part have the same shares, but for one that has its rows on its disk",
     "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
 }
 """The invariants of models whose table lies in an object store."""
@@ -114,6 +115,7 @@ def _unsettled(look: Look) -> Iterator[str]:
     moment = _moment(look)
     if moment.store.late:
         return
+    lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers}
     # What a drop overtook before it was registered stays on the disk, with its share, until the replica activates again.
     on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
     # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
@@ -121,8 +123,10 @@ def _unsettled(look: Look) -> Iterator[str]:
     noted = set(moment.tree.children(layout.all_writing(TABLE)) or ())
     away = {share for share in noted if _is_away(look, moment.tree.get(layout.writing(TABLE, share)))}
     for share in sorted(noted - on_disks - away if not may_stay else ()):
-        yield f"SETTLES: {share} stays noted as being written"
-    for share in moment.tree.children(layout.all_garbage(TABLE)) or ():
+        node = moment.tree.get(layout.writing(TABLE, share))
+        if node is not None and node.value.decode().partition("~")[0] in lets_go:
+            yield f"SETTLES: {share} stays noted as being written"
+    for share in (moment.tree.children(layout.all_garbage(TABLE)) or ()) if lets_go else ():
         yield f"SETTLES: {share} stays in the garbage"
     for share, mark in sorted(marks_of(moment.tree, TABLE)):
         name, _, part = mark.split("~", 2)
@@ -132,15 +136,30 @@ def _unsettled(look: Look) -> Iterator[str]:
             and look.disks[name].content(part) is not None
             and moment.tree.exists(layout.host(look.model.replica(name)))
         )
-        if not (is_registered or is_kept) and part not in look.model.fragile:
+        if not (is_registered or is_kept) and part not in look.model.fragile and name in lets_go:
             yield f"SETTLES: {mark} stays on {share} without a part"
     owned = {share for share, _ in marks_of(moment.tree, TABLE)}
-    for share in sorted({share for share, _ in moment.objects} - owned - noted - moment.stray):
+    known = {share for share, _ in moment.objects} - owned - noted - moment.stray
+    for share in sorted(known) if lets_go else ():
         yield f"SETTLES: no replica deletes {share}"
+    if marks := moment.tree.children(layout.all_merged(TABLE)):
+        yield f"SETTLES: the work mark of {marks[0]} stays"
+    yield from _copies(look, moment.tree)
     for name, disk in look.disks.items():
         shared = cast("SharedDisk", disk)
-        if shared.leaving and moment.tree.exists(layout.host(look.model.replica(name))):
+        if shared.leaving and name in lets_go and moment.tree.exists(layout.host(look.model.replica(name))):
             yield f"SETTLES: {name} has not let go of {shared.leaving[0].shares}"
+
+
+def _copies(look: Look, tree: Tree) -> Iterator[str]:
+    """Yield the parts that active replicas have in several shares."""
+    first: dict[str, tuple[ShareId, ...]] = {}
+    for name, disk in look.disks.items():
+        replica, shared = look.model.replica(name), cast("SharedDisk", disk)
+        for part in tree.children(layout.parts(replica)) or () if tree.exists(layout.is_active(replica)) else ():
+            shares = shared.shares_of(part)
+            if shares and first.setdefault(part, shares) != shares:
+                yield f"ONE: {part} is in {first[part]} and, of {name}, in {shares}"
 
 
 __all__ = ["NAMES", "shares_hold", "shares_settle"]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from replitree.protocol.core.effects import Made, Merge, Mutate, Publish, Stage
-from replitree_verify.outcomes.local import MAKING, Done
+from replitree.protocol.execute.making import MAKING
+from replitree_verify.outcomes.local import Done
 from replitree_verify.world.disk import Disk, Folder, requests_in
 from replitree_verify.world.memory import Memory
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from replitree.protocol.core.effects import Epoch, LogIndex, StagingId
+from replitree.protocol.core.entries import MergeEntry, MutateEntry
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.shares.share import ShareId
@@ -99,6 +100,8 @@ class Memory:
         Of a run of a restore: the replica whose data folder it holds, and the names of the parts that it has found there.
     shares
         What it knows of shares, if the table lies in an object store.
+    paused
+        Whether it merges nothing, because an operator said so.
     """
 
     incarnation: int
@@ -121,6 +124,7 @@ class Memory:
     leads: bool = False
     lock: tuple[str, tuple[str, ...]] | None = None
     shares: SharesKnown = SharesKnown()
+    paused: bool = False
 
     @property
     def is_there(self) -> bool:
@@ -132,6 +136,12 @@ class Memory:
         """The parts that its reads show."""
         hidden = {name for name, _ in self.lacking}
         return tuple(part for part in self.held if part.name not in hidden)
+
+    @property
+    def results_in_work(self) -> tuple[str, ...]:
+        """The names of the results that it is making."""
+        made = (item for item in self.queue if item.index in self.running and is_made(item))
+        return tuple(sorted(part.name for item in made for part in item.change.added))
 
     def with_trouble(self) -> Memory:
         """Something went wrong: read-only at once, until it has activated again."""
@@ -219,6 +229,11 @@ class Memory:
         running = tuple(index for index in self.running if index not in batch)
         left = tuple(index for index in self.left if index not in batch)
         return replace(self, queue=queue, waiting=waiting, running=running, left=left)
+
+
+def is_made(item: Queued) -> bool:
+    """Whether an entry belongs into the lane of merges and mutations."""
+    return isinstance(item.entry, MergeEntry | MutateEntry)
 
 
 def _is_covered(name: str, held: PartSet) -> bool:

@@ -134,6 +134,8 @@ class Model:
         Whether the parts lie in an object store.
     upkeepers
         Of a table in an object store: the seats whose processes let go of shares and delete garbage.
+    own_makers
+        Of a table in an object store: the replicas that began to merge when results went to disks: each makes its own.
     struck
         The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
     """
@@ -167,6 +169,7 @@ class Model:
     begins_behind: bool = False
     stored: bool = False
     upkeepers: tuple[str, ...] = ()
+    own_makers: tuple[str, ...] = ()
     struck: tuple[tuple[Fault, str], ...] = ()
 
     def can_strike(self, fault: Fault, seat: str) -> bool:
@@ -234,6 +237,13 @@ class Model:
     def has_makers(self) -> bool:
         """Whether anything is merged or mutated."""
         return bool(self.merges) or any(isinstance(ask.command, MutateEntry) for ask in self.commands)
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The replicas whose processes stay away from the beginning."""
+        return frozenset(
+            name for seat, name in self.seats if f"stop {seat}" in self.prelude and f"{seat} life" in self.resting
+        )
 
     @property
     def has_rivals(self) -> bool:

@@ -74,7 +74,11 @@ class View:
 
     def can_make_of(self, sources: Iterable[Part]) -> bool:
         """Whether this replica makes results now, and has all these parts, whole."""
-        return self.makes and all(source in self.held and source not in self.broken for source in sources)
+        return self.makes and self.has_whole(sources)
+
+    def has_whole(self, parts: Iterable[Part]) -> bool:
+        """Whether this replica has all these parts, whole."""
+        return all(part in self.held and part not in self.broken for part in parts)
 
     def must_keep(self, part: Part) -> bool:
         """Whether a detach in the queue is to keep a part's rows aside, and the replica does not have them yet."""

@@ -43,7 +43,7 @@ from replitree.protocol.shares.share_effects import (
     SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
-from replitree_verify.outcomes.local import MAKING, Done, is_made
+from replitree_verify.outcomes.local import Done
 from replitree_verify.process import shares
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
@@ -206,7 +206,7 @@ class SharedProcess(Process):
             case fx.Untouched():
                 return False
             case fx.ResultsInWork():
-                return self._in_work()
+                return self.memory.results_in_work
             case ListDetached():
                 return tuple(share for _, share in self.disk.detached)
         done = self._of_shares(effect, self.disk)
@@ -257,17 +257,8 @@ class SharedProcess(Process):
 
     def _end_making(self) -> None:
         """Remove what was staged of results in vain, and hold it no more."""
-        making = tuple(staging for staging in self.memory.staging if staging.startswith(MAKING))
-        disk = self.disk
-        for staging in making:
-            disk = disk.without_folder(staging)
-        self.cluster.disks[self.name] = disk
-        left = tuple(staging for staging in self.memory.staging if staging not in making)
-        self._remember(replace(self.memory, staging=left))
-
-    def _in_work(self) -> tuple[str, ...]:
-        running = (item for item in self.memory.queue if item.index in self.memory.running and is_made(item))
-        return tuple(sorted(part.name for item in running for part in item.change.added))
+        memory, self.cluster.disks[self.name] = shares.end_making(self.memory, self.disk)
+        self._remember(memory)
 
     # --- the store ----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,123 @@
+"""Merges in an object store: one replica makes a result for all, and sessions end, processes die, and merges are paused.
+
+The session of a process that has died ends at any moment after that, and with it its work mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.merge import BOTH
+from replitree_verify.models.stored import DROP, INSERT, PART, REGISTERED
+from replitree_verify.world.faults import Fault
+from replitree_verify.world.model import Duty, Model, Proposal
+
+PULLED = (*REGISTERED, "r2", "r1 lead1", "r1 pull", "r2 pull")
+"""Both replicas have the part, and its merge in their queues."""
+
+BEGUN = (*PULLED, "begin r1 make")
+"""The first replica has the work mark, and is about to make the result."""
+
+PUBLISHED = (*PULLED, "publish r1 make")
+"""The first replica has published the result, and not registered it yet."""
+
+CRASH, DOUBT, EXPIRY = ({fault: 1} for fault in (Fault.CRASH, Fault.UNKNOWN, Fault.EXPIRY))
+PAUSE = (Duty("r1", "pause"),)
+
+
+def _merge(name: str, description: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
+    """Return a model of two replicas that have the same merge in their queues; `more` as of `Model`."""
+    given: dict[str, Any] = {
+        "seats": TWO,
+        "inserts": INSERT,
+        "workers": BOTH,
+        "started": BOTH,
+        "stored": True,
+        "upkeepers": ("r2",),
+        "merges": (Proposal("r1", (PART,)),),
+        "prelude": PULLED,
+        "probes": probes,
+        "struck": tuple((fault, "r1") for fault in faults),
+    }
+    return Model(name, description, faults=faults, **(given | more))
+
+
+THREE: dict[str, Any] = {
+    "seats": (*TWO, ("r3", "r3")),
+    "workers": (*BOTH, "r3"),
+    "started": (*BOTH, "r3"),
+}
+
+MODELS = (
+    _merge("stored_merge", "two replicas have the same merge in their queues: one makes it for both", {}),
+    _merge("stored_merge_crash", "the same with a crash of one of them", CRASH),
+    _merge(
+        "stored_merge_expiry",
+        "the session of the one that makes it ends, and it goes on",
+        EXPIRY,
+        prelude=BEGUN,
+        upkeepers=(),
+    ),
+    _merge("stored_merge_doubt", "the same while the answer to a commit is lost", DOUBT),
+    _merge("stored_merge_store", "the same while an answer of the store is lost", {Fault.STORE: 1}),
+    _merge("stored_merge_lag", "the same while a process reads old values", {Fault.STALE: 1}, upkeepers=BOTH),
+    _merge(
+        "stored_merge_paused",
+        "merges are paused on a replica, while it makes the result: the other one makes it",
+        {},
+        upkeepers=("r1",),
+        duties=PAUSE,
+    ),
+    _merge(
+        "stored_merge_left",
+        "a replica has begun to make the result, and is away for good: the other one makes it",
+        {},
+        prelude=(*BEGUN, "stop r1"),
+        resting=("r1 life",),
+    ),
+    _merge(
+        "stored_merge_published",
+        "a replica has died after it published the result; merges are paused there once it is back",
+        {},
+        prelude=(*PUBLISHED, "stop r1"),
+        duties=PAUSE,
+    ),
+    _merge(
+        "stored_merge_differs",
+        "both make it because a session ends, and what they make differs",
+        {**EXPIRY, Fault.DIFFERS: 1},
+        prelude=PUBLISHED,
+        upkeepers=(),
+        struck=((Fault.EXPIRY, "r1"), (Fault.DIFFERS, "r2")),
+    ),
+    _merge(
+        "stored_merge_dropped_doubt",
+        "the part is dropped while it is merged on the only replica, and the answer to a commit is lost",
+        DOUBT,
+        seats=ONE,
+        workers=("r1",),
+        started=("r1",),
+        upkeepers=("r1",),
+        commands=DROP,
+        prelude=(*REGISTERED, "r1 lead1", "r1 pull", "begin r1 make", "r1 ask 9", "r1 pull", "r1 work"),
+        resting=("r1 pull",),
+    ),
+    _merge(
+        "stored_merge_gone",
+        "a replica that has made the result is away for good: it is made again, once",
+        {},
+        **THREE,
+        prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r3", "stop r3", "r1 pull", "r2 pull"),
+        resting=("r3 life",),
+    ),
+    _merge("stored_merge_own", "both began when results went to disks: each makes its own", {}, own_makers=BOTH),
+    _merge("stored_merge_own_crash", "only one of them did, and dies", CRASH, own_makers=("r1",)),
+    _merge(
+        "stored_merge_three",
+        "three replicas have the same merge in their queues",
+        {},
+        **THREE,
+        prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r1 pull", "r2 pull", "r3 pull"),
+    ),
+)
