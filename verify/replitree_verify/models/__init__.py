@@ -21,7 +21,6 @@ from replitree_verify.models import (
     lost_results,
     merge,
     mutate,
-    pull,
     quorum,
     read,
     recover,
@@ -39,7 +38,7 @@ MODELS: dict[str, Model] = {
     for model in (
         *insert.MODELS,
         *quorum.MODELS,
-        *pull.MODELS,
+        *insert.PULLED,
         *restart.MODELS,
         *combined.MODELS,
         *merge.MODELS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import TWO
-from replitree_verify.models.pull import INSERT
+from replitree_verify.models.insert import INSERT, TWO
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal, Read
 

@@ -5,8 +5,7 @@ In the models `replaced_…` a second process of the replica takes over while th
 
 from __future__ import annotations
 
-from replitree_verify.models.insert import ONE, TWO
-from replitree_verify.models.pull import INSERT
+from replitree_verify.models.insert import INSERT, ONE, TWO
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Insert, Model
 
