@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from replitree.protocol.core import effects as fx
@@ -19,6 +21,7 @@ from replitree.protocol.program.stages import (
 )
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
+from replitree_verify.engine.moves import OBJECTS, TREE
 from replitree_verify.process.lost_parts import (
     AwaitBroken,
     Break,
@@ -79,3 +82,41 @@ def footprint_of(effect: Any, *, loses: bool = False, stored: bool = False) -> i
         case fx.Commit() if declared_part(effect) is not None:
             return ALL_DISKS
     return _KINDS.get(type(effect), MEMORY)
+
+
+def takers(
+    own: Sequence[int],
+    disk: int,
+    disks: Sequence[int],
+    memories: Sequence[int],
+    answers: Sequence[int],
+    *,
+    stored: bool,
+) -> tuple[itemgetter[Any], ...]:
+    """Return what takes each kind of footprint of a thread out of a state.
+
+    Parameters
+    ----------
+    own, disk
+        The positions of its place, its process's memory and view; of its replica's disk.
+    disks, memories, answers
+        The positions of all disks, of all memories, and of what clients have heard.
+    stored
+        As in `Model`.
+    """
+    more: dict[int, Sequence[int]] = {
+        MEMORY: (),
+        COORDINATION: (TREE,),
+        DISK: (disk,),
+        DISKS: disks,
+        MEMORIES: memories,
+        ALONE: (TREE, disk),
+        ALL_DISKS: (TREE, *disks),
+        EVERYTHING: (TREE, *disks, *memories),
+        ANSWERED: answers,
+        ALONE_ANSWERED: (TREE, disk, *answers),
+        STORED: (TREE, disk, OBJECTS),
+    }
+    if stored:  # what is fetched has to be there
+        more |= {kind: (*more[kind], OBJECTS) for kind in (DISKS, ALL_DISKS, EVERYTHING)}
+    return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))

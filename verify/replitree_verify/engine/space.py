@@ -12,9 +12,8 @@ end, requests in flight that are applied.  Whenever the tree changes, each sessi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -136,7 +135,9 @@ class Space:
         for seat, (name, _) in enumerate(model.seats):
             begin, first_thread = position, len(self.threads)
             for kind, number, arguments in work_of(model, name):
-                parts = self._footprint_parts(seat, position)
+                own = (position, self.memory_at[seat], self.view_at[seat])
+                disk, answers = self.disk_at[self.replica_of[seat]], tuple(self.answer_at.values())
+                parts = kinds.takers(own, disk, self.disk_at, self.memory_at, answers, stored=model.stored)
                 title = f"{name} {TITLES[kind]}{number}"
                 self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], arguments, parts, {}, {}))
                 position += 1
@@ -470,26 +471,6 @@ class Space:
         if self.met is not None:
             self.met.append(Met(thread, world, moves))
         return moves
-
-    def _footprint_parts(self, seat: int, position: int) -> tuple[itemgetter[Any], ...]:
-        """Return what takes each kind of footprint of a thread out of a state."""
-        own = (position, self.memory_at[seat], self.view_at[seat])
-        more: dict[int, Iterable[int]] = {
-            kinds.MEMORY: (),
-            kinds.COORDINATION: (TREE,),
-            kinds.DISK: (self.disk_at[self.replica_of[seat]],),
-            kinds.DISKS: self.disk_at,
-            kinds.MEMORIES: self.memory_at,
-            kinds.ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
-            kinds.ALL_DISKS: (TREE, *self.disk_at),
-            kinds.EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
-            kinds.ANSWERED: self.answer_at.values(),
-            kinds.ALONE_ANSWERED: (TREE, self.disk_at[self.replica_of[seat]], *self.answer_at.values()),
-            kinds.STORED: (TREE, self.disk_at[self.replica_of[seat]], OBJECTS),
-        }
-        if self.model.stored:  # what is fetched has to be there
-            more |= {kind: (*more[kind], OBJECTS) for kind in (kinds.DISKS, kinds.ALL_DISKS, kinds.EVERYTHING)}
-        return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
     def _work_out(self, thread: Thread, world: World, *, alone: bool) -> Iterator[Move]:
         model = self.model
