@@ -37,6 +37,9 @@ def fill(root: Path) -> None:
     HashingFile(root / "five").close()
     with private.open_file(root / "six", "ab") as file:
         file.write(b"6")
+    mode = private.make_folder(root / "d")
+    assert mode == private.make_folder(root / "d", exist_ok=True)
+    write_file(root / "d" / "seven", b"7", mode=mode)
 
 
 @pytest.mark.usefixtures("umask")
@@ -44,7 +47,7 @@ def test_files_and_folders_are_private(tmp_path: Path) -> None:
     private.make_root(tmp_path / "tree")
     fill(tmp_path / "tree")
     found = modes(tmp_path / "tree")
-    assert len(found) == 10
+    assert len(found) == 12
     assert {name: mode for name, mode in found.items() if mode & 0o077} == {}
 
 

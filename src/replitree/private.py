@@ -41,13 +41,14 @@ def open_file(path: Path, mode: str) -> BinaryIO:
     return cast("BinaryIO", open(path, mode, opener=open_new))
 
 
-def open_new(path: Path | str, flags: int) -> int:
-    """Open a file, as `os.open`; a new file gets the mode of the tree that it is in."""
+def open_new(path: Path | str, flags: int, mode: int | None = None) -> int:
+    """Open a file, as `os.open`; a new file gets the mode of the tree that it is in, which `make_folder` may have told."""
     if not flags & os.O_CREAT:
         return os.open(path, flags)
-    is_group = is_group_folder(os.path.dirname(path))  # noqa: PTH120 - strings come here, too
-    descriptor = os.open(path, flags, GROUP_FILE if is_group else PRIVATE_FILE)
-    if is_group:
+    if mode is None:
+        mode = _file_mode(os.path.dirname(path))  # noqa: PTH120 - strings come here, too
+    descriptor = os.open(path, flags, mode)
+    if mode == GROUP_FILE:
         found = os.fstat(descriptor)
         # The umask may have taken rights from it; the file of another user stays as it is.
         if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != GROUP_FILE:
@@ -55,8 +56,12 @@ def open_new(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def make_folder(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
-    """Make a folder, as `Path.mkdir`, with the mode of the tree that it is in."""
+def _file_mode(folder: Path | str) -> int:
+    return GROUP_FILE if is_group_folder(folder) else PRIVATE_FILE
+
+
+def make_folder(path: Path, *, parents: bool = False, exist_ok: bool = False) -> int:
+    """Make a folder, as `Path.mkdir`, with the mode of the tree that it is in; return the mode of the files in it."""
     if parents and not path.parent.is_dir():
         make_folder(path.parent, parents=True, exist_ok=True)
     is_group = is_group_folder(path.parent)
@@ -65,9 +70,10 @@ def make_folder(path: Path, *, parents: bool = False, exist_ok: bool = False) ->
     except FileExistsError:
         if not exist_ok or not path.is_dir():
             raise
-        return
+        return _file_mode(path)
     if is_group:
         path.chmod(GROUP_FOLDER)  # `mkdir` takes no setgid bit, and the umask may have taken more
+    return GROUP_FILE if is_group else PRIVATE_FILE
 
 
 def write_file(path: Path, data: bytes) -> None:

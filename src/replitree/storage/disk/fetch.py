@@ -232,16 +232,16 @@ def check_received(part: str, manifest: PartManifest, files: Sequence[bytes]) ->
 def write_received(received: ReceivedPart, raw: bytes, files: Sequence[bytes]) -> None:
     """Write a part's files and, last, its manifest; what an earlier try left is deleted first."""
     try:
-        private.make_folder(received.folder)
+        mode = private.make_folder(received.folder)
     # Of an earlier try, whose files may be of another content.
     except FileExistsError:
         remove_folder(received.folder)
-        private.make_folder(received.folder)
+        mode = private.make_folder(received.folder)
     for file, data in zip(received.manifest.files, files, strict=bool(files)):
-        write_file(f"{received.folder}/{file.name}", data, sync=False)
+        write_file(f"{received.folder}/{file.name}", data, sync=False, mode=mode)
         if is_summed(len(data)):
             write_sums(received.folder / file.name, sums_of(data))
-    write_file(f"{received.folder}/{MANIFEST_FILE}", raw, sync=False)
+    write_file(f"{received.folder}/{MANIFEST_FILE}", raw, sync=False, mode=mode)
 
 
 def sync_received(batch: Sequence[ReceivedPart]) -> None:

@@ -63,9 +63,9 @@ def store_errors(doing: str) -> Iterator[None]:
         raise StoreError(f"can't {doing}: {error}; {hint}") from error
 
 
-def write_file(path: Path | str, data: bytes, *, sync: bool = True) -> None:
-    """Create a file that must not exist yet, with these bytes, and sync it."""
-    descriptor = private.open_new(path, _WRITE_FLAGS)
+def write_file(path: Path | str, data: bytes, *, sync: bool = True, mode: int | None = None) -> None:
+    """Create a file that must not exist yet, with these bytes, and sync it; `mode`: as of `private.open_new`."""
+    descriptor = private.open_new(path, _WRITE_FLAGS, mode)
     try:
         write_all(descriptor, data)
         if sync:

@@ -153,11 +153,12 @@ def _stage_parts(jobs: Sequence[_StagingJob]) -> Iterator[PartManifest]:
 
 def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> PartManifest:
     rows = sort_rows(job.part.rows, job.definition.order_by, pool)
-    private.make_folder(job.folder)
-    files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool)
+    # The folder is ours: its files need no look at its mode, each of which would let another thread have the interpreter.
+    mode = private.make_folder(job.folder)
+    files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool, mode=mode)
     manifest = _manifest(job.part, rows, job.definition, files)
     # `stage_table` syncs all parts at once: the disk writes its journal once for all of them.
-    seal_part(job.folder, manifest, sync=False)
+    seal_part(job.folder, manifest, sync=False, mode=mode)
     return manifest
 
 
@@ -177,10 +178,10 @@ def _manifest(
     )
 
 
-def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> None:
+def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True, mode: int | None = None) -> None:
     """Write the manifest of a part whose data files are written, and sync them all: from here on the folder is a part."""
     # The manifest after the files: a crash before it leaves a folder that is no part.
-    write_file(f"{folder}/{MANIFEST_FILE}", manifest.encode(), sync=False)
+    write_file(f"{folder}/{MANIFEST_FILE}", manifest.encode(), sync=False, mode=mode)
     if sync:
         sync_part(folder, manifest)
 
@@ -196,6 +197,7 @@ def write_files(
     files_max: int = 2,
     sync: bool = True,
     pool: ThreadPoolExecutor | None = None,
+    mode: int | None = None,
 ) -> tuple[FileEntry, ...]:
     """Write sorted rows as the data files of a part, each a contiguous piece.
 
@@ -205,6 +207,8 @@ def write_files(
         Whether to wait for the disk as soon as a large file is written; small ones are left to `sync_part`.
     pool
         Where to write the files in parallel; one after the other by default.
+    mode
+        As of `private.open_new`.
     """
     options = writer_options(rows, definition)
     group = definition.settings.row_group_rows
@@ -217,7 +221,7 @@ def write_files(
             _encode_into(sink, piece, options, group)
             data = sink.getvalue()
             # Small files are synced together with the manifest: see `sync_parts`.
-            write_file(path, data, sync=False)
+            write_file(path, data, sync=False, mode=mode)
             if is_summed(len(data)):
                 write_sums(path, sums_of(data))
             return FileEntry(path.name, piece.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
