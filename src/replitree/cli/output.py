@@ -83,7 +83,15 @@ class Output:
         """Print a table for people; numbers stand to the right.  Where it has no room, each row becomes a paragraph."""
         screen = console()
         if screen.is_terminal and width_of(columns, rows) > screen.width:
-            print("\n".join((plain(title), *(_paragraph(columns, row, screen.width) for row in rows))))
+            print(plain(title))
+            for row in rows:
+                # A no-break space keeps a name and its value on one line.
+                named = zip(columns[1:], row[1:], strict=True)
+                pairs = "  ".join(f"{name}\N{NO-BREAK SPACE}{cell(value)}" for name, value in named)
+                lines = textwrap.wrap(
+                    pairs, screen.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+                )
+                print("\n".join((cell(row[0]), *lines)).replace("\N{NO-BREAK SPACE}", " "))
             return
         from rich.table import Table
         from rich.text import Text
@@ -126,18 +134,23 @@ class Output:
             print(f"  {name:<{width}}  {cell(value)}")
 
 
+def advised(mark: str, text: str, advice: str, width: int) -> str:
+    """Return a finding as people read it: one line, and one more with what to do.
+
+    >>> print(advised("NOTICE", "r2 lags 3 entries behind in t", "wait", 8))
+    NOTICE    r2 lags 3 entries behind in t
+              -> wait
+    """
+    lines = [f"{mark:<{width}}  {' '.join(text.split())}"]
+    if advice:
+        lines.append(f"{'':<{width}}  -> {' '.join(advice.split())}")
+    return "\n".join(lines)
+
+
 def width_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
     """Return the width from which on a table can be read: long values are folded, names and short values are not."""
     longest = (max((len(cell(row[i])) for row in rows), default=0) for i in range(len(columns)))
     return 1 + sum(3 + max(len(name), min(most, FOLDED_FROM)) for name, most in zip(columns, longest, strict=True))
-
-
-def _paragraph(columns: Sequence[str], row: Sequence[object], width: int) -> str:
-    """Return a row as its first value and, below it, the others with their names."""
-    # A no-break space keeps a name and its value on one line.
-    pairs = [f"{name}\N{NO-BREAK SPACE}{cell(value)}" for name, value in zip(columns[1:], row[1:], strict=True)]
-    lines = textwrap.wrap("  ".join(pairs), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join((cell(row[0]), *lines)).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def cell(value: object) -> str:

@@ -15,14 +15,12 @@ def version(as_json: Json = False) -> None:
     """Show the versions of replitree and of what it stands on."""
     import replitree
 
-    found: dict[str, str | None] = {"replitree": replitree.__version__, **{name: _version(name) for name in _PACKAGES}}
+    found: dict[str, str | None] = {"replitree": replitree.__version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
     found["python"] = platform.python_version()
     text = "\n".join(f"{name} {number or 'not installed'}" for name, number in found.items())
     Output(as_json).result(found, text)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

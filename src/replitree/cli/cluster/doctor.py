@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from replitree.cli.options import Cluster, on_cluster
-from replitree.cli.output import counted, say
+from replitree.cli.output import advised, counted, say
 
 if TYPE_CHECKING:
     from replitree.client.admin.doctor_finding import DoctorFinding
@@ -44,7 +44,8 @@ def doctor(at: Cluster) -> None:
         for alike in grouped(findings):
             names = [finding.table for finding in alike[1:] if finding.table]
             more = f"\n{'':<8}  likewise of {counted(len(names), 'other table')}: {', '.join(names)}" if names else ""
-            say(_text(alike[0]) + more)
+            first = alike[0]
+            say(advised(_MARKS[first.severity.value], first.text, first.advice, 8) + more)
     raise typer.Exit(EXIT_OF_SEVERITY[severity])
 
 
@@ -61,17 +62,3 @@ def _without_table(finding: DoctorFinding, text: str) -> str:
     # Such findings differ in the table's name, the id in the name of its folder, and numbers.
     found = text if not finding.table else re.sub(rf"\b{re.escape(finding.table)}(-[0-9a-f]{{8}})?\b", "TABLE", text)
     return re.sub(r"[0-9][0-9.,]*", "#", found)
-
-
-def _text(finding: DoctorFinding) -> str:
-    """Return a finding as people read it: one line, and one more with what to do.
-
-    >>> from replitree.client.admin.doctor_finding import DoctorFinding, Severity
-    >>> print(_text(DoctorFinding(Severity.NOTICE, "lag", "r2 lags 3 entries behind in t", "wait")))
-    NOTICE    r2 lags 3 entries behind in t
-              -> wait
-    """
-    lines = [f"{_MARKS[finding.severity.value]:<8}  {' '.join(finding.text.split())}"]
-    if finding.advice:
-        lines.append(f"{'':<8}  -> {' '.join(finding.advice.split())}")
-    return "\n".join(lines)

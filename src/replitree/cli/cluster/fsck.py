@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replitree.cli.options import Cluster, check_name, on_cluster
-from replitree.cli.output import byte_size, counted
+from replitree.cli.output import advised, byte_size, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.client.admin.fsck import FsckFinding, FsckReport
+    from replitree.client.admin.fsck import FsckReport
     from replitree.client.transport.left_objects import LeftObjects
 
 EXIT_NOT_CLEAN = 1
@@ -82,10 +82,16 @@ def fsck(
     not_judged = [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
     if report.not_judged:
         not_judged.append(f"NOT JUDGED    uploads: {report.not_judged}")
-    at.out.result(
-        msgspec.to_builtins(report),
-        "\n".join((_summary(report), *not_judged, *map(_text, report.findings))),
+    found_text = (
+        advised(
+            "repaired" if each.repair == "done" else each.kind.upper(),
+            each.text + (f" ({byte_size(each.bytes)})" if each.bytes else ""),
+            each.advice,
+            12,
+        )
+        for each in report.findings
     )
+    at.out.result(msgspec.to_builtins(report), "\n".join((_summary(report), *not_judged, *found_text)))
     if not report.clean:
         raise typer.Exit(EXIT_NOT_CLEAN)
 
@@ -110,12 +116,3 @@ def _summary(report: FsckReport) -> str:
         return f"{report.table} on {report.store}: {has}; nothing is wrong"
     done = sum(each.repair == "done" for each in report.findings)
     return f"{report.table} on {report.store}: {has}; {counted(len(report.findings), 'finding')}, {done} repaired"
-
-
-def _text(found: FsckFinding) -> str:
-    """Return a finding as people read it: one line, and one more with what to do."""
-    done = "repaired" if found.repair == "done" else found.kind.upper()
-    lines = [f"{done:<12}  {found.text}" + (f" ({byte_size(found.bytes)})" if found.bytes else "")]
-    if found.advice:
-        lines.append(f"{'':<12}  -> {found.advice}")
-    return "\n".join(lines)

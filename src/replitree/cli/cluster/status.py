@@ -74,7 +74,7 @@ def _print(found: ClusterStatus, out: Output) -> None:
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 say(f"  {replica.name} is {replica.state}: {replica.reason}")
-            for line in (*_place(table, replica), *_lacks(replica), *_work(replica)):
+            for line in (*_place(table, replica), *_work(replica)):
                 say(f"  {replica.name} {line}")
 
     for unreadable in found.unreadable:
@@ -96,8 +96,8 @@ def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:
         yield f"has not pulled {behind:,} {'entry that is' if behind == 1 else 'entries that are'} gone from the log"
 
 
-def _lacks(replica: ReplicaStatus) -> Iterator[str]:
-    """Say which parts reads do not show, and of how many not every byte has a checksum."""
+def _work(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what a replica lacks, what it does beside serving, and which entries it can't execute yet."""
     if replica.lacking:
         more = ", …" if len(replica.lacking) > LACKING_SHOWN_MAX else ""
         names = ", ".join(replica.lacking[:LACKING_SHOWN_MAX])
@@ -109,10 +109,6 @@ def _lacks(replica: ReplicaStatus) -> Iterator[str]:
     if replica.without_digest:
         left = counted(replica.without_digest, "part")
         yield f"has {left} registered by an earlier version, by their rows alone, until they are merged or mutated"
-
-
-def _work(replica: ReplicaStatus) -> Iterator[str]:
-    """Say what a replica does beside serving, and which entries it can't execute yet."""
     for making in replica.running:
         done = f"{making.rows_done:,} of {making.rows_total:,} rows"
         yield f"makes {making.result} ({making.kind} at {making.index}): {done}"

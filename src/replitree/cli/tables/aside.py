@@ -78,7 +78,7 @@ def attach(table: Name, name: PartName, at: Cluster, replica: At = None) -> None
 @on_cluster
 def remove_detached(table: Name, name: PartName, at: Cluster, replica: At = None, yes: Yes = False) -> None:
     """Delete a detached part for good, on one replica's disk."""
-    with _holder(table, "detached part", name, replica, at, _detached) as (found, who):
+    with _holder(table, "detached part", name, replica, at, lambda asked: asked.detached()) as (found, who):
         confirm(f"Delete {name} on {who} for good?", yes=yes, as_json=at.as_json)
         found.remove_detached(name)
     at.out.result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
@@ -113,7 +113,7 @@ def frozen(table: Name, at: Cluster, replica: At = None) -> None:
 @on_cluster
 def remove_frozen(table: Name, name: OldFrozenName, at: Cluster, replica: At = None, yes: Yes = False) -> None:
     """Delete a frozen snapshot, on one replica's disk; the table keeps its parts."""
-    with _holder(table, "frozen snapshot", name, replica, at, _frozen) as (found, who):
+    with _holder(table, "frozen snapshot", name, replica, at, lambda asked: asked.frozen()) as (found, who):
         confirm(f"Delete the frozen snapshot {name} on {who}?", yes=yes, as_json=at.as_json)
         found.remove_frozen(name)
     at.out.result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
@@ -174,11 +174,3 @@ def _name_silent(silent: dict[str, str], at: Cluster) -> None:
     if not at.as_json:
         for name, problem in silent.items():
             say(f"not asked: {name}: {problem}")
-
-
-def _detached(table: Table) -> tuple[DetachedPart, ...]:
-    return table.detached()
-
-
-def _frozen(table: Table) -> tuple[Frozen, ...]:
-    return table.frozen()

@@ -53,9 +53,18 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
         yield from _state(table, replica)
         yield from _waiting(table, replica)
     yield from _lacking(table, replica)
-    yield from _unavailable(table, replica)
-    yield from _declared_lost(table, replica)
-    yield from _old(table, replica)
+    yield from _lost(table, replica)
+    if replica.leases and (replica.old_since_s or 0.0) >= OLD_NOTICE_S and replica.old_bytes >= OLD_BYTES_NOTICE:
+        yield DoctorFinding(
+            Severity.NOTICE,
+            "old-parts",
+            f"{count(replica.leases, 'lease')} on {replica.name} keep up to {count(replica.old_parts, 'part')} that left "
+            f"{table.name} on disk ({replica.old_bytes / (1 << 30):,.1f} GiB), the oldest for "
+            f"{span(replica.old_since_s or 0.0)}",
+            "end reads that take that long, or leave it: the room comes back when they end",
+            table.name,
+            replica.name,
+        )
     yield from _moving(table, replica)
 
 
@@ -192,34 +201,32 @@ def _advice_for_lacking(table: TableState, replica: ReplicaState) -> str:
     return "; or ".join(steps)
 
 
-def _unavailable(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
-    if not replica.unavailable:
-        return
-    part, reason = next(iter(sorted(replica.unavailable.items())))
-    others = f" ({count(len(replica.unavailable) - 1, 'other part')} as well)" if len(replica.unavailable) > 1 else ""
-    yield DoctorFinding(
-        Severity.WARNING,
-        "unavailable-parts",
-        f"{replica.name} can't get part {part} of {table.name} from any replica{others}, and it is not given up: {reason}",
-        "do what it says; when no replica can have a part, it is declared lost and replaced by an empty one",
-        table.name,
-        replica.name,
-    )
-
-
-def _declared_lost(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
-    if not replica.declared_lost:
-        return
-    each = listed([f"{part} (entry {index})" for part, index in sorted(replica.declared_lost.items())])
-    yield DoctorFinding(
-        Severity.WARNING,
-        "rows-lost",
-        f"{count(len(replica.declared_lost), 'part')} of {table.name} declared lost since {replica.name} started, because no "
-        f"replica had the rows: {each}",
-        f"{_advice_for_lost(replica)}; this is shown until that server is started again",
-        table.name,
-        replica.name,
-    )
+def _lost(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
+    """Report parts that no replica sends: those that are looked for still, and those that were declared lost."""
+    if replica.unavailable:
+        part, reason = min(replica.unavailable.items())
+        others = (
+            f" ({count(len(replica.unavailable) - 1, 'other part')} as well)" if len(replica.unavailable) > 1 else ""
+        )
+        yield DoctorFinding(
+            Severity.WARNING,
+            "unavailable-parts",
+            f"{replica.name} can't get part {part} of {table.name} from any replica{others}, and it is not given up: {reason}",
+            "do what it says; when no replica can have a part, it is declared lost and replaced by an empty one",
+            table.name,
+            replica.name,
+        )
+    if replica.declared_lost:
+        each = listed([f"{part} (entry {index})" for part, index in sorted(replica.declared_lost.items())])
+        yield DoctorFinding(
+            Severity.WARNING,
+            "rows-lost",
+            f"{count(len(replica.declared_lost), 'part')} of {table.name} declared lost since {replica.name} started, because "
+            f"no replica had the rows: {each}",
+            f"{_advice_for_lost(replica)}; this is shown until that server is started again",
+            table.name,
+            replica.name,
+        )
 
 
 def _advice_for_lost(replica: ReplicaState) -> str:
@@ -239,20 +246,6 @@ def _advice_for_lost(replica: ReplicaState) -> str:
             )
         advice.append(told)
     return "; ".join(advice)
-
-
-def _old(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
-    if not replica.leases or (replica.old_since_s or 0.0) < OLD_NOTICE_S or replica.old_bytes < OLD_BYTES_NOTICE:
-        return
-    yield DoctorFinding(
-        Severity.NOTICE,
-        "old-parts",
-        f"{count(replica.leases, 'lease')} on {replica.name} keep up to {count(replica.old_parts, 'part')} that left "
-        f"{table.name} on disk ({replica.old_bytes / (1 << 30):,.1f} GiB), the oldest for {span(replica.old_since_s or 0.0)}",
-        "end reads that take that long, or leave it: the room comes back when they end",
-        table.name,
-        replica.name,
-    )
 
 
 def _moving(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:

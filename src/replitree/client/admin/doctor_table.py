@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed
-from replitree.client.admin.doctor_state import MutationState, TableState
+from replitree.client.admin.doctor_state import TableState
 from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT
@@ -60,7 +60,16 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
                 advice = "a replica that leads cleans them: see whether one leads, and its log"
                 yield DoctorFinding(Severity.NOTICE, code, text, advice, table.name)
         for mutation in table.mutations:
-            yield from _mutation(table, mutation)
+            if mutation.reason and mutation.tries >= MUTATION_TRIES:
+                what, where = as_statement(mutation.command, table.name), listed(mutation.replicas)
+                yield DoctorFinding(
+                    Severity.WARNING,
+                    "mutation-stuck",
+                    f"mutation {mutation.index} of {table.name} ({what}) does not progress on {where} after "
+                    f"{count(mutation.tries, 'try', 'tries')}, {count(mutation.parts_left, 'part')} left: {mutation.reason}",
+                    f"remove the cause, or give the mutation up: replitree table kill-mutation {table.name} {mutation.index}",
+                    table.name,
+                )
 
 
 # --- can it be used -----------------------------------------------------------------------------------------------------------
@@ -198,17 +207,3 @@ def _parts(table: TableState) -> Iterator[DoctorFinding]:
     elif parts >= max(2, table.parts_delay // 2):
         text = f"{has}; from {table.parts_delay:,} on inserts into it are slowed down"
         yield DoctorFinding(Severity.NOTICE, "many-parts", text, advice, table.name)
-
-
-def _mutation(table: TableState, mutation: MutationState) -> Iterator[DoctorFinding]:
-    if not mutation.reason or mutation.tries < MUTATION_TRIES:
-        return
-    what, where = as_statement(mutation.command, table.name), listed(mutation.replicas)
-    yield DoctorFinding(
-        Severity.WARNING,
-        "mutation-stuck",
-        f"mutation {mutation.index} of {table.name} ({what}) does not progress on {where} after "
-        f"{count(mutation.tries, 'try', 'tries')}, {count(mutation.parts_left, 'part')} left: {mutation.reason}",
-        f"remove the cause, or give the mutation up: replitree table kill-mutation {table.name} {mutation.index}",
-        table.name,
-    )

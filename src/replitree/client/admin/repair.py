@@ -7,7 +7,6 @@ replica does.  Any process may repeat both after any failure.  Neither deletes a
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -163,19 +162,20 @@ def check_parts(
     if replica is not None:
         _check_replica(catalog, table, replica)
     asked = tuple(each for each in catalog.replicas(table) if replica in (None, each.name))
-    with ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="replitree-check") as pool:
-        return tuple(pool.map(partial(_check_at, http, table, timeout_s=timeout_s), asked))
-
-
-def _check_at(http: HttpClient, table: str, replica: ReplicaInfo, *, timeout_s: float) -> PartCheck:
-    if not replica.address:
-        return PartCheck(table=table, replica=replica.name, problem="it has never been active")
     path = f"/v1/tables/{quote(table)}/check"
-    try:
-        answer = http.request(replica.address, "POST", path, b"{}", timeout_s=timeout_s).decode(_CheckAnswer)
-    except ReplitreeError as error:
-        return PartCheck(table=table, replica=replica.name, problem=str(error))
-    return PartCheck(table=table, replica=replica.name, parts=answer.parts, broken=answer.broken, aside=answer.aside)
+
+    def check(one: ReplicaInfo) -> PartCheck:
+        if not one.address:
+            return PartCheck(table=table, replica=one.name, problem="it has never been active")
+        try:
+            answer = http.request(one.address, "POST", path, b"{}", timeout_s=timeout_s).decode(_CheckAnswer)
+        except ReplitreeError as error:
+            # A replica that can't be checked does not keep the reports of the others from the operator.
+            return PartCheck(table=table, replica=one.name, problem=str(error))
+        return PartCheck(table=table, replica=one.name, parts=answer.parts, broken=answer.broken, aside=answer.aside)
+
+    with ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="replitree-check") as pool:
+        return tuple(pool.map(check, asked))
 
 
 class _CheckAnswer(msgspec.Struct, frozen=True):

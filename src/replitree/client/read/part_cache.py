@@ -219,19 +219,21 @@ class PartCache:
         if not wanted:
             return {}
         addresses = [address for address in self._everyone().addresses if address and address != self._owner]
-        with ThreadPoolExecutor(MANIFESTS_AT_ONCE, thread_name_prefix="replitree-manifest") as pool:
-            found = pool.map(lambda each: self._manifest_at(addresses, each), wanted)
-        return {each.part: manifest for each, manifest in zip(wanted, found, strict=True) if manifest is not None}
 
-    def _manifest_at(self, addresses: Sequence[str], unread: UnreadPart) -> PartManifest | None:
-        path = f"/v1/tables/{quote(self._table)}/parts/{quote(unread.part)}/manifest"
-        for address in addresses:
-            with suppress(ReplitreeError):
-                raw = self._http.request(address, "GET", path, timeout_s=MANIFEST_S_MAX).content()
-                manifest = decode_manifest(raw, f"the manifest of {unread.part} at {address}")
-                if manifest.content == unread.content:
-                    return manifest
-        return None
+        def find(unread: UnreadPart) -> PartManifest | None:
+            path = f"/v1/tables/{quote(self._table)}/parts/{quote(unread.part)}/manifest"
+            for address in addresses:
+                with suppress(ReplitreeError):
+                    raw = self._http.request(address, "GET", path, timeout_s=MANIFEST_S_MAX).content()
+                    manifest = decode_manifest(raw, f"the manifest of {unread.part} at {address}")
+                    # Only the registered content: a part of that name may have other rows on a replica that lags or is broken.
+                    if manifest.content == unread.content:
+                        return manifest
+            return None
+
+        with ThreadPoolExecutor(MANIFESTS_AT_ONCE, thread_name_prefix="replitree-manifest") as pool:
+            found = pool.map(find, wanted)
+        return {each.part: manifest for each, manifest in zip(wanted, found, strict=True) if manifest is not None}
 
     def _everyone(self) -> PartCache:
         """Return what asks all replicas, the one with the damaged file last; fewer when coordination does not answer."""

@@ -354,17 +354,19 @@ class Snapshot:
         wanted = [part for part, folder in zip(parts, here, strict=True) if folder is None]
         if not wanted:
             return [folder for folder in here if folder is not None]
-        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
-            fetched = pool.map(self._fetched, wanted)
-            return [next(fetched) if folder is None else folder for folder in here]
 
-    def _fetched(self, part: SnapshotPart) -> Path:
-        try:
-            return self.source.fetch(part)
-        except ReplitreeError as error:
-            if not part.lacking:
-                raise
-            raise rows_unavailable(part.part, self.definition.name, part.why or str(error)) from error
+        def fetch(part: SnapshotPart) -> Path:
+            try:
+                return self.source.fetch(part)
+            except ReplitreeError as error:
+                if not part.lacking:
+                    raise
+                # Its replica has said already that the rows are gone: its reason says more than a failed request.
+                raise rows_unavailable(part.part, self.definition.name, part.why or str(error)) from error
+
+        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
+            fetched = pool.map(fetch, wanted)
+            return [next(fetched) if folder is None else folder for folder in here]
 
     def checked(self, parts: Sequence[SnapshotPart]) -> list[CheckedPart]:
         """Return these parts on this machine, for readers that verify what they read.  Raises as `folders`."""
