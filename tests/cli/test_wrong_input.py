@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from replitree.cli import version as version_command
 from tests.cli.conftest import Ran, Run
 from tests.cli.powers import permissions_count
 
@@ -220,7 +219,7 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(run: Run, monkeyp
     def broken(_: str) -> str:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(version_command, "_version", broken)
+    monkeypatch.setattr("importlib.metadata.version", broken)
     ran = run("version")
     assert ran.status == 1
     assert ran.err == "replitree: unexpected ZeroDivisionError: a defect (this is a bug; --debug shows where)\n"
@@ -233,7 +232,7 @@ def test_broken_pipe_to_a_server_is_not_taken_for_a_closed_output() -> None:
     code = (
         "import sys; from replitree.cli import version; from replitree.cli.main import main\n"
         "def broken(_): raise BrokenPipeError(32, 'Broken pipe')\n"
-        "version._version = broken; sys.exit(main(['version']))"
+        "version.metadata.version = broken; sys.exit(main(['version']))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
@@ -290,5 +289,5 @@ def test_ctrl_c_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(_: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(version_command, "_version", interrupted)
+    monkeypatch.setattr("importlib.metadata.version", interrupted)
     assert run("version").status == 130

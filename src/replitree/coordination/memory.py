@@ -117,7 +117,13 @@ class SharedTree:
                 return fx.Unknown()
             self._tree, outcome = self._tree.commit(commit.operations, session)
             if isinstance(outcome, fx.Applied):
-                self._note_time(commit.operations, outcome)
+                self.now_ms += 1
+                for operation in commit.operations:
+                    if isinstance(operation, fx.Delete):
+                        self._changed_ms.pop(operation.path, None)
+                    elif isinstance(operation, fx.Set):
+                        self._changed_ms[operation.path] = self.now_ms
+                self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
                 self._fire(commit.operations, outcome)
             return outcome
 
@@ -135,15 +141,6 @@ class SharedTree:
 
     def _date(self, path: str, node: fx.Node) -> fx.Node:
         return fx.Node(node.value, node.version, self._changed_ms.get(path, 0))
-
-    def _note_time(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
-        self.now_ms += 1
-        for operation in operations:
-            if isinstance(operation, fx.Delete):
-                self._changed_ms.pop(operation.path, None)
-            elif isinstance(operation, fx.Set):
-                self._changed_ms[operation.path] = self.now_ms
-        self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
 
     def _fire(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
         for nodes, folders in woken(operations, outcome):

@@ -138,8 +138,12 @@ _lock = threading.Lock()
 
 def install(spark: SparkSession) -> None:
     """Repeat the reading actions of this process's sessions that meet damage, from now on.  Again it does nothing."""
-    client = _client_of(spark)
-    if client is None or "send_command" in vars(client):
+    try:
+        client = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # noqa: SLF001 - there is no other way
+    except (AttributeError, PySparkException):
+        # A session of Spark Connect has no gateway.
+        return
+    if "send_command" in vars(client):
         return
     with _lock:
         # Again under the lock: two sessions of a process have the same client.
@@ -148,14 +152,6 @@ def install(spark: SparkSession) -> None:
         if "_collect_as_arrow" not in vars(DataFrame):
             # On the class, where every caller finds it: a frame made from another one knows nothing of that.
             DataFrame._collect_as_arrow = _repeating(DataFrame._collect_as_arrow)  # type: ignore[method-assign]  # noqa: SLF001 - see above
-
-
-def _client_of(spark: SparkSession) -> Any:
-    """Return the client of a session's gateway; None: it has none, as those of Spark Connect."""
-    try:
-        return spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # noqa: SLF001 - there is no other way
-    except (AttributeError, PySparkException):
-        return None
 
 
 def _repeating(collect: Callable[..., _T]) -> Callable[..., _T]:

@@ -22,24 +22,18 @@ def driver_process() -> Writer:
     """Return the Java process that this one works for; this one if there is none, or an unknown one."""
     pid = os.getpid()
     for _ in range(ANCESTORS_MAX):
-        name, parent = _name_and_parent(pid)
-        if name == "java":
+        try:
+            # The name is in parentheses, and may have some itself.
+            head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        except OSError:
+            # The process has ended, or this system has no such files.
+            break
+        if head.partition("(")[2] == "java":
             started = process_started(pid)
             return Writer(this_machine(), pid, started) if started is not None else Writer()
-        if parent <= 1:
+        pid = int(rest.split()[1])
+        if pid <= 1:
             break
-        pid = parent
     # A Python worker of Spark's, on a machine where its Java process is not seen.
     is_worker = "PYTHON_WORKER_FACTORY_SECRET" in os.environ or "SPARK_PYTHON_RUNTIME" in os.environ
     return Writer() if is_worker else this_process()
-
-
-def _name_and_parent(pid: int) -> tuple[str, int]:
-    """Return a process's name and its parent; nothing when the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "", 0
-    # The name is in parentheses, and may have some itself.
-    head, _, rest = stat.rpartition(")")
-    return head.partition("(")[2], int(rest.split()[1])

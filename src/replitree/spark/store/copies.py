@@ -24,7 +24,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -164,10 +163,21 @@ class Claim:
         """
         if not parts:
             return []
+
+        def fetch(part: SnapshotPart) -> Path:
+            folder = self._folder / self._places[part.part]
+            private.make_folder(folder, exist_ok=True)
+            for file in part.manifest.files:
+                target = folder / file.name
+                # One request for each file; a part of which one file does not come so is fetched as any other.
+                if not target.exists() and not _bring(snapshot.stored, part.manifest, file, target):
+                    return snapshot.source.into(self._folder).fetch(part)
+            return folder
+
         try:
             private.make_folder(self._folder, exist_ok=True)
             with ThreadPoolExecutor(min(FETCHES_MAX, len(parts)), thread_name_prefix="replitree-copy") as pool:
-                folders = list(pool.map(partial(self._fetch, snapshot), parts))
+                folders = list(pool.map(fetch, parts))
         except CorruptPart:
             raise
         except (StoreError, OSError):
@@ -176,16 +186,6 @@ class Claim:
         return [
             str(folder / file.name) for folder, part in zip(folders, parts, strict=True) for file in part.manifest.files
         ]
-
-    def _fetch(self, snapshot: Snapshot, part: SnapshotPart) -> Path:
-        """Bring a part in one request for each file, and what does not come so as any part; return its folder."""
-        folder = self._folder / self._places[part.part]
-        private.make_folder(folder, exist_ok=True)
-        for file in part.manifest.files:
-            target = folder / file.name
-            if not target.exists() and not _bring(snapshot.stored, part.manifest, file, target):
-                return snapshot.source.into(self._folder).fetch(part)
-        return folder
 
     def read_by(self, frame: DataFrame) -> None:
         """Note that a frame of one relation reads what was brought."""

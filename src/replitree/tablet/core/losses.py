@@ -262,14 +262,16 @@ def _not_collected(
     channels: Channels, log: LogAsRead, accepted: Accepted, more: tuple[str, ...]
 ) -> Procedure[tuple[Accepted, tuple[str, ...]] | NotKnown]:
     """Return what would stay, and why no more: nothing, if a member was told to delete the begin of it."""
-    if not _is_passed_over(log, accepted):
+    # Without a later snapshot than what would stay begins with, no leader can have had that collected.
+    if not accepted or not any(entry.is_snapshot and place > accepted[0][0] for place, entry in log.entries.items()):
         return accepted, more
     barrier = yield ReadBarrier(channels.group(LOG, accepted[0][0].generation), channels.tablet, LOG)
     if not isinstance(barrier, CollectedUpTo):
         doubt: NotKnown = barrier
         return doubt
-    # The begin of what stays is above every barrier: members take it again.
-    if barrier.place < _begin_of(accepted):
+    # The begin of what stays, a snapshot or the zero entry of its generation, is above every barrier: members take it again.
+    begin, entry = accepted[0]
+    if barrier.place < (begin if entry.is_snapshot else GenStep(begin.generation, Step(0))):
         return accepted, more
     # Members that were told to delete what a snapshot has replaced do not take it again, so nothing can stay.
     place = min(
@@ -278,17 +280,6 @@ def _not_collected(
     named = f"a snapshot after {barrier.place}" if place is None else f"the snapshot {place}"
     why = f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier.place}"
     return (), (*more, why)
-
-
-def _is_passed_over(log: LogAsRead, accepted: Accepted) -> bool:
-    """Whether there is a later snapshot than what would stay begins with: then that may be collected already."""
-    return bool(accepted) and any(entry.is_snapshot and place > accepted[0][0] for place, entry in log.entries.items())
-
-
-def _begin_of(accepted: Accepted) -> GenStep:
-    """Return the first place that is needed: a snapshot, or the zero entry of a generation."""
-    place, entry = accepted[0]
-    return place if entry.is_snapshot else GenStep(place.generation, Step(0))
 
 
 def _named_at(log: LogAsRead, place: GenStep) -> str:

@@ -140,9 +140,11 @@ class MemberThread:
                 if not self._ahead:
                     self._ahead.append(self._queue.get())
                 following = self._ahead[0]
-                if following is None or not _can_join(first.request, following.request):
+                # Writes that wait share one sync, but for those of a restorer: these are judged by the restorer's fence.
+                if following is None or not all(
+                    isinstance(each.request, Write) and each.request.restorer is None for each in (first, following)
+                ):
                     break
-                # Writes that wait share one sync.
                 batch.append(following)
                 size += following.bytes
                 self._ahead.popleft()
@@ -213,10 +215,6 @@ def _reply_of(member: Answering, obstacle: str | None, request: Request, health:
         reply = Failed(f"asking it failed, which is a bug: {error!r}")
     health.heard(sent, request, reply)
     return reply
-
-
-def _can_join(first: Request, other: Request) -> bool:
-    return isinstance(first, Write) and isinstance(other, Write) and first.restorer is None and other.restorer is None
 
 
 class BlobGroups:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from replitree.errors import BadInput
-from replitree.tablet.group.openings import AskEach
 from replitree.tablet.group.replacing import Copied, NameIt, Replacement, make_anew
 from replitree.tablet.members.asking import Asking
 from replitree.tablet.members.folders import GroupFile, members_of, put_group, read_group
@@ -104,18 +103,16 @@ def _replaced(
 ) -> ReplacedMember:
     """Make it anew; `members`: all, and the new one after them."""
     wanted = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
-    making, asking, outcome = make_anew(wanted), Asking(PATIENCE_S), None
+    making, asking = make_anew(wanted), Asking(PATIENCE_S)
+    outcome: Any = None
     while True:
         try:
             effect = making.send(outcome)
         except StopIteration as stop:
             copied: Copied = stop.value
             return ReplacedMember(place, copied.blobs, copied.bytes)
-        outcome = _perform(asking, folder, file.with_member(number, place), members, effect)
-
-
-def _perform(
-    asking: Asking, folder: Path, named: GroupFile, members: Sequence[BlobMember], effect: AskEach | NameIt
-) -> Any:
-    """Perform an effect; `named`: the group's file when it names the new member."""
-    return put_group(folder, named) if isinstance(effect, NameIt) else asking.each(members, effect)
+        if isinstance(effect, NameIt):
+            put_group(folder, file.with_member(number, place))
+            outcome = None
+        else:
+            outcome = asking.each(members, effect)

@@ -240,7 +240,10 @@ class Segments:
                 own, (begin, data) = segment, self._fresh.get(segment.name, (0, b""))
                 is_fresh = begin <= first and last <= begin + len(data)
                 if not is_fresh:
-                    begin, data = first, _read(segment.path, first, max(last - first, ahead))
+                    begin = first
+                    with segment.path.open("rb") as file:
+                        file.seek(begin)
+                        data = file.read(max(last - first, ahead))
                 end = begin + len(data)
             if is_fresh:
                 yield data[offset - begin : offset - begin + size]
@@ -394,12 +397,6 @@ def folders_in(folder: str) -> list[str]:
             return [entry.path for entry in entries if entry.is_dir()]
     except FileNotFoundError:
         raise StoreError(f"{folder} is not there any more, with what was in it: bring it back, or {MEND_IT}") from None
-
-
-def _read(path: Path, begin: int, size: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(begin)
-        return file.read(size)
 
 
 def _segment(path: Path) -> Segment:
