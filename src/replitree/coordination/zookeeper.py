@@ -63,8 +63,11 @@ if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
 
 SESSION_TIMEOUT_S = 10.0
+# As long as the session: an answer that takes longer comes when the session has ended, or is about to.
 OPERATION_TIMEOUT_S = 10.0
+# Longer than one session: the ensemble may have to elect a leader first.
 CONNECT_TIMEOUT_S = 15.0
+# A session that is not closed by then ends at the servers by itself.
 CLOSE_S_MAX = 5.0
 
 PIPELINE_MAX = 1_024
@@ -400,6 +403,7 @@ class ZooKeeperCoordination:
             reply = send_transaction(client, data)
             results = _wait(reply, deadline)
         except (KazooException, KazooTimeoutError):
+            # The request is queued: ZooKeeper may have it, or get it later in this session.  Only an answer tells.
             return fx.Unknown(), 0
         # kazoo itself refuses paths that go up.
         except ValueError as error:

@@ -19,6 +19,7 @@ from replitree.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A machine with few files would be walked for hours.
 WALKS_MAX = 1000
 INPUT_SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 

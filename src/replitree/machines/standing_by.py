@@ -28,6 +28,7 @@ PATIENCE_S = 0.5
 """How long an answer is waited for."""
 
 SILENCE_MAX = 3
+"""A peer that did not answer so many times in a row no longer counts: one lost answer is no reason to stand."""
 
 STEP_S = 0.3
 """Seconds by which each candidate that stands by waits longer than the one before."""
@@ -109,6 +110,7 @@ def ask(peer: PeerCandidate, patience_s: float = PATIENCE_S) -> PeerCandidate:
         # Its port is closed: there is no candidate, and it is not waited for.
         return PeerCandidate(peer.url)
     except (OSError, HTTPException, ValueError):
+        # Its last role stands until it has been silent for some looks: a leader that is slow once is not gone.
         return PeerCandidate(peer.url, peer.role, peer.silent + 1, peer.seed)
     finally:
         connection.close()

@@ -30,6 +30,7 @@ LIFE_SUFFIX = "_life"
 """Ends the name of the file beside an upload's folder that names its writer."""
 
 SILENCE_S = 600.0
+# A job that lives may work for hours between two files; after a day it counts as gone, or the disk would fill.
 LIFETIME_S = 24 * 3600.0
 
 

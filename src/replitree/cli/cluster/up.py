@@ -167,6 +167,7 @@ def kept_tables(cluster: LocalCluster) -> dict[str, list[str]]:
     try:
         servers = cluster.look_over().servers
     except ReplitreeError:
+        # Only a warning depends on it: the cluster serves without.
         return {}
     for server in servers:
         for table in server.kept_tables:

@@ -128,5 +128,6 @@ def _parsed(statement: str) -> exp.Query | None:
     try:
         trees = parse_all(statement)
     except (NotRead, RecursionError):
+        # Spark reads more than sqlglot does, and its message about a mistake is the one that the user gets.
         return None
     return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None

@@ -77,4 +77,5 @@ def _ask_server(host: tuple[str, int]) -> CoordinationServer:
                 answer += piece
             return read_srvr(address, answer.decode("utf-8", "replace"))
         except OSError:
+            # It took the connection, so it runs: `srvr` may be switched off there.
             return CoordinationServer(address=address)

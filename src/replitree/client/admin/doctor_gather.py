@@ -119,6 +119,7 @@ def _facts(catalog: Catalog, name: str) -> Facts | str:
     try:
         facts = catalog.run(read_facts(catalog.place(name)))
     except CoordinationUnavailable:
+        # Not a problem of this table: the doctor reports it once, of coordination.
         raise
     except ReplitreeError as error:
         return str(error)

@@ -272,6 +272,7 @@ class _Performer:
         try:
             delete()
         except StoreError as error:
+            # The request may have reached the store: some of the objects may be gone.
             return ObjectsInDoubt(str(error))
         return ObjectsGone()
 

@@ -181,8 +181,10 @@ def cluster_status(
         try:
             tables.append(table_status(catalog, http, catalog.definition(name)))
         except UnsupportedFormat as error:
+            # A table of a newer version must not hide the tables that this version can read.
             unreadable.append(UnreadableTable(name, str(error)))
         except TableNotFound:
+            # It was dropped after the names were listed.
             continue
     return ClusterStatus(url, tuple(tables), server_statuses(http, servers), tuple(unreadable))
 

@@ -107,9 +107,13 @@ class TableChanges(TableColumns, TableStorage, TableAside):
             if answer.merges_paused is paused:
                 done.append(replica.name)
         if missing:
-            raise ReplicaUnavailable(f"{', '.join(missing)} could not be told; {', '.join(done) or 'none'} could")
+            what = "paused" if paused else "resumed"
+            raise ReplicaUnavailable(
+                f"merges of {self.name} are {what} on {', '.join(done) or 'no replica'}; {', '.join(missing)} did not answer"
+                f" and may not have {what} them: try again"
+            )
         if not done:
-            raise ReplicaUnavailable(f"no replica of {self.name} is active, so none could be told: start their servers")
+            raise ReplicaUnavailable(f"no replica of {self.name} is active: start their servers, then try again")
         return tuple(sorted(done))
 
     # --- mutations ----------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def check_store(catalog: Catalog, http: HttpClient, table: str, storage: str) ->
         except (BadInput, NotAuthorized, StoreError) as error:
             return type(error)(f"replica {name} can't use the object store of {table!r}: {error}; nothing was created")
         except (ReplicaUnavailable, AnswerLost) as error:
+            # A server that is away does not forbid the table: the servers that answer have tried the store.
             return error
         except ReplitreeError:
             # An older version does not know this request.

@@ -57,8 +57,11 @@ from replitree.errors import (
 from replitree.storage.parts.conform import UTC, check_sound
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.block_ids import token_block
 from replitree.wire.upload_life import Writer
 
+# Rows of an insert up to this size go in one request: the replica encodes them, together with those of other clients.  Larger
+# inserts are encoded here, so that the replica takes files and its memory stays bounded.
 REQUEST_ROWS_MAX = 65_536
 REQUEST_BYTES_MAX = 8 << 20
 
@@ -70,8 +73,6 @@ ELSEWHERE_S = 15.0
 
 STORED_BYTES_PER_S = 5_000_000
 """The slowest rate at which an object store may take committed files before the client gives the replica up."""
-
-TOKEN_CHARACTERS_MAX = 1024
 
 
 def stored_s(manifests: Sequence[PartManifest]) -> float:
@@ -344,8 +345,8 @@ class TableInserter:
             raise BadInput("a token is there to find duplicates: give a token, or deduplicate=False, not both")
         if not isinstance(token, str):
             raise BadInput(f"a token is text, not {token!r}")
-        if not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
-            raise BadInput(f"the token has {len(token)} characters: use 1 to {TOKEN_CHARACTERS_MAX}")
+        # The replica's own check, before any row is encoded.
+        token_block(token)
         return token
 
 

@@ -19,6 +19,7 @@ from replitree.errors import BadInput
 from replitree.storage.parts.conform import UTC, check_sound, conform
 from replitree.storage.schema.definition import TableDefinition
 
+# A slice is in memory as a whole, while it is sorted and encoded; rows beyond it wait in the caller's reader.
 SLICE_ROWS_MAX = 5_000_000
 SLICE_BYTES_MAX = 256 << 20
 

@@ -116,6 +116,7 @@ class Upload:
             is_own = folder.is_dir() and folder.stat().st_uid == os.geteuid()
             return folder if is_own and os.access(folder, os.W_OK | os.X_OK) else None
         except OSError:
+            # This process may not look into the replica's folders: the files are sent to the replica.
             return None
 
     @property

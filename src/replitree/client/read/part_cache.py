@@ -307,6 +307,7 @@ class PartCache:
                     return []
                 problems.append(CorruptPart(f"{part.part}/{name} arrived from {address} with another checksum"))
             except AnswerLost as error:
+                # A download changes nothing, so a lost answer leaves nothing in doubt.
                 problems.append(ReplicaUnavailable(f"{error}; try again"))
             except ReplitreeError as error:
                 problems.append(error)

@@ -266,6 +266,7 @@ class Snapshot:
         try:
             return self.near(self.parts[:1]) is not None
         except SnapshotExpired:
+            # The part has left this machine; reading it raises, with the reason.
             return False
 
     def near(self, parts: Sequence[SnapshotPart]) -> list[Path] | None:
@@ -578,6 +579,7 @@ def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredPart
     linked = process_folder() / f"{place_name(part.part, part.manifest)}-linked"
     private.make_folder(linked, exist_ok=True)
     for file in part.manifest.files:
+        # An earlier read of the part, or another thread, has made the link: its target has the same bytes.
         with suppress(FileExistsError):
             (linked / file.name).symlink_to(stored.path(part.manifest, file))
     # Two threads may make the folder at the same time, so each writes the manifest under a name of its own.

@@ -232,6 +232,7 @@ class HttpClient:
         try:
             connections: _Connections = self._kept.connections
         except AttributeError:
+            # The first request of this thread: two threads never share a connection.
             connections = self._kept.connections = _Connections()
             self._all.add(connections)
         keep_as = f"{address} {purpose}"

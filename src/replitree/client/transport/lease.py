@@ -225,6 +225,7 @@ class _Renewal(threading.Thread):
             try:
                 self._renew()
             except LeaseLost as error:
+                # The replica has forgotten the lease: its parts may be gone, and no renewal brings it back.
                 self._problem = str(error)
                 return
             except ReplitreeError as error:
@@ -233,6 +234,7 @@ class _Renewal(threading.Thread):
                     self._problem = f"it could not be renewed for {self._seconds:g} s: {error}"
                     return
             else:
+                # From the request on, not from the answer: the replica counts from a moment in between.
                 self._until = asked_at + self._seconds
         if self._releases:
             self._release()

@@ -180,6 +180,7 @@ class _Seen:
         try:
             self.uploads = self._inventory.uploads()
         except UploadsNotListed as error:
+            # Objects can be deleted all the same; a rule of the bucket has to end the uploads.
             self.problem = f"{error}; {END_BY_RULE}"
 
     @property

@@ -186,6 +186,7 @@ class Router:
         try:
             return self.replicas()
         except Unavailable as error:
+            # Without coordination the replicas are not known; it may answer before the time is up.
             story.add(error)
             return ()
 

@@ -44,6 +44,7 @@ def parse_setting(text: str) -> tuple[str, object]:
     try:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
+        # A text without quotation marks: a shell has taken them away, or they were left out.
         return key, value
 
 

@@ -88,6 +88,7 @@ class StoredParts:
         try:
             found = (folder / MANIFEST_FILE).read_bytes()
         except OSError:
+            # The folder is on another machine, or the share is gone: a replica is asked for the part.
             return None
         return folder if is_same_manifest(found, manifest) else None
 

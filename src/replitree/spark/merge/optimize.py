@@ -166,6 +166,7 @@ def optimize_df(
             try:
                 outcomes.append(_publish(plan, merge, upload, made[number], timeout_s))
             except (BadInput, SnapshotExpired) as error:
+                # Each merge is of parts of its own: the others are published all the same.
                 reasons.append(f"partition {merge.partition}: {error}")
     return published(outcomes, [*reasons, *(f"parts of partition {name} are busy" for name in plan.busy)])
 

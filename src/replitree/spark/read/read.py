@@ -142,6 +142,7 @@ def pushed(
     try:
         predicate = parse_predicate(where, definition)
     except BadInput as error:
+        # Spark understands more conditions than ours do; this reason is raised only if Spark does not understand it either.
         return None, error
     zoned = any(definition.column(name).type.startswith("timestamp") for name in predicate.columns)
     # Spark reads the condition's times in the session's zone.

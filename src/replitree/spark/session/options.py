@@ -131,6 +131,7 @@ def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S, option: str
     try:
         value = float(text)
     except ValueError:
+        # Refused below, with the same words as a number out of range.
         value = -1.0
     if not 0 < value < float("inf"):
         raise BadInput(f"option {option} is a number of seconds above 0, not {text!r}")

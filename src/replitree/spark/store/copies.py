@@ -235,6 +235,7 @@ def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, 
             stored.objects.key(str(manifest.share_of(file)), file.name), 0, file.bytes
         )
     except ReplitreeError:
+        # The part is fetched as any other, which repeats requests and says what is wrong.
         return False
     # What the store does not have as the manifest says, a replica is asked for.
     if data is None or xxhash.xxh3_128_hexdigest(data) != file.checksum:

@@ -297,6 +297,7 @@ def is_loopback(host: str) -> bool:
     try:
         found = {str(address[0]) for _, _, _, _, address in socket.getaddrinfo(host or None, 0)} if host else set()
     except (OSError, UnicodeError):
+        # A name that does not resolve here may be known to the workers: it must not pass for this machine.
         return False
     return bool(found) and all(ip_address(each.partition("%")[0]).is_loopback for each in found)
 

@@ -66,5 +66,6 @@ class Ahead:
         try:
             found = coming.result()
         except ReplitreeError:
+            # The caller reads it itself, and reports what is wrong then.
             return None
         return found if found is not None and found[1] is not None else None

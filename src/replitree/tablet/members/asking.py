@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from replitree.tablet.group.admission import Admit, Answer, AskRules, AskStanding, AskStreams, Question, Remember
-from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.effects import Procedure, run
 from replitree.tablet.group.member import Failed
 from replitree.tablet.group.openings import AskEach
 from replitree.tablet.members.group import PATIENCE_S, READ_PATIENCE
@@ -162,12 +162,10 @@ class Asking:
 
 def performed(members: Sequence[BlobMember], procedure: Procedure[T], asking: Asking | None = None) -> T:
     """Run a procedure that asks members for themselves and nothing else; `asking`: what does; None: a new one."""
-    asking, outcome = asking or Asking(), None
-    while True:
-        try:
-            effect = procedure.send(outcome)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+    asked = asking or Asking()
+
+    def perform(effect: Any) -> Any:
         assert isinstance(effect, AskEach), f"members can't perform {effect}"
-        outcome = asking.each(members, effect)
+        return asked.each(members, effect)
+
+    return run(procedure, perform)

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.effects import Procedure, run
 from replitree.tablet.group.ids import GroupId
 from replitree.tablet.group.member import Done, Failed, Look, Reply, Request, Scan, Write
 from replitree.tablet.group.quorum import Ask, Quorum, Replies, over_members
@@ -240,28 +240,19 @@ class BlobGroups:
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure to its end in this thread.  Any number of threads may do so at once."""
-        asking = over_members(procedure, self._quorums)
-        outcome: Any = None
-        try:
-            while True:
-                effect = asking.send(outcome)
-                assert isinstance(effect, Ask), f"a blob group can't perform {effect}"
-                outcome = self._ask(effect)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            asking.close()
 
-    def _ask(self, ask: Ask) -> Replies:
-        with self._lock:
-            is_alone = not self._questions[ask.group]
-            self._questions[ask.group] += 1
-        try:
-            return self._asked(ask, is_alone=is_alone)
-        finally:
+        def perform(ask: Any) -> Replies:
+            assert isinstance(ask, Ask), f"a blob group can't perform {ask}"
             with self._lock:
-                self._questions[ask.group] -= 1
+                is_alone = not self._questions[ask.group]
+                self._questions[ask.group] += 1
+            try:
+                return self._asked(ask, is_alone=is_alone)
+            finally:
+                with self._lock:
+                    self._questions[ask.group] -= 1
+
+        return run(over_members(procedure, self._quorums), perform)
 
     def _asked(self, ask: Ask, *, is_alone: bool) -> Replies:
         usual, members = self._usual[ask.group], self._members[ask.group]

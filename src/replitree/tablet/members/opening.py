@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from replitree.tablet.group.admission import Admission, Reopened
-from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.effects import Procedure, run
 from replitree.tablet.group.member import Failed, Reply, Request
 from replitree.tablet.group.openings import AskAdmitted, Opening, ask_again, look_again, open_group, readmit
 from replitree.tablet.group.quorum import Quorum
@@ -56,15 +56,10 @@ class AdmittedMember:
         reply = self._answer(request)
         if not isinstance(reply, Reopened):
             return reply
-        outcome: Any = None
-        asking = ask_again(reply)
-        while True:
-            try:
-                effect = asking.send(outcome)
-            except StopIteration as stop:
-                final: Reply = stop.value
-                return final
-            outcome = self._answer(request) if isinstance(effect, AskAdmitted) else self._look_again()
+        return run(
+            ask_again(reply),
+            lambda effect: self._answer(request) if isinstance(effect, AskAdmitted) else self._look_again(),
+        )
 
     def _answer(self, request: Request) -> Reply:
         terms = self.terms

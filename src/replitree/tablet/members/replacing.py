@@ -11,13 +11,16 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from replitree.errors import BadInput
-from replitree.tablet.group.replacing import Copied, NameIt, Replacement, make_anew
+from replitree.tablet.group.effects import run
+from replitree.tablet.group.openings import AskEach
+from replitree.tablet.group.replacing import NameIt, Replacement, make_anew
 from replitree.tablet.members.asking import Asking
 from replitree.tablet.members.folders import GroupFile, members_of, put_group, read_group
 from replitree.tablet.members.group import BATCH_BYTES
@@ -103,16 +106,13 @@ def _replaced(
 ) -> ReplacedMember:
     """Make it anew; `members`: all, and the new one after them."""
     wanted = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
-    making, asking = make_anew(wanted), Asking(PATIENCE_S)
-    outcome: Any = None
-    while True:
-        try:
-            effect = making.send(outcome)
-        except StopIteration as stop:
-            copied: Copied = stop.value
-            return ReplacedMember(place, copied.blobs, copied.bytes)
-        if isinstance(effect, NameIt):
-            put_group(folder, file.with_member(number, place))
-            outcome = None
-        else:
-            outcome = asking.each(members, effect)
+    perform = partial(_perform, Asking(PATIENCE_S), folder, file.with_member(number, place), members)
+    copied = run(make_anew(wanted), perform)
+    return ReplacedMember(place, copied.blobs, copied.bytes)
+
+
+def _perform(
+    asking: Asking, folder: Path, named: GroupFile, members: Sequence[BlobMember], effect: AskEach | NameIt
+) -> Any:
+    """Perform an effect; `named`: the group's file when it names the new member."""
+    return put_group(folder, named) if isinstance(effect, NameIt) else asking.each(members, effect)

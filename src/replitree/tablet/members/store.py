@@ -25,7 +25,7 @@ from typing import Any
 from replitree.errors import StoreError
 from replitree.storage.objects import ObjectExists, ObjectStore, probe, probe_replacing
 from replitree.tablet.group import store
-from replitree.tablet.group.effects import Fence
+from replitree.tablet.group.effects import Fence, run
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Channel, Cookie, Generation, Step, TabletId, first_of
 from replitree.tablet.group.member import AskFence, Done, Failed, Holdings, Raise, Reply, Request, Sweep, Write
 from replitree.tablet.group.quorum import end_of
@@ -150,13 +150,7 @@ class BlobStore:
             # A listing for a fence serves the take-over only: with the first write others may have written, too.
             self._listing = self._ahead = None
         serving = store.serve(request, self._known, is_alone=self._state.is_alone)
-        outcome: Any = None
-        try:
-            while True:
-                outcome = outcome_of(partial(self._reply, serving.send(outcome), admission))
-        except StopIteration as stop:
-            reply: Reply = stop.value
-            return reply
+        return run(serving, lambda asked: outcome_of(partial(self._reply, asked, admission)))
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""

@@ -165,6 +165,7 @@ class StoredState:
         try:
             self._objects.replace(STATE_KEY, encode_state(state), read.tag)
         except ObjectChanged:
+            # Another process was faster, or an earlier request of this one whose answer was lost: the state is read again.
             return Changed()
         self._seen = KnownState(state, None, time.monotonic())
         return Persisted()
