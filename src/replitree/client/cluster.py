@@ -348,7 +348,8 @@ class _Process:
             self._running.kill()
             if self._running.wait(KILL_S_MAX) is None:
                 raise ReplitreeError(
-                    f"process {self._running.pid} of replica {self.name} could not be killed; look at it"
+                    f"process {self._running.pid} of replica {self.name} did not end within {KILL_S_MAX:.0f} s of SIGKILL: it"
+                    " hangs in the kernel, mostly on a disk that does not answer; start the replica again when it is gone"
                 )
             self._release()
 

@@ -316,7 +316,10 @@ class _Server:
         if self._process.wait(STOP_S_MAX) is None:
             self._process.kill()
             if self._process.wait(STOP_S_MAX) is None:
-                raise ReplitreeError(f"process {self._process.pid} could not be killed")
+                raise ReplitreeError(
+                    f"process {self._process.pid} of ZooKeeper did not end within {STOP_S_MAX:.0f} s of SIGKILL: it hangs in"
+                    f" the kernel, mostly on a disk that does not answer; {self.folder} can be used again when it is gone"
+                )
         self._process = None
 
     def wait_ready(self, deadline: float) -> None:

@@ -110,8 +110,12 @@ def walk(folder: str, deep: bool, skipped: frozenset[str]) -> Iterator[tuple[Any
     skipped
         Folders not to enter.
     """
-    top = _look(folder)
-    if top is not None:
+    try:
+        top = os.lstat(folder)
+    except OSError:
+        # The folder is gone since it was listed, or this user must not see it.
+        pass
+    else:
         yield row(folder, top)
     waiting = [folder]
     while waiting:
@@ -188,13 +192,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
-
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 # --- as a Spark job -----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client import LocalCluster, Table
-    from replitree.client.admin.status import ReplicaStatus
 
 REPLICAS = 3
 VICTIM = "r3"
@@ -106,6 +105,7 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> DemoVerdict:
                 teller.say(f"Spark {spark.version}; all of it in {time.monotonic() - begin:.1f} s")
                 verdict = _DemoStory(cluster, spark, teller).tell(wanted, folder)
         finally:
+            # Also when the cluster did not start: Spark was started beside it.
             session.result().stop()
     verdict.seconds = time.monotonic() - begin
     return verdict
@@ -245,20 +245,16 @@ class _DemoStory:
 
     def _draw(self, table: Table, *, killed: bool, keep: bool) -> None:
         status = table.status()
-        marks = [
-            ReplicaPosition(replica.name, replica.log_pointer, replica.queue, _word(replica, killed=killed))
-            for replica in status.replicas
-        ]
+        marks: list[ReplicaPosition] = []
+        for replica in status.replicas:
+            # It is silent, too, but here the reason is known.
+            if killed and replica.name == VICTIM:
+                word = "killed"
+            else:
+                word = "silent" if not replica.reachable else "behind" if replica.lag else "alive"
+            marks.append(ReplicaPosition(replica.name, replica.log_pointer, replica.queue, word))
         self._teller.line(status.log_tail, marks, keep=keep)
 
     def _check(self, text: str, *, held: bool) -> None:
         self._verdict.checks[text] = held
         self._teller.check(text, held=held)
-
-
-def _word(replica: ReplicaStatus, *, killed: bool) -> str:
-    if killed and replica.name == VICTIM:
-        return "killed"
-    if not replica.reachable:
-        return "silent"
-    return "behind" if replica.lag else "alive"

@@ -121,4 +121,4 @@ def _parsed(body: bytes, kind: Any) -> Any:
         # A request without a body has all defaults.
         return json_decoder(kind).decode(body or b"{}")
     except msgspec.MsgspecError as error:
-        raise BadInput(f"the body is not what it should be: {error}") from error
+        raise BadInput(f"the body of the request can't be read: {error}") from error

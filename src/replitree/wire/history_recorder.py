@@ -113,6 +113,7 @@ class Recorder:
         self._clients = threading.local()
         self._count = 0
         try:
+            # Never an old file: all lines of a history are of the one clock that its first line names.
             self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except FileExistsError as error:
             raise BadInput(f"{file} is there already: name another file for this history, or remove it") from error

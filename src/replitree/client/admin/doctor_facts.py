@@ -62,6 +62,7 @@ def read_facts(table: TablePlace) -> fx.Procedure[Facts | None]:
         counts.append(len(names))
     election = layout.leader_election(table)
     candidates: tuple[str, ...] = (yield fx.Children(election)) or ()
+    # The candidate with the lowest number leads; the names before the numbers say nothing.
     ordered = sorted(candidates, key=lambda name: name.rpartition("-")[2])
     leading: fx.Many = (yield fx.GetMany(tuple(f"{election}/{name}" for name in ordered))) if ordered else fx.Many(())
     leaders = tuple(node.value.decode("utf-8", "replace") for node in leading.nodes if node is not None)
@@ -70,6 +71,7 @@ def read_facts(table: TablePlace) -> fx.Procedure[Facts | None]:
     for standing in log.replicas:
         parts: tuple[str, ...] = (yield fx.Children(layout.parts(Replica(table, standing.name)))) or ()
         registered[standing.name] = len(parts)
+        # A registration that another one covers goes a moment later, and a set of parts has none that overlap.
         held[standing.name] = PartSet.of(maximal(map(parse_part, parts)))
     blocks, results, quorums = counts
     return Facts(dropping, log, leaders, blocks, results, quorums, held, registered, restored_from(restoring))

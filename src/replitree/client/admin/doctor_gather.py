@@ -33,7 +33,7 @@ from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.standing import ReplicaStanding
 from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeError, TableNotFound
-from replitree.protocol.core.effects import Exists, Procedure
+from replitree.protocol.core.effects import Exists
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.schema.definition import DEFAULT_SETTINGS
@@ -84,7 +84,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
     """
     servers = ask_servers(hosts)
     try:
-        latency = typical_s(lambda: catalog.run(_one_read()))
+        latency = typical_s(lambda: catalog.perform(Exists("/")))
         tables = {name: _facts(catalog, name) for name in catalog.all_names()}
         known = set(catalog.servers())
         for facts in tables.values():
@@ -107,11 +107,6 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
         tables=found,
     )
-
-
-def _one_read() -> Procedure[bool]:
-    found: bool = yield Exists("/")
-    return found
 
 
 def _facts(catalog: Catalog, name: str) -> Facts | str:

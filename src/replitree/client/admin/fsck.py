@@ -184,11 +184,13 @@ def _with_objects_back(
     performer.ask_for_objects(sorted({each.part for each in dangling} | {part for _, part in undescribed}))
     left, deadline = dangling, time.monotonic() + OBJECTS_S
     while (left or performer.undescribed()) and time.monotonic() < deadline:
+        # The answers say nothing of what a replica puts again afterwards: the store shows it.
         time.sleep(LOOK_S)
         performer.forget_answers()
         again: Report | ObjectsInDoubt = run(
             cast("Any", fsck_procedure(performer.place, grace_ms, with_repair=False)), performer.perform
         )
+        # A store that did not answer this time has said nothing of what is missing.
         if not isinstance(again, ObjectsInDoubt):
             left = dangling & frozenset(each for each, _ in again.findings)
     findings = tuple(

@@ -213,7 +213,9 @@ class Commander:
         try:
             return router.ask(send, timeout_s=timeout_s + ANSWER_S, attempt_s=timeout_s + ANSWER_S)
         except _InDoubt as doubt:
-            raise OutcomeUnknown(f"it may have happened at {doubt.replica.name} ({doubt.error}); {hint}", "") from doubt
+            raise OutcomeUnknown(
+                f"replica {doubt.replica.name} may have carried the command out ({doubt.error}); {hint}", ""
+            ) from doubt
 
     def ask(
         self, method: str, verb: str, kind: type[_T], body: dict[str, Any] | None = None, *, timeout_s: float

@@ -156,9 +156,12 @@ class ReadOptions:
 
         def asked(replica: ReplicaInfo, seconds: float) -> T:
             left = max(WAIT_S_MIN, deadline - time.monotonic())
+            # A replica waits for half of the time at most: another one may be further on.  It also answers that it is behind
+            # before this client gives it up.
             try:
                 return call(replica, seconds, min(left, max(WAIT_S_MIN, min(seconds - ANSWER_S, self.timeout_s / 2))))
             except (Unavailable, AnswerLost) as error:
+                # Until then the router asks the next replica.
                 if time.monotonic() < deadline:
                     raise
                 if isinstance(error, ReplicaBehind):

@@ -203,6 +203,7 @@ class HttpClient:
             if response.status != http.client.OK:
                 raise _read(response).error()
             while piece := response.read(PIECE_BYTES):
+                # Apart from the read: an error of the connection is a lost answer, one of the file is not.
                 try:
                     target.write(piece)
                 except OSError as error:

@@ -15,6 +15,7 @@ and no replica can come to own an object without a node.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,38 +135,42 @@ def delete_left(catalog: Catalog, root: str, *, with_repair: bool, grace_s: floa
         How long a table is remembered after nothing was found any more, in seconds.
     """
     names: tuple[str, ...] = catalog.perform(fx.Children(layout.all_dropped_objects(root))) or ()
-    found = (_looked_at(catalog, root, name, with_repair=with_repair, grace_s=grace_s) for name in names)
-    return tuple(each for each in found if each is not None)
-
-
-def _looked_at(catalog: Catalog, root: str, table_id: str, *, with_repair: bool, grace_s: float) -> LeftObjects | None:
-    path = layout.dropped_objects(root, table_id)
-    node = catalog.perform(fx.Get(path))
-    if node is None:
-        return None
-    store_id, _, url = node.value.decode().partition(" ")
-    left = ShareObjects(lambda: open_store(url), table_id)
-    left.store_id = store_id
-    try:
-        left.check_store()
-        seen = _Seen(left)
-        if with_repair:
-            seen.delete(catalog, path, node)
-    except (StoreError, NotAuthorized, CoordinationUnavailable) as error:
-        return LeftObjects(table_id, url, problem=str(error))
-    remembered_s = grace_s if seen.has_something else seen.remembered_s(catalog, path, node, grace_s)
-    if with_repair and not seen.has_something and not remembered_s:
-        catalog.perform(fx.Commit(fx.Delete(path, node.version)))
-    return LeftObjects(
-        table_id,
-        url,
-        len(seen.objects),
-        sum(each.bytes for each in seen.objects),
-        gone=not seen.problem and (with_repair or not seen.has_something),
-        problem=seen.problem,
-        uploads=len(seen.uploads),
-        remembered_s=remembered_s,
-    )
+    found: list[LeftObjects] = []
+    for table_id in names:
+        path = layout.dropped_objects(root, table_id)
+        node = catalog.perform(fx.Get(path))
+        if node is None:
+            # Another process has finished with it.
+            continue
+        store_id, _, url = node.value.decode().partition(" ")
+        left = ShareObjects(partial(open_store, url), table_id)
+        left.store_id = store_id
+        try:
+            left.check_store()
+            seen = _Seen(left)
+            if with_repair:
+                seen.delete(catalog, path, node)
+        except (StoreError, NotAuthorized, CoordinationUnavailable) as error:
+            # The stores of other tables may be in reach.
+            found.append(LeftObjects(table_id, url, problem=str(error)))
+            continue
+        remembered_s = grace_s if seen.has_something else seen.remembered_s(catalog, path, node, grace_s)
+        # By version: a look that saw something meanwhile has set the node, and the grace begins again.
+        if with_repair and not seen.has_something and not remembered_s:
+            catalog.perform(fx.Commit(fx.Delete(path, node.version)))
+        found.append(
+            LeftObjects(
+                table_id,
+                url,
+                len(seen.objects),
+                sum(each.bytes for each in seen.objects),
+                gone=not seen.problem and (with_repair or not seen.has_something),
+                problem=seen.problem,
+                uploads=len(seen.uploads),
+                remembered_s=remembered_s,
+            )
+        )
+    return tuple(found)
 
 
 class _Seen:

@@ -53,6 +53,7 @@ class LogState(msgspec.Struct, frozen=True):
 
 def read_log_state(table: TablePlace) -> fx.Procedure[LogState | None]:
     """Read where the log begins and ends, and where every replica stands; None when the table is gone."""
+    # The server of this session may lag: what is reported includes all that was committed before the question.
     yield fx.Sync(layout.log(table))
     start = yield from read_start(table)
     names: tuple[str, ...] | None = yield fx.Children(layout.replicas(table))
@@ -63,6 +64,7 @@ def read_log_state(table: TablePlace) -> fx.Procedure[LogState | None]:
         standing = yield from read_standing(Replica(table, name))
         if standing is not None:
             found.append(standing)
+    # The end is at every pointer or after it: the search for it need not begin at the first entry.
     foremost = max((each.pointer for each in found), default=start.first)
     tail = yield from find_tail(table, fx.LogIndex(max(start.first, foremost)))
     return LogState(start.first, tail, tuple(found))

@@ -228,6 +228,7 @@ def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None
     if all(spark.conf.get(key, None) == value for key, value in settings.items()):
         yield
         return
+    # A setting is the session's, not the thread's: two at once would put back each other's values.
     with _conf_lock:
         before = {key: spark.conf.get(key, None) for key in settings}
         try:

@@ -45,7 +45,7 @@ from replitree.spark.session.written import last_written
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, StoredFile
 from replitree.storage.rewrite.key_range import KeyRange
 from replitree.storage.rewrite.read import scan_files
-from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.storage.schema.definition import decode_definition
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.sql.predicate_parser import parse_predicate
 
@@ -278,10 +278,20 @@ def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _TaskFil
     """Read units of one kind."""
     groups = [unit for unit in units if isinstance(unit, GroupUnit)]
     found = [(unit.part.manifest.schema_version, files.file(unit)) for unit in units if isinstance(unit, FileUnit)]
+    definition, where = files.definition, plan.options.get("where")
     if found:
-        yield from _scan(plan, files.definition, found)
+        predicate = parse_predicate(where, definition) if where else None
+        # Files of one schema version are neighbours then, and one scan reads them.
+        found.sort(key=lambda file: file[0])
+        try:
+            for scan in scan_files(
+                found, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
+            ):
+                yield from _exactly(scan.to_batches(), plan)
+        except FileNotFoundError as error:
+            raise SnapshotExpired(f"a file of {definition.name} is gone ({error}); make the frame again") from error
     brought = (files.group(unit) for unit in groups)
-    yield from _exactly(read_units(brought, files.definition, plan.columns, plan.options.get("where")), plan)
+    yield from _exactly(read_units(brought, definition, plan.columns, where), plan)
 
 
 @contextmanager
@@ -306,22 +316,6 @@ def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[
         yield lease.check
     finally:
         lease.hand_over()
-
-
-def _scan(
-    plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int, CheckedFile | StoredFile]]
-) -> Iterator[pa.RecordBatch]:
-    where = plan.options.get("where")
-    predicate = parse_predicate(where, definition) if where else None
-    # Files of one schema version are neighbours then, and one scan reads them.
-    ordered = sorted(files, key=lambda file: file[0])
-    try:
-        for scan in scan_files(
-            ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
-        ):
-            yield from _exactly(scan.to_batches(), plan)
-    except FileNotFoundError as error:
-        raise SnapshotExpired(f"a file of {definition.name} is gone ({error}); make the frame again") from error
 
 
 def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:

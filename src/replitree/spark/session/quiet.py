@@ -23,10 +23,12 @@ def quiet_children() -> Iterator[None]:
     if os.environ.get(DEBUG_VARIABLE):
         yield
         return
+    # What Python has not written yet was said before, and belongs on the screen.
     sys.stderr.flush()
     with tempfile.TemporaryFile() as hidden:
         screen = os.dup(2)
         try:
+            # The descriptor, not `sys.stderr`: it is what a child inherits, and keeps.
             os.dup2(hidden.fileno(), 2)
             try:
                 yield

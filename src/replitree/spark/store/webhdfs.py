@@ -194,19 +194,6 @@ def _status(size: int, name: str = "", *, files: int | None = None) -> dict[str,
     }
 
 
-def _block(size: int) -> dict[str, object]:
-    return {
-        "cachedHosts": [],
-        "corrupt": False,
-        "hosts": ["localhost"],
-        "length": size,
-        "names": ["localhost:0"],
-        "offset": 0,
-        "storageTypes": ["DISK"],
-        "topologyPaths": ["/default/localhost"],
-    }
-
-
 def _listing(sizes: Mapping[str, int]) -> object:
     return {"FileStatuses": {"FileStatus": [_status(size, name) for name, size in sizes.items()]}}
 
@@ -214,7 +201,22 @@ def _listing(sizes: Mapping[str, int]) -> object:
 _OF_FILES: dict[str, Callable[[int], object]] = {
     "GETFILESTATUS": lambda size: {"FileStatus": _status(size)},
     "LISTSTATUS": lambda size: _listing({"": size}),
-    "GETFILEBLOCKLOCATIONS": lambda size: {"BlockLocations": {"BlockLocation": [_block(size)]}},
+    "GETFILEBLOCKLOCATIONS": lambda size: {
+        "BlockLocations": {
+            "BlockLocation": [
+                {
+                    "cachedHosts": [],
+                    "corrupt": False,
+                    "hosts": ["localhost"],
+                    "length": size,
+                    "names": ["localhost:0"],
+                    "offset": 0,
+                    "storageTypes": ["DISK"],
+                    "topologyPaths": ["/default/localhost"],
+                }
+            ]
+        }
+    },
 }
 
 _OF_FOLDERS: dict[str, Callable[[Mapping[str, int]], object]] = {

@@ -142,7 +142,12 @@ def flaw(blob: BlobId, entry: Entry) -> str | None:
         return "step 0, and no other, opens a generation"
     if isinstance(entry, ZeroEntry):
         return _flaw_of_zero(blob, entry)
-    return _flaw_of_sync(blob, entry) if blob.cookie == SYNC else _flaw_of_entry(blob, entry)
+    if blob.cookie != SYNC:
+        return _flaw_of_entry(blob, entry)
+    plain = LogEntry(entry.snapshot, entry.confirmed)
+    if entry != plain or entry.confirmed != blob.step or entry.snapshot > blob.place:
+        return "a sync entry that says more than how far the log is confirmed"
+    return None
 
 
 def _flaw_of_entry(blob: BlobId, entry: LogEntry) -> str | None:
@@ -161,13 +166,6 @@ def _flaw_of_entry(blob: BlobId, entry: LogEntry) -> str | None:
     ):
         if is_wrong:
             return what
-    return None
-
-
-def _flaw_of_sync(blob: BlobId, entry: LogEntry) -> str | None:
-    plain = LogEntry(entry.snapshot, entry.confirmed)
-    if entry != plain or entry.confirmed != blob.step or entry.snapshot > blob.place:
-        return "a sync entry that says more than how far the log is confirmed"
     return None
 
 

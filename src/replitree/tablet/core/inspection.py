@@ -109,35 +109,33 @@ def generations_of(found: Survey) -> tuple[GenerationReport, ...]:
     for blob, entry in found.entries.items():
         if isinstance(entry, LogEntry) and blob.cookie == ENTRY:
             own.setdefault(blob.generation, {})[blob.place] = entry
-    return tuple(_report(found, each, zeros, own.get(each, {})) for each in sorted({*zeros, *own}))
-
-
-def _report(
-    found: Survey,
-    generation: Generation,
-    zeros: Mapping[Generation, ZeroEntry],
-    entries: Mapping[GenStep, LogEntry],
-) -> GenerationReport:
-    steps = [place.step for place in sorted(entries)]
-    zero, begin = zeros.get(generation), None
-    if zero is not None:
-        counted = [Step(zero.predecessor.step + 1 + bit) for bit in range(zero.tail_steps)]
-        begin = {
-            "snapshot": str(zero.snapshot),
-            "predecessor": str(zero.predecessor),
-            "tail_accepted": [int(step) for step in counted if verdict(zero, step) is Verdict.PRESENT],
-            "tail_declined": [int(step) for step in counted if verdict(zero, step) is Verdict.IGNORED],
-        }
-    return GenerationReport(
-        int(generation),
-        len(steps),
-        min(steps, default=None),
-        max(steps, default=None),
-        begin,
-        max((entry.confirmed for entry in _entries(found, generation)), default=0),
-        tuple(place.step for place, entry in sorted(entries.items()) if entry.is_snapshot),
-        _decisions(found, generation, zeros, steps),
-    )
+    reports: list[GenerationReport] = []
+    # A generation may have entries and no zero entry that can be read, or the other way round.
+    for generation in sorted({*zeros, *own}):
+        entries = own.get(generation, {})
+        steps = [place.step for place in sorted(entries)]
+        zero, begin = zeros.get(generation), None
+        if zero is not None:
+            counted = [Step(zero.predecessor.step + 1 + bit) for bit in range(zero.tail_steps)]
+            begin = {
+                "snapshot": str(zero.snapshot),
+                "predecessor": str(zero.predecessor),
+                "tail_accepted": [int(step) for step in counted if verdict(zero, step) is Verdict.PRESENT],
+                "tail_declined": [int(step) for step in counted if verdict(zero, step) is Verdict.IGNORED],
+            }
+        reports.append(
+            GenerationReport(
+                int(generation),
+                len(steps),
+                min(steps, default=None),
+                max(steps, default=None),
+                begin,
+                max((entry.confirmed for entry in _entries(found, generation)), default=0),
+                tuple(place.step for place, entry in sorted(entries.items()) if entry.is_snapshot),
+                _decisions(found, generation, zeros, steps),
+            )
+        )
+    return tuple(reports)
 
 
 def _decisions(

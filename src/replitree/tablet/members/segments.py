@@ -402,6 +402,8 @@ def folders_in(folder: str) -> list[str]:
 def _segment(path: Path) -> Segment:
     found = _PLACE.fullmatch("/".join(path.parts[-3:]))
     if found is None:
-        raise StoreError(f"{path} is no segment, or one by another name: give it its own, or move it out of the blobs")
+        raise StoreError(
+            f"{path} is not a segment, or was renamed: give it its old name back, or move it out of the folder of blobs"
+        )
     tablet, channel, generation = (int(number, 16) for number in found.groups())
     return Segment(path, str(path), TabletId(tablet), Channel(channel), Generation(generation))

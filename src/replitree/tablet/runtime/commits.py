@@ -209,7 +209,7 @@ class Commits(Generic[State]):
         if self.ended is not None:
             raise NotLeader(f"this process does not lead the tablet any more: {self.ended}", _generation(self.ended))
         if self._is_closing:
-            raise NotLeader("this process gives the tablet up")
+            raise NotLeader("this process is closing the tablet: ask the next leader")
 
     # --- sending --------------------------------------------------------------------------------------------------------
 
