@@ -11,11 +11,11 @@ import pytest
 from replitree_verify.engine.small_search import Named
 from replitree_verify.merging import models as merging_models
 from replitree_verify.models import MODELS as EXPLORED
+from replitree_verify.models import rejoined
 from replitree_verify.moving import models as moving_models
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
-from replitree_verify.rejoining import models as rejoining_models
 from replitree_verify.shared_tables import models as shared_models
 from replitree_verify.sharing import models
 from tests.project.source import ROOT, functions
@@ -42,10 +42,6 @@ CASES: dict[str, set[str]] = {
         *(model.name for model in prepared_models.MODELS),
         *(mutant.name for mutant in read_patches("prepared")),
     },
-    "tests/verify/rejoining/test_rejoining.py": {
-        *(model.name for model in rejoining_models.MODELS),
-        *(mutant.name for mutant in read_patches("rejoining")),
-    },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),
         *(mutant.name for mutant in read_patches("shared_tables")),
@@ -61,7 +57,7 @@ SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Parts that move": (moving_models.MODELS, read_patches("moving")),
     "Parts that borrow": (merging_models.MODELS, read_patches("merging")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
-    "Replicas that join again": (rejoining_models.MODELS, read_patches("rejoining")),
+    "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
 }
 
 

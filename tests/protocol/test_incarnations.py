@@ -21,6 +21,7 @@ from replitree.protocol.membership.table import (
     mark_dropped,
     remove_table,
 )
+from replitree.protocol.shares.table_store import Store, agree_on_store
 from replitree.protocol.state.counted import QuorumValue, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
@@ -64,6 +65,20 @@ def test_a_table_says_which_one_it_is() -> None:
     assert world.run(find_table(PATH)) == EARLIER
     assert world.run(find_table(f"{PATH}2")) == TablePlace(f"{PATH}2")
     assert world.tree.exists(f"{PATH}/replicas-a1/r1/host")
+
+
+def test_a_process_of_a_dropped_table_does_not_choose_the_store_of_the_next_one() -> None:
+    world = World(EARLIER)
+    world.commit(Create(layout.sharing(EARLIER)))
+    activated = world.run(activate(Replica(EARLIER, "r1"), ME))
+    assert isinstance(activated, Activated)
+    world.drop(EARLIER)
+    world.create(LATER)
+    world.commit(Create(layout.sharing(LATER)))
+    assert world.run(agree_on_store(Replica(EARLIER, "r1"), activated.epoch, "another store")) is Store.UNSETTLED
+    chosen = world.tree.get(layout.sharing(LATER))
+    assert chosen is not None
+    assert chosen.value == b""
 
 
 def test_a_table_of_an_earlier_version_is_found_where_it_was() -> None:

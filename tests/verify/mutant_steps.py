@@ -251,6 +251,18 @@ STEPS = {
     "twin-kept": 41,
     "waits-for-the-result": 11,
     "published-fetched": 41,
+    # replicas that join again, and tables that are made anew
+    "absence-unproved": 30,
+    "any-table-marked": 42,
+    "epochs-begin-anew": 46,
+    "epochs-not-noted": 41,
+    "epochs-reached": 32,
+    "incarnation-left-out-restored": 15,
+    "incarnation-left-out": 70,
+    "marks-outlive-drop": 24,
+    "note-unproved": 30,
+    "removed-unmarked": 29,
+    "store-chosen-unproved": 13,
 }
 """Steps of the shortest counterexample."""
 

@@ -9,7 +9,6 @@ from tests.project.source import ROOT
 from tests.verify.merging.test_merging import MERGES
 from tests.verify.moving.test_moving import MOVES
 from tests.verify.prepared.test_prepared import PREPARED
-from tests.verify.rejoining.test_rejoining import REJOINING
 from tests.verify.shared_tables.test_shared_tables import TABLES
 from tests.verify.sharing.test_sharing import SHARING
 from tests.verify.small_models import SmallModels
@@ -31,7 +30,6 @@ def paragraph(heading: str) -> str:
         ("Parts that move*", MOVES, ""),
         ("Parts that borrow*", MERGES, ""),
         ("Merges that a client makes*", PREPARED, ""),
-        ("Replicas that join again*", REJOINING, ""),
         ("A lost disk.*", SHARING, "own_"),
     ],
 )

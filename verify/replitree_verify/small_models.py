@@ -34,9 +34,6 @@ from replitree_verify.pins import is_nightly
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
-from replitree_verify.rejoining.invariants import DESCRIPTIONS as OF_REJOINING
-from replitree_verify.rejoining.models import MODELS as REJOINING
-from replitree_verify.rejoining.search import search as search_rejoining
 from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree_verify.shared_tables.models import MODELS as SHARED_TABLES
 from replitree_verify.shared_tables.search import search as search_tables
@@ -66,7 +63,6 @@ ROOMS = (
     Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
     Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
-    Room(REJOINING, read_patches("rejoining"), OF_REJOINING, search_rejoining),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),
     Room(

@@ -8,11 +8,13 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from replitree.protocol.core.layout import table_at
 from replitree_verify.engine.moves import FLIGHT, OBJECTS, TREE, Move, World
 from replitree_verify.engine.space import Space
 from replitree_verify.rules.invariants import READS, SEAT_READS, Look, quiet_states_agree
 from replitree_verify.rules.shares import shares_hold, shares_settle
 from replitree_verify.world.history import Log
+from replitree_verify.world.model import TABLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +52,7 @@ class Checker:
         # What looks at one seat is worked out for the values of that seat alone.
         of_seats = [
             Group(
-                itemgetter(TREE, space.disk_at[space.replica_of[seat]], space.memory_at[seat]),
+                itemgetter(TREE, space.own_disk_at[seat], space.memory_at[seat]),
                 tuple(partial(invariant, seats=(named,)) for invariant in SEAT_READS),
             )
             for seat, named in enumerate(space.model.seats)
@@ -109,19 +111,29 @@ class Checker:
         settles = self._space.model.stored and not world[FLIGHT]
         return quiet_states_agree(look) or (shares_settle(look) if settles else None)
 
+    def _is_of(self, log: Log, request: int) -> bool:
+        """Whether a request was sent to a replica of the table that is there: of one that was dropped nothing is promised."""
+        model = self._space.model
+        is_there = log.tree.exists(log.table.path)
+        return not model.remade or (is_there and model.place(model.asked[request]).table == log.table)
+
     def look(self, world: World) -> Look:
         """Return the values of a state."""
         space = self._space
         model = space.model
         log = self._logs.get(world[TREE])
         if log is None:
-            log = self._logs[world[TREE]] = Log(space.trees[world[TREE]], killed=model.killed)
+            tree = space.trees[world[TREE]]
+            log = self._logs[world[TREE]] = Log(tree, table_at(TABLE.path, tree.get(TABLE.path)), model.killed)
         seats = [name for name, _ in model.seats]
         return Look(
             model,
             log,
-            {request: space.replies[world[position]] for request, position in space.answer_at.items()},
-            {name: space.disks[world[position]] for name, position in zip(model.replicas, space.disk_at, strict=True)},
+            {
+                request: space.replies[world[position]] if self._is_of(log, request) else None
+                for request, position in space.answer_at.items()
+            },
+            {name: space.disks[world[position]] for name, position in zip(model.disks, space.disk_at, strict=True)},
             {name: space.memories[world[position]] for name, position in zip(seats, space.memory_at, strict=True)},
             space.objects[world[OBJECTS]],
         )

@@ -12,7 +12,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
+from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, drop_replica, join_table
 from replitree.protocol.program.stages import AwaitDecided
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import PutShares, SharedPart
@@ -28,6 +28,7 @@ from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, first_session
 from replitree_verify.world.objects import PutObjects
+from replitree_verify.world.past import with_machines
 from replitree_verify.world.shared_disk import SharedDisk
 from replitree_verify.world.windows import with_clock
 
@@ -66,7 +67,9 @@ def first_world(space: Space) -> World:
     model = space.model
     world = [0] * space.size
     tree = table_tree(model.joined, shared=model.stored)
-    world[TREE] = space.trees.number(tree if model.window is None else with_clock(tree, *model.window))
+    if model.window is not None:
+        tree = with_clock(tree, *model.window)
+    world[TREE] = space.trees.number(with_machines(tree, model.contested))
     for position in space.disk_at:
         world[position] = space.disks.number(SharedDisk() if model.stored else Disk())
     for seat, (name, _) in enumerate(model.seats):
@@ -127,13 +130,24 @@ def _halve(space: Space, world: World, name: str) -> World:
     )
 
 
-def _wipe(space: Space, world: World, _: str) -> World:
-    """Let coordination lose everything; no process runs."""
+def _wipe(space: Space, world: World, going_on: str) -> World:
+    """Let coordination lose everything; no process runs but those of a seat, which does not know of it."""
     for number, (seat, _) in enumerate(space.model.seats):
-        if seat not in space.model.operators and space.memories[world[space.memory_at[number]]].is_there:
+        if seat not in (going_on, *space.model.operators) and space.memories[world[space.memory_at[number]]].is_there:
             world = _stop(space, world, seat)
-    disks = {n: space.disks[world[at]] for n, at in zip(space.model.replicas, space.disk_at, strict=True)}
-    return (*world[:TREE], space.trees.number(wiped(space.trees[world[TREE]], disks)), *world[TREE + 1 :])
+    disks = {n: space.disks[world[at]] for n, at in zip(space.model.disks, space.disk_at, strict=True)}
+    return (
+        *world[:TREE],
+        space.trees.number(wiped(space.trees[world[TREE]], disks, space.model.contested)),
+        *world[TREE + 1 :],
+    )
+
+
+def _drop(space: Space, world: World, name: str) -> World:
+    """Let an operator drop a replica whose process has died."""
+    model = space.model
+    tree = run_on(drop_replica(model.replica(name), shared=model.stored), space.trees[world[TREE]])
+    return (*world[:TREE], space.trees.number(tree), *world[TREE + 1 :])
 
 
 def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
@@ -210,6 +224,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
         space, world, fx.Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, fx.ANY_VERSION)
     ),
     "halve": _halve,
+    "drop": _drop,
     "wipe": _wipe,
     **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
     "borrow": _borrow,
@@ -219,6 +234,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),
     "publish": _publish,
     "begin": partial(_until, effect=fx.Merge),
+    "hold": partial(_until, effect=fx.Commit),
 }
 """What a prelude can say besides the names of threads."""
 

@@ -78,7 +78,7 @@ class Space:
         self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True
     ) -> None:
         self.model = model
-        self.kernel = StoreKernel(replaced) if model.stored else Kernel(replaced)
+        self.kernel = StoreKernel(replaced, asks=bool(model.machines)) if model.stored else Kernel(replaced)
         self.trees: Interner[Tree] = Interner()
         self.disks: Interner[Disk] = Interner()
         self.memories: Interner[Memory] = Interner()
@@ -119,16 +119,16 @@ class Space:
 
     def _lay_out(self) -> None:
         model = self.model
-        requests, replicas, seats = model.requests, len(model.replicas), len(model.seats)
+        requests, disks, seats = model.requests, len(model.disks), len(model.seats)
         self.answer_at = {request: ANSWERS + number for number, request in enumerate(requests)}
         first = ANSWERS + len(requests)
-        self.disk_at = range(first, first + replicas)
-        self.memory_at = range(first + replicas, first + replicas + seats)
-        self.view_at = range(first + replicas + seats, first + replicas + 2 * seats)
-        self._replicas = model.replicas
-        self._places = [model.replica(replica) for _, replica in model.seats]
-        self.replica_of = tuple(self._replicas.index(replica) for _, replica in model.seats)
-        position = first + replicas + 2 * seats
+        self.disk_at = range(first, first + disks)
+        self.memory_at = range(first + disks, first + disks + seats)
+        self.view_at = range(first + disks + seats, first + disks + 2 * seats)
+        self._places = [model.place(seat) for seat, _ in model.seats]
+        self.replica_of = tuple(model.replicas.index(replica) for _, replica in model.seats)
+        self.own_disk_at = tuple(self.disk_at[model.disks.index(model.disk_of(seat))] for seat, _ in model.seats)
+        position = first + disks + 2 * seats
         self.threads: list[Thread] = []
         self.thread_at: list[slice] = []
         self.threads_of: list[slice] = []
@@ -136,7 +136,7 @@ class Space:
             begin, first_thread = position, len(self.threads)
             for kind, number, arguments in work_of(model, name):
                 own = (position, self.memory_at[seat], self.view_at[seat])
-                disk, answers = self.disk_at[self.replica_of[seat]], tuple(self.answer_at.values())
+                disk, answers = self.own_disk_at[seat], tuple(self.answer_at.values())
                 parts = kinds.takers(own, disk, self.disk_at, self.memory_at, answers, stored=model.stored)
                 title = f"{name} {TITLES[kind]}{number}"
                 self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], arguments, parts, {}, {}))
@@ -356,8 +356,8 @@ class Space:
                     behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
                     found.append((behind, self._expiries[seat], seat))
         tree = self.trees[world[TREE]]
-        for replica in self.model.replicas:
-            session = tree.owner(layout.is_active(self.model.replica(replica)))
+        for replica in dict.fromkeys(self._places):
+            session = tree.owner(layout.is_active(replica))
             # A dead process's session ends at last: until then it keeps the next process out.
             if session and session not in living:
                 self._tree_moved(world, self._expire(world, session, Fault.EXPIRY.cost), self._leftover, found)
@@ -424,7 +424,7 @@ class Space:
         )  # fmt: skip
 
     def _disks_of(self, world: World) -> dict[str, Disk]:
-        return {name: self.disks[world[at]] for name, at in zip(self._replicas, self.disk_at, strict=True)}
+        return {name: self.disks[world[at]] for name, at in zip(self.model.disks, self.disk_at, strict=True)}
 
     def _with_request(self, flight: int, number: int) -> int:
         key = (flight, number)
@@ -482,8 +482,8 @@ class Space:
         gone = [name for name in model.gone if not tree.exists(layout.is_active(model.replica(name)))]
         reachable = {name: disk for name, disk in disks.items() if name not in gone} if gone else disks
         here = Here(
-            self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[replica], tree,
-            reachable, model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
+            self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[model.disk_of(seat)],
+            tree, reachable, model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
             self.objects[world[OBJECTS]], thread.kind if model.stored else "", replica not in model.own_makers,
         )  # fmt: skip
         scene = Scene(
@@ -512,7 +512,7 @@ class Space:
         if after.memory is not before.memory:
             changes.append((self.memory_at[seat], self.memories.number(after.memory)))
         if after.disk is not before.disk:
-            changes.append((self.disk_at[self.replica_of[seat]], self.disks.number(after.disk)))
+            changes.append((self.own_disk_at[seat], self.disks.number(after.disk)))
         if after.objects is not before.objects:
             changes.append((OBJECTS, self.objects.number(after.objects)))
         if ending.fresh and scene.view is not None:

@@ -15,7 +15,6 @@ from replitree_verify.models import (
     drop,
     ids,
     insert,
-    leader,
     leave,
     lost,
     lost_results,
@@ -24,6 +23,7 @@ from replitree_verify.models import (
     quorum,
     read,
     recover,
+    rejoined,
     restart,
     restore,
     results,
@@ -53,10 +53,10 @@ MODELS: dict[str, Model] = {
         *results.MODELS,
         *roll.MODELS,
         *restore.MODELS,
-        *leader.MODELS,
         *read.MODELS,
         *stored.MODELS,
         *stored_merges.MODELS,
+        *rejoined.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -23,6 +23,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("mutating"),
         *read_mutants("stored"),
         *read_mutants("stored_merges"),
+        *read_mutants("rejoined"),
     )
 }
 """Every mutant by its name.

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import isgeneratorfunction
 
+from replitree.protocol.core import layout
 from replitree.protocol.program import (
     candidate,
     cleaner,
@@ -63,9 +64,10 @@ class Mutant:
         """Perform effects as the mutant's hunks of `_OUTCOMES` say while the context lasts.
 
         Such a hunk changes what a thread waits for.  Without it the checker would wake the broken stage for ever for what
-        the stage does not do any more, and never reach a state in which nothing goes on (`CONVERGES`).
+        the stage does not do any more, and never reach a state in which nothing goes on (`CONVERGES`).  A hunk that changes
+        where nodes lie counts for the checker as well, which looks there.
         """
-        hunks = tuple(hunk for hunk in self.patch.hunks if hunk.module.startswith(_OUTCOMES))
+        hunks = tuple(hunk for hunk in self.patch.hunks if hunk.module.startswith((*_OUTCOMES, layout.__name__)))
         return replace(self.patch, hunks=hunks).mutated() if hunks else nullcontext()
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from replitree.coordination.tree import Read, Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import PutShares
@@ -144,17 +145,21 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
     path, garbage = layout.host(request.replica), f"{layout.all_garbage(request.replica.table)}/"
     if all(isinstance(each, fx.Delete) and each.path.startswith(garbage) for each in request.operations):
         return None  # what is garbage is so for good: the process that has deleted it says so
-    host = before.get(path)
+    host, table = before.get(path), request.replica.table
+    if before.exists(table.path) and table_at(table.path, before.get(table.path)) != table:
+        return f"I9: {request.me.decode()} acts for a table that was dropped, in the next one of its name"
     if (host is None or host.value == DROPPED_HOST) and request.epoch is None:
         return None  # an operator, or a process that joins its replica to the table
     if fx.Check(layout.replica_dropped(request.replica), fx.ANY_VERSION) in request.operations:
         return None  # a process that takes its replica out of a dropped table
-    assert host is not None, f"{request.me.decode()} acts for a replica that has left the table"
+    if host is None:
+        return f"I9: {request.me.decode()} acts for a replica that has left the table"
     if any(isinstance(operation, fx.Set) and operation.path == path for operation in request.operations):
         if request.epoch is None or host.value == request.me:
             return None  # the commit that takes the replica runs before its process has an epoch
         return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
-    if request.epoch is not None and int(request.epoch) == int(host.version):
+    # A replica that joins again under its name may have a process that is another one under the same epoch.
+    if request.epoch is not None and int(request.epoch) == int(host.version) and host.value == request.me:
         return None
     if host.value == request.me and fx.Check(path, host.version) in request.operations:
         return None  # it was dropped and has joined again since, and is under this epoch once more
@@ -209,12 +214,16 @@ def _lock(effect: LockDisk | OpenTable | UnlockDisk, scene: Scene) -> Iterator[B
     here = scene.here
     match effect:
         case LockDisk():
-            found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
+            disk, table = here.disks[effect.replica], here.replica.table
+            found = lock(effect, seat_of(here.me)[0], scene.memories, disk, here.tree, table)
             if found is not None:
-                held = (effect.replica, chosen_parts(here.disks[effect.replica]))
+                held = (effect.replica, chosen_parts(disk))
                 yield Branch(found, here._replace(memory=replace(here.memory, lock=held)))
         case OpenTable():
-            table_is_there = here.tree.exists(layout.metadata(here.replica.table))
+            table = here.replica.table
+            table_is_there = table_at(table.path, here.tree.get(table.path)) == table and here.tree.exists(
+                layout.metadata(table)
+            )
             # The lock keeps the replica's process out: it would read parts that the restore is choosing.
             if table_is_there and not locked_by(scene.memories, here.replica.name):
                 yield Branch(None, here._replace(memory=replace(here.memory, state=State.STARTING)))

@@ -74,7 +74,7 @@ def _was_owned_again(item: Queued, here: Here) -> bool:
 
     Each one writes it again, as long as the puller has not loaded the queue: with its version the states would never end.
     """
-    disk, sharer = cast("SharedDisk", here.disk), sharer_of(here.replica)
+    disk, sharer = cast("SharedDisk", here.disk), sharer_of(here.replica, here.memory.shares)
     parts = (part.name for part in item.change.added if here.tree.exists(layout.part(here.replica, part.name)))
     owned = (SharedPart(part, share, is_new=False) for part in parts for share in disk.shares_of(part))
     marks = (here.tree.get(sharer.mark(each)) for each in owned)

@@ -300,7 +300,7 @@ def _view(item: Queued, here: Here) -> View:
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
     kept = to_be_kept(memory.queue)
     detached, opened = to_be_detached(memory.queue), memory.place.open
-    sharer = shares.sharer_of(here.replica) if here.objects is not None and here.for_all else None
+    sharer = shares.sharer_of(here.replica, memory.shares) if here.objects is not None and here.for_all else None
     makes = here.makes and not memory.paused
     return View(memory.place.parts, memory.held, before, makes, kept, broken, opened, detached=detached, sharer=sharer)
 
@@ -374,7 +374,7 @@ def _losing(effect: Any, here: Here) -> Done | None:
         return None
     outcome = done.outcome
     if isinstance(outcome, MendTurn) and here.objects is not None:
-        outcome = replace(outcome, sharer=shares.sharer_of(here.replica))
+        outcome = replace(outcome, sharer=shares.sharer_of(here.replica, here.memory.shares))
     return Done(outcome, done.memory, done.disk)
 
 

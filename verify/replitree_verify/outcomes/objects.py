@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import cast
 
 from replitree.protocol.core import layout
-from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import (
     DeleteObjects,
     LookAtObjects,
@@ -33,8 +32,9 @@ def put(effect: PutShares, scene: Scene) -> Iterator[Branch]:
     named = tuple(each for each in here.memory.shares.named if each[0] == effect.staging)
     shares = tuple(share for _, _, share in named)
     host = here.tree.get(layout.host(here.replica))
-    if host is None or host.value == DROPPED_HOST:
-        # The process has not noticed that its replica is dropped: when the objects arrive, no replica may wait for them.
+    if host is None or host.value != here.me:
+        # The process has not noticed that its replica is dropped, or that another process has it: when the objects arrive, no
+        # replica may wait for them.
         objects = replace(objects, stray=objects.stray.union(shares))
     forgotten = replace(here.memory, shares=here.memory.shares.put(effect.staging, is_done=False))
     disk = cast("SharedDisk", here.disk)

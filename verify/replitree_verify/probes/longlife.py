@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
 from replitree.protocol.state.registration import is_broken
 
@@ -85,7 +86,7 @@ def _of_applied(stage: str, commit: fx.Commit) -> Iterator[str]:
                 yield "drop of a replica begun"
             case fx.Set(path) if path.endswith("/log"):
                 yield "log cleaned"
-            case fx.Set(path) if path.endswith("/replicas"):
+            case fx.Set(path) if path.rpartition("/")[2].startswith(layout.REPLICAS):
                 yield "replica added"
             case fx.Delete(path) if path.endswith("/host"):
                 yield "drop of a replica finished"

@@ -11,13 +11,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.membership.table import NOT_LOST, drop_replica
+from replitree.protocol.membership.table import (
+    NOT_LOST,
+    TableOutcome,
+    create_table,
+    drop_replica,
+    mark_dropped,
+    remove_table,
+)
+from replitree.protocol.membership.table import (
+    leave_table as take_out,  # a stage of the program has the same name
+)
 from replitree.protocol.program import cleaner
-from replitree.protocol.program.stages import AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed
+from replitree.protocol.program.stages import AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed, Stage, Then
 from replitree.protocol.rescue.recover import survive
+from replitree.protocol.shares.share import work_off
+from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import REMADE
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------------
 
@@ -71,9 +85,36 @@ def declare_survivor(operator: Replica, name: str, behind: bool = False) -> Gene
     yield from survive(operator.table, name, behind=behind)
 
 
+def remake_table(operator: Replica, names: tuple[str, ...]) -> Stage:
+    """Drop the table, whose replicas are taken out of it wherever they are, and create another one; try again in doubt."""
+    table, again = operator.table, Then(remake_table, (operator, names))
+    shared: bool = yield fx.Exists(layout.sharing(table))
+    match (yield from mark_dropped(table)):
+        case TableOutcome.MISSING:
+            return None
+        case TableOutcome.UNSETTLED:
+            return again
+    for name in names:
+        yield from take_out(Replica(table, name), shared=shared)
+    if shared:
+        yield from work_off(table)
+    if (yield from remove_table(table)) is not TableOutcome.DONE:
+        return again
+    yield from create_table(REMADE, b"", b"", sharing_nodes(REMADE) if shared else ())
+    return None
+
+
+def remove_rest(operator: Replica) -> Generator[Any, Any, None]:
+    """Remove what is left of a table whose drop has begun."""
+    if (yield fx.Exists(layout.dropped(operator.table))):
+        yield from remove_table(operator.table)
+
+
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
     "clean": cleaner.clean_entries,
     "drop": drop_other,
+    "remake": remake_table,
+    "remove": remove_rest,
     "survive": declare_survivor,
 }
 """What can be asked for, by name."""

@@ -12,7 +12,7 @@ Parts are registered one by one here, so that a run may be cut off between two o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +38,8 @@ from replitree_verify.process.longlife import any_good
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory
-from replitree_verify.world.model import TABLE, me_of
-from replitree_verify.world.past import past_disk, past_result
+from replitree_verify.world.model import me_of
+from replitree_verify.world.past import past_disk, past_result, with_machines
 from replitree_verify.world.windows import PAST
 
 METADATA, COLUMNS = b"", b""
@@ -106,22 +106,24 @@ def _chosen(parts: Iterable[tuple[str, str]], aside: tuple[str, ...]) -> dict[Pa
     return {part: whole[part] for part in chosen}
 
 
-def wiped(tree: Tree, disks: Mapping[str, Disk]) -> Tree:
+def wiped(tree: Tree, disks: Mapping[str, Disk], contested: Sequence[str] = ()) -> Tree:
     """Return coordination without the table; what invariants need of it is kept beside it (`past`)."""
     log = Log(tree)
     kept = {f"{PAST}/log-{index:010d}": encode_entry(entry) for index, entry in log.raw}
     kept |= {past_result(part): content.encode() for part, content in log.results.items()}
     kept |= {past_disk(name): " ".join(chosen_parts(disk)).encode() for name, disk in disks.items()}
-    return Tree.of(kept)
+    return with_machines(Tree.of(kept), contested)
 
 
-def lock(effect: LockDisk, seat: str, memories: Mapping[str, Memory], disk: Disk, tree: Tree) -> Found | None:
+def lock(
+    effect: LockDisk, seat: str, memories: Mapping[str, Memory], disk: Disk, tree: Tree, table: TablePlace
+) -> Found | None:
     """Return what a run finds when it takes the lock; None while it can't have it, or there is nothing to restore.
 
     Seats that are not operators' are called like their replicas.
     """
     busy = memories[effect.replica].is_there or locked_by(memories, effect.replica)
-    if busy or any_good(tree, TABLE) is not effect.again:
+    if busy or any_good(tree, table) is not effect.again:
         return None
     return Found(me_of(seat, memories[seat].incarnation), disk.parts, disk.aside)
 

@@ -114,13 +114,16 @@ def beginning(
     incarnation, is_there
         Which process it is; whether it starts at once.
     """
-    name, replica_name = model.seats[seat]
-    replica, me = model.replica(replica_name), me_of(name, incarnation)
+    name, _ = model.seats[seat]
+    replica, me = model.place(name), me_of(name, incarnation)
     match kind:
         case "life" if is_there and (incarnation or name in model.started):
             return life.become_active, (replica, me)
         case "life":
-            return (restore_duties.open_table if model.is_restoring else threads.appear), (replica, me)
+            return (restore_duties.open_table if model.is_restoring or name in model.remade else threads.appear), (
+                replica,
+                me,
+            )
         case "puller":
             return puller.pull_next, (replica, model.pull_count)
         case "candidate":

@@ -15,6 +15,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.run import translate
 from replitree.protocol.execute.making import MAKING
 from replitree.protocol.membership.table import mark_dropped
 from replitree.protocol.program import life_in_store, table_drop
@@ -47,6 +48,7 @@ from replitree_verify.patches.patch import PatchedStages
 from replitree_verify.world.kernel import Kernel, Running
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, SharesKnown, State
+from replitree_verify.world.model import seat_of
 from replitree_verify.world.shared_disk import SharedDisk
 
 STORE_ID = "the store"
@@ -78,13 +80,23 @@ class Performed(NamedTuple):
 
 
 class StoreKernel(Kernel):
-    """Runs the stages of the program as a replica of a table on an object store does."""
+    """Runs the stages of the program as a replica of a table on an object store does.
 
-    def __init__(self, replaced: Mapping[str, StageFunction] | None = None) -> None:
-        super().__init__(life_in_store.stages_in_store(STORE_ID, ""))
+    Parameters
+    ----------
+    replaced
+        As of `Kernel`.
+    asks
+        Whether a replica may join again, so that a process has to ask which replica of its name it is.
+    """
+
+    def __init__(self, replaced: Mapping[str, StageFunction] | None = None, *, asks: bool = False) -> None:
+        super().__init__(
+            {**life_in_store.stages_in_store(STORE_ID, ""), "take_stand": _take_stand, "join_again": _join_again}
+        )
         # A mutant changes what stands in for a stage, and what runs around it, too.
         assert replaced is None or isinstance(replaced, PatchedStages)
-        self._patch = None if replaced is None else replaced.patch
+        self._patch, self._asks = None if replaced is None else replaced.patch, asks
 
     @override
     def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> Running:
@@ -92,14 +104,39 @@ class StoreKernel(Kernel):
         owner = arguments[0] if isinstance(arguments[0], Replica) else arguments[0].replica
 
         def begin() -> Running:
-            return with_shares(sharer_of(owner), super(StoreKernel, self)._generator(stage, arguments))
+            running = super(StoreKernel, self)._generator(stage, arguments)
+            return translate(running, _with_current_sharer) if self._asks else with_shares(sharer_of(owner), running)
 
         return begin() if self._patch is None else self._patch.around(begin)
 
 
-def sharer_of(replica: Replica) -> Sharer:
-    """Return who a replica of a model is to coordination."""
-    return Sharer(replica, f"{replica.name}i")
+def _take_stand(replica: Replica, me: bytes, *more: Any) -> Running:
+    return life_in_store.stages_in_store(STORE_ID, incarnation_of(seat_of(me)[0]))["take_stand"](replica, me, *more)
+
+
+def _join_again(replica: Replica, me: bytes) -> Running:
+    return life_in_store.stages_in_store(STORE_ID, incarnation_of(seat_of(me)[0]))["join_again"](replica, me)
+
+
+def _with_current_sharer(effect: Any) -> Running:
+    """Perform an effect, and keep the shares of what it stages or registers for the replica that the process is now."""
+    if not isinstance(effect, fx.Stage | fx.Merge | fx.Mutate | fx.Link | fx.Commit):
+        return (yield effect)
+    return (yield from with_shares((yield CurrentSharer()), _alone(effect)))
+
+
+def _alone(effect: Any) -> Running:
+    return (yield effect)
+
+
+def incarnation_of(seat: str) -> str:
+    """Return the incarnation that a process of a seat gives to its replica when that joins."""
+    return f"{seat}i"
+
+
+def sharer_of(replica: Replica, known: SharesKnown = SharesKnown()) -> Sharer:  # noqa: B008 - immutable
+    """Return who a replica is to coordination, as far as its process knows."""
+    return Sharer(replica, known.incarnation or incarnation_of(replica.name))
 
 
 def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree, disk: SharedDisk) -> Performed | None:
@@ -112,6 +149,13 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
         case NameShares(staging):
             named, known = _name(staging, me, known, disk)
             return Performed(named, replace(memory, shares=known), disk)
+        case Opened(incarnation):
+            if tree.exists(layout.replica_path(replica)):
+                store = tree.get(layout.sharing(replica.table))
+                assert store is not None
+                assert store.value == STORE_ID.encode(), "the replicas have agreed on it"
+            other = "" if incarnation == incarnation_of(replica.name) else incarnation
+            memory = replace(memory, shares=replace(known, incarnation=other))
         case SharesSettled(shares):
             memory = replace(memory, shares=known.settled(shares))
         case fx.Discard(part):
@@ -124,11 +168,6 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
         case LetGoEnded(left):
             memory = replace(memory, shares=known.settled(left.shares))
             disk = disk.without_left(int(left.name))
-        case Opened(incarnation):
-            store = tree.get(layout.sharing(replica.table))
-            assert store is not None
-            assert store.value == STORE_ID.encode(), "the replicas have agreed on it"
-            assert incarnation == sharer_of(replica).incarnation, "coordination has it since the replica joined"
         case _:
             return Performed(_told(effect, replica, memory, disk), memory, disk)
     return Performed(None, memory, disk)
@@ -140,7 +179,7 @@ def _told(effect: Any, replica: Replica, memory: Memory, disk: SharedDisk) -> An
         case fx.ResultsInWork():
             return memory.results_in_work
         case CurrentSharer():
-            return sharer_of(replica)
+            return sharer_of(replica, memory.shares)
         case SharesOf(parts):
             pairs = ((part, share) for part in parts for share in disk.shares_of(part))
             return tuple(SharedPart(part, share, share in memory.shares.new) for part, share in pairs)
@@ -189,16 +228,18 @@ def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk)
         has_come = disk.content(left.part) is not None
         has_chance = has_come or not tree.exists(layout.part(replica, left.part))
         if tries < TRIES or (has_chance and tries < 2 * TRIES):
-            return UpkeepTurn(sharer_of(replica), memory.epoch, LeftDisk(str(left.number), left.part, left.shares))
+            return UpkeepTurn(
+                sharer_of(replica, memory.shares), memory.epoch, LeftDisk(str(left.number), left.part, left.shares)
+            )
     if tree.children(layout.all_garbage(replica.table)) or _has_left_mark(replica, memory, tree):
-        return UpkeepTurn(sharer_of(replica), memory.epoch, None)
+        return UpkeepTurn(sharer_of(replica, memory.shares), memory.epoch, None)
     return None
 
 
 def _has_left_mark(replica: Replica, memory: Memory, tree: Tree) -> bool:
     """Whether there is a work mark of a replica under which it makes nothing now."""
     left = set(tree.children(layout.all_merged(replica.table)) or ()).difference(memory.results_in_work)
-    return any(is_held(tree, replica.table, result, by=sharer_of(replica)) for result in left)
+    return any(is_held(tree, replica.table, result, by=sharer_of(replica, memory.shares)) for result in left)
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------
@@ -230,6 +271,7 @@ __all__ = [
     "Performed",
     "StoreKernel",
     "end_making",
+    "incarnation_of",
     "is_held",
     "perform",
     "sharer_of",

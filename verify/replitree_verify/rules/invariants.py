@@ -47,13 +47,14 @@ from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 from replitree_verify.world.objects import Objects
-from replitree_verify.world.past import declared
+from replitree_verify.world.past import acted, declared
+from replitree_verify.world.shared_disk import together
 from replitree_verify.world.windows import forgotten_between
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The parts of a state that invariants look at."""
+    """The parts of a state that invariants look at; `disks` and `memories` by the names of disks and seats."""
 
     model: Model
     log: Log
@@ -62,12 +63,30 @@ class Look:
     memories: dict[str, Memory]
     objects: Objects | None = None
 
+    def disk(self, replica: str) -> Disk:
+        """Return a replica's disk: together those of the machines that have acted for it since it was last added."""
+        if replica not in self.model.contested:
+            return self.disks[replica]
+        seats = acted(self.log.tree, replica)
+        return together([self.disks[each] for each in dict.fromkeys(map(self.model.disk_of, seats))])
+
+    def goes_on(self, replica: str) -> bool:
+        """Whether what a replica's machines have is looked after: no process stays that was replaced on another machine."""
+        seats = acted(self.log.tree, replica)
+        return replica not in self.model.contested or all(self.memories[seat].state is State.ACTIVE for seat in seats)
+
+    def acts(self, seat: str, replica: str) -> bool:
+        """Whether a seat has acted for a replica since it was last added; if not, its process may not know of the drop."""
+        if self.model.place(seat).table != self.log.table:
+            return False
+        return replica not in self.model.contested or seat in acted(self.log.tree, replica)
+
 
 def log_and_queue_give_the_table(look: Look) -> str | None:
     """I1: registered parts with the queue applied are the fold at the pointer; with the rest of the log, the whole fold."""
     log = look.log
     for name in good_replicas(look):
-        replica = look.model.replica(name)
+        replica = look.log.replica(name)
         pointer, queue = log.pointer(replica), log.queue(replica)
         if pointer < log.first and name in look.model.forgiven:
             continue  # an operator has written by hand that it is good: it finds out that entries are gone
@@ -94,15 +113,15 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
 
 def good_replicas(look: Look) -> tuple[str, ...]:
     """Return the replicas that belong to the table and are not lost."""
-    return tuple(name for name in look.model.replicas if look.log.is_good(look.model.replica(name)))
+    return tuple(name for name in look.model.replicas if look.log.is_good(look.log.replica(name)))
 
 
 def nobody_serves_ahead(look: Look) -> str | None:
     """AHEAD: who serves is not lost, and has exactly the table at its pointer, also after it has recovered."""
     for seat, name in () if look.model.is_still else look.model.seats:
-        replica = look.model.replica(name)
+        replica = look.log.replica(name)
         memory = look.memories[seat]
-        if memory.state is not State.ACTIVE or memory.trouble:
+        if memory.state is not State.ACTIVE or memory.trouble or not look.acts(seat, name):
             continue  # a process in trouble activates again before it serves
         if look.log.mark(replica) not in (None, NOT_LOST):
             return f"AHEAD: {name} serves, and is lost"
@@ -120,7 +139,7 @@ def nobody_serves_ahead(look: Look) -> str | None:
 def pointers_are_valid(look: Look) -> str | None:
     """I4: of every replica that is not lost the entry at its pointer is in the log or is yet to be written."""
     for name in good_replicas(look):
-        pointer = look.log.pointer(look.model.replica(name))
+        pointer = look.log.pointer(look.log.replica(name))
         if pointer < look.log.first and name not in look.model.forgiven:
             return f"I4: {name} is not lost and has to pull entry {pointer}, which is gone"
     return None
@@ -134,6 +153,8 @@ def somebody_is_good(look: Look) -> str | None:
 def log_is_dense(look: Look) -> str | None:
     """DENSE: the log has every entry from the first on, and its parent says which one that is."""
     log, comes, since = look.log, 0, declared(look.log.tree)
+    if log.tree.exists(layout.dropped(log.table)):
+        return None  # its entries go, and then the rest of the table
     present = {index for index, _ in log.present}
     for index, entry in log.raw:
         if since is not None and since.restored and index == since.at:
@@ -143,7 +164,7 @@ def log_is_dense(look: Look) -> str | None:
         comes = next_index(LogIndex(index), entry)
     node = log.tree.get(layout.log(log.table))
     if node is None:
-        return None if look.model.is_restoring else "DENSE: there is no log"
+        return None if look.model.is_restoring or look.model.is_remaking else "DENSE: there is no log"
     first = log_start(log.table, node).first
     return None if first == log.first else f"DENSE: the log says that it begins at {first}, it begins at {log.first}"
 
@@ -205,9 +226,9 @@ def _can_be_had(part: Part, look: Look) -> bool:
         return all(_can_be_had(source, look) for source in origin.sources)
     entry = origin.item.entry
     assert isinstance(entry, GetEntry)
-    folder = look.disks[entry.replica].folder(entry.insert)
-    staged = dict(folder.parts) if folder is not None and not folder.torn else {}
-    return rows_in(staged.get(part.partition, "")) == origin.rows
+    folders = (look.disks[name].folder(entry.insert) for name in look.model.disks_of(entry.replica))
+    staged = (dict(folder.parts) for folder in folders if folder is not None and not folder.torn)
+    return any(rows_in(parts.get(part.partition, "")) == origin.rows for parts in staged)
 
 
 def detached_rows_are_kept(look: Look) -> str | None:
@@ -237,7 +258,7 @@ def _was_its_writer_lost(request: int, look: Look) -> bool:
     """Whether the replica that inserted the rows of a request was ever marked lost, or has left the table."""
     for _, entry in look.log.inserts:
         if any(request in requests_in(part.content_hash) for part in entry.parts):
-            mark = look.log.tree.get(layout.is_lost(look.model.replica(entry.replica)))
+            mark = look.log.tree.get(layout.is_lost(look.log.replica(entry.replica)))
             return mark is None or mark.version > 0  # every mark, and its removal, raises the version
     return True
 
@@ -282,7 +303,7 @@ def parts_have_their_rows(look: Look) -> str | None:
     # Begins with the results that coordination has forgotten: what was published first still binds.
     lineage, agreed = look.log.lineage, look.log.forgotten_results
     for name in look.model.replicas:
-        for part, value in look.log.registered(look.model.replica(name)).items():
+        for part, value in look.log.registered(look.log.replica(name)).items():
             origin, content = lineage.get(parse_part(part)), content_of(value.encode())
             if origin is not None and has_lost_rows_at_most(origin.rows, content, look.log):
                 continue  # `lost_parts_are_empty`: in the end all agree
@@ -314,7 +335,7 @@ def failed_inserts_are_not_there(look: Look) -> str | None:
 def parts_never_overlap(look: Look) -> str | None:
     """I7: the parts of the table share no block, nor do those of a replica, but for parts that another one covers."""
     for name in good_replicas(look):
-        registered = sorted(map(parse_part, look.log.registered(look.model.replica(name))))
+        registered = sorted(map(parse_part, look.log.registered(look.log.replica(name))))
         for number, one in enumerate(registered):
             for other in registered[number + 1 :]:
                 if one.intersects(other) and not one.covers(other) and not other.covers(one):
@@ -326,7 +347,7 @@ def parts_never_overlap(look: Look) -> str | None:
 def registered_parts_are_on_disk(look: Look) -> str | None:
     """File before node: a registered part is on the replica's disk, with that content, unless a visible one covers it."""
     for name in look.model.replicas:
-        registered = look.log.registered(look.model.replica(name))
+        registered = look.log.registered(look.log.replica(name))
         parts = tuple(map(parse_part, registered))
         for part, content in registered.items():
             if is_broken(content.encode()) or is_fragile(part, look):
@@ -334,7 +355,7 @@ def registered_parts_are_on_disk(look: Look) -> str | None:
             # A covered part's files may go first: its node is forgotten later, by the keeper.
             own = parse_part(part)
             is_covered = any(other != own and other.covers(own) for other in parts)
-            if look.disks[name].content(part) != content and not is_covered:
+            if look.disk(name).content(part) != content and not is_covered:
                 return f"FILES: {name} registered {part}, and its disk does not have it"
     return None
 
@@ -346,9 +367,9 @@ def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...]
     """
     for seat, name in seats or look.model.seats:
         memory = look.memories[seat]
-        if memory.state not in (State.ACTIVE, State.READ_ONLY):
+        if memory.state not in (State.ACTIVE, State.READ_ONLY) or not look.acts(seat, name):
             continue
-        replica = look.model.replica(name)
+        replica = look.log.replica(name)
         if look.log.mark(replica) is None:
             continue
         registered, pointer = look.log.registered(replica), look.log.pointer(replica)
@@ -365,7 +386,7 @@ def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...]
         if pair is not None:
             return f"SIGHT: {seat} shows {pair[0].name} and {pair[1].name}, which overlap"
         shown = (part for part in memory.visible if not is_fragile(part, look))
-        lost = [part.name for part in shown if look.disks[name].content(part.name) is None]
+        lost = [part.name for part in shown if look.disk(name).content(part.name) is None]
         # A rival process of the same replica may remove files under one that does not know yet that it was replaced.
         if lost and memory.state is State.ACTIVE and not look.model.has_rivals:
             return f"SIGHT: {seat} shows {', '.join(lost)}, which its disk does not have"
@@ -391,13 +412,13 @@ def quiet_states_agree(look: Look) -> str | None:
     if left is not None:
         return f"CONVERGES: {left}"
     for seat, name in look.model.seats:
-        memory, replica = look.memories[seat], look.model.replica(name)
+        memory, replica = look.memories[seat], look.log.replica(name)
         if memory.state is not State.ACTIVE:
             waits = look.model.is_hopeless and not good_replicas(look)
             if memory.is_there and not look.model.has_rivals and seat not in look.model.operators and not waits:
                 return f"CONVERGES: {seat} waits and is not active"
             continue
-        if log.tree.owner(layout.is_active(replica)) != memory.session:
+        if look.acts(seat, name) and log.tree.owner(layout.is_active(replica)) != memory.session:
             return f"CONVERGES: {seat} is active, and its session does not hold is_active"
         if look.model.works_to_the_end(seat):
             if log.queue(replica) or log.pointer(replica) != log.end:
@@ -449,7 +470,7 @@ def _garbage(look: Look, name: str) -> list[str]:
     """
     if look.model.has_rivals:
         return []
-    replica, folders = look.model.replica(name), look.disks[name].folders
+    replica, folders = look.log.replica(name), look.disk(name).folders
     to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
     wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry)}
     staged = (folder.staging for folder in folders if result_of(folder.staging) is None)

@@ -73,7 +73,7 @@ def nothing_is_made_of_lost_rows(look: Look) -> str | None:
     for lost in map(parse_part, log.lost):
         requests = log.lost_requests(lost.partition)
         for name in look.model.replicas:
-            for part, content in log.registered(look.model.replica(name)).items():
+            for part, content in log.registered(look.log.replica(name)).items():
                 each = parse_part(part)
                 has_rows = each != lost and each.covers(lost) and requests & {*requests_in(content)}
                 if has_rows and not is_broken(content.encode()):
@@ -86,7 +86,7 @@ def lost_parts_are_empty(look: Look) -> str | None:
     agreed: dict[str, str] = {}
     last = max(look.log.lost.values(), default=-1)
     for name in look.model.replicas:
-        replica = look.model.replica(name)
+        replica = look.log.replica(name)
         if look.log.pointer(replica) <= last or look.log.queue(replica):
             continue  # it does not know yet of the last loss
         for part, content in look.log.registered(replica).items():
@@ -96,7 +96,7 @@ def lost_parts_are_empty(look: Look) -> str | None:
                 return f"LOST: {part} of {name} still has the rows of request {still[0]}"
             if agreed.setdefault(part, content) != content:
                 return f"LOST: {part} of {name} is {content}, others have {agreed[part]}"
-            if look.disks[name].content(part) != content and lost:
+            if look.disk(name).content(part) != content and lost:
                 return f"LOST: {part} of {name} is registered as {content}, its disk has other content"
     return None
 

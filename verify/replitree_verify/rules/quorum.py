@@ -88,7 +88,7 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
     for index, get in _with_quorum(look.log):
         left = {part.partition for part in inserted_parts(get, fx.LogIndex(index)) if _is_in_the_table(part, look.log)}
         rows = {row for part in get.parts if part.partition in left for row in requests_in(part.content_hash)}
-        holders = [name for name, disk in sorted(look.disks.items()) if rows <= _requests(disk, left)]
+        holders = [name for name in sorted(look.model.replicas) if rows <= _requests(look.disk(name), left)]
         if index in settled and left and len(holders) < quorum_of(get):
             return f"QUORUM: the insert at {index} is settled with {quorum_of(get)}, and only {holders} have its rows"
     return None

@@ -11,7 +11,6 @@ from replitree.protocol.core.effects import Node
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
-from replitree_verify.process.shares import sharer_of
 from replitree_verify.rules.stored_shares import marks_of, of_shares
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import TABLE
@@ -80,12 +79,14 @@ def _of_replicas(look: Look, marks: set[tuple[str, str]]) -> Iterator[str]:
     """Yield what does not hold of marks and disks, of replicas that are not being dropped."""
     tree = look.log.tree
     for name in look.model.replicas:
-        replica, disk = look.model.replica(name), cast("SharedDisk", look.disks[name])
+        replica, disk = look.log.replica(name), cast("SharedDisk", look.disk(name))
         host = tree.get(layout.host(replica))
         if host is None or host.value == DROPPED_HOST:
             continue
         registered = tree.children(layout.parts(replica)) or ()
-        owner = f"{name}~{sharer_of(replica).incarnation}"
+        node = tree.get(layout.replica_path(replica))
+        assert node is not None
+        owner = f"{name}~{node.value.decode()}"
         for part, share in disk.shares:
             is_meant = part in registered and (not look.model.fragile or _is_shown(look, name, part))
             if is_meant and (share, f"{owner}~{part}") not in marks:
@@ -107,7 +108,7 @@ def _is_shown(look: Look, name: str, part: str) -> bool:
 def _is_away(look: Look, note: Node | None) -> bool:
     """Whether an attempt is of a replica that gives it up when it comes back, or when its drop is finished."""
     assert note is not None
-    writer = look.model.replica(note.value.decode().partition("~")[0])
+    writer = look.log.replica(note.value.decode().partition("~")[0])
     return look.log.tree.exists(layout.host(writer)) and not look.log.tree.exists(layout.is_active(writer))
 
 
@@ -115,7 +116,7 @@ def _unsettled(look: Look) -> Iterator[str]:
     moment = _moment(look)
     if moment.store.late:
         return
-    lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers}
+    lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers and look.goes_on(name)}
     # What a drop overtook before it was registered stays on the disk, with its share, until the replica activates again.
     on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
     # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
@@ -130,12 +131,9 @@ def _unsettled(look: Look) -> Iterator[str]:
         yield f"SETTLES: {share} stays in the garbage"
     for share, mark in sorted(marks_of(moment.tree, TABLE)):
         name, _, part = mark.split("~", 2)
-        is_registered = moment.tree.exists(layout.part(look.model.replica(name), part))
-        is_kept = (
-            may_stay
-            and look.disks[name].content(part) is not None
-            and moment.tree.exists(layout.host(look.model.replica(name)))
-        )
+        replica = look.log.replica(name)
+        is_registered = moment.tree.exists(layout.part(replica, part))
+        is_kept = may_stay and look.disk(name).content(part) is not None and moment.tree.exists(layout.host(replica))
         if not (is_registered or is_kept) and part not in look.model.fragile and name in lets_go:
             yield f"SETTLES: {mark} stays on {share} without a part"
     owned = {share for share, _ in marks_of(moment.tree, TABLE)}
@@ -145,17 +143,17 @@ def _unsettled(look: Look) -> Iterator[str]:
     if marks := moment.tree.children(layout.all_merged(TABLE)):
         yield f"SETTLES: the work mark of {marks[0]} stays"
     yield from _copies(look, moment.tree)
-    for name, disk in look.disks.items():
-        shared = cast("SharedDisk", disk)
-        if shared.leaving and name in lets_go and moment.tree.exists(layout.host(look.model.replica(name))):
+    for name in look.model.replicas:
+        shared = cast("SharedDisk", look.disk(name))
+        if shared.leaving and name in lets_go and moment.tree.exists(layout.host(look.log.replica(name))):
             yield f"SETTLES: {name} has not let go of {shared.leaving[0].shares}"
 
 
 def _copies(look: Look, tree: Tree) -> Iterator[str]:
     """Yield the parts that active replicas have in several shares."""
     first: dict[str, tuple[ShareId, ...]] = {}
-    for name, disk in look.disks.items():
-        replica, shared = look.model.replica(name), cast("SharedDisk", disk)
+    for name in look.model.replicas:
+        replica, shared = look.log.replica(name), cast("SharedDisk", look.disk(name))
         for part in tree.children(layout.parts(replica)) or () if tree.exists(layout.is_active(replica)) else ():
             shares = shared.shares_of(part)
             if shares and first.setdefault(part, shares) != shares:

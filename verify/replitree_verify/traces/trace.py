@@ -466,7 +466,7 @@ def state_of(look: Look) -> list[str]:
     ] or ["log is empty"]
     marks = {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}
     for name in model.replicas:
-        replica, disk = model.replica(name), look.disks[name]
+        replica, disk = log.replica(name), look.disks[name]
         if log.tree.get(layout.log_pointer(replica)) is None:
             lines.append(f"{name} does not belong to the table")
             continue

@@ -227,6 +227,10 @@ class Log:
 
     # --- one replica ----------------------------------------------------------------------------------------------------
 
+    def replica(self, name: str) -> Replica:
+        """Return a replica's place."""
+        return Replica(self.table, name)
+
     def mark(self, replica: Replica) -> bytes | None:
         """Return the value of a replica's `is_lost`; None when it has not joined the table, or leaves it."""
         host, lost = self.tree.get(layout.host(replica)), self.tree.get(layout.is_lost(replica))

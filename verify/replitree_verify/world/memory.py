@@ -45,12 +45,15 @@ class SharesKnown:
         How many shares it has named: a name is used once.
     kept
         The numbers of what has left the disk and could not be let go of in this epoch, once for each time.
+    incarnation
+        Which replica of its name the process is, if not the first one.
     """
 
     named: tuple[tuple[StagingId, str, ShareId], ...] = ()
     new: frozenset[ShareId] = frozenset()
     count: int = 0
     kept: tuple[str, ...] = ()
+    incarnation: str = ""
 
     def put(self, staging: StagingId, *, is_done: bool) -> SharesKnown:
         """Name the shares of a staging id no longer: their objects are there, or it is not known which are.

@@ -16,6 +16,8 @@ from replitree.protocol.state.read import ReadLevel
 from replitree_verify.world.faults import Fault
 
 TABLE = TablePlace("/t")
+REMADE = TablePlace(TABLE.path, incarnation="b")
+"""The table that is made anew in the place of the first one, under its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,11 @@ class Model:
         Of a table in an object store: the replicas that began to merge when results went to disks: each makes its own.
     struck
         The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
+    machines
+        The seats whose processes run on a machine of their own, with another disk and another incarnation than the other seats
+        of their replica.
+    remade
+        The seats whose replica, or whose operator, belongs to the table that is made anew.
     """
 
     name: str
@@ -171,6 +178,8 @@ class Model:
     upkeepers: tuple[str, ...] = ()
     own_makers: tuple[str, ...] = ()
     struck: tuple[tuple[Fault, str], ...] = ()
+    machines: tuple[str, ...] = ()
+    remade: tuple[str, ...] = ()
 
     def can_strike(self, fault: Fault, seat: str) -> bool:
         """Whether a fault may happen to a seat: its process dies, its session ends, its view lags."""
@@ -186,12 +195,17 @@ class Model:
     @property
     def is_dropping(self) -> bool:
         """Whether a replica is taken out of the table."""
-        return any(duty.name in ("drop", "leave") for duty in self.duties)
+        return self.is_remaking or any(duty.name in ("drop", "leave") for duty in self.duties)
+
+    @property
+    def is_remaking(self) -> bool:
+        """Whether the table is dropped, and another one of its name is created."""
+        return any(duty.name == "remake" for duty in self.duties)
 
     @property
     def is_hopeless(self) -> bool:
         """Whether no replica may be good: all are lost from the beginning, or leave because the table is dropped."""
-        return self.is_restoring or any(duty.name in ("survive", "leave") for duty in self.duties)
+        return self.is_restoring or self.is_remaking or any(duty.name in ("survive", "leave") for duty in self.duties)
 
     @property
     def is_restoring(self) -> bool:
@@ -222,6 +236,16 @@ class Model:
     def requests(self) -> tuple[int, ...]:
         """The numbers of all requests that are answered, ascending."""
         return tuple(sorted((*self.tokens, *self.ids, *(read.number for read in self.reads))))
+
+    @property
+    def asked(self) -> dict[int, str]:
+        """The seat that each request is sent to."""
+        inserted = {request: insert.seat for insert in self.inserts for request, _ in insert.requests}
+        return (
+            inserted
+            | {ask.request: ask.seat for ask in self.commands}
+            | {read.number: read.seat for read in self.reads}
+        )
 
     @property
     def ids(self) -> dict[int, str]:
@@ -260,13 +284,35 @@ class Model:
         return tuple(dict.fromkeys(replica for _, replica in self.seats))
 
     @property
+    def disks(self) -> tuple[str, ...]:
+        """The names of all disks: of the replicas, in their order, and of further machines."""
+        return (*self.replicas, *self.machines)
+
+    def disk_of(self, seat: str) -> str:
+        """Return the name of the disk that the processes of a seat have."""
+        return seat if seat in self.machines else dict(self.seats)[seat]
+
+    def disks_of(self, replica: str) -> tuple[str, ...]:
+        """Return the names of the disks of a replica's machines."""
+        return tuple(dict.fromkeys(self.disk_of(seat) for seat, name in self.seats if name == replica))
+
+    @property
+    def contested(self) -> tuple[str, ...]:
+        """The replicas that more than one machine may act for."""
+        return tuple(name for name in self.replicas if len(self.disks_of(name)) > 1)
+
+    @property
     def tokens(self) -> dict[int, str]:
         """The token of each request."""
         return {request: token for insert in self.inserts for request, token in insert.requests}
 
     def replica(self, name: str) -> Replica:
-        """Return a replica's place."""
+        """Return a replica's place, in the first table."""
         return Replica(TABLE, name)
+
+    def place(self, seat: str) -> Replica:
+        """Return the place of a seat's replica."""
+        return Replica(REMADE if seat in self.remade else TABLE, dict(self.seats)[seat])
 
 
 INCARNATIONS = "abcdefghijklmnopqrstuvwxyz"

@@ -2,7 +2,8 @@
 
 Invariants speak of the whole log.  So the delivery of a commit keeps what it removes from the log below `PAST`, beside the
 table: no procedure reads it, and since it follows from the history of the tree it makes no two states out of one.  The same
-with results that are forgotten.  What is remembered of deduplication ids is in `windows`.
+with results that are forgotten, and with the machines that have acted for a replica that several machines may act for.  What
+is remembered of deduplication ids is in `windows`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree_verify.world import windows
+from replitree_verify.world.model import seat_of
 from replitree_verify.world.windows import PAST
 
 SURVIVOR = f"{PAST}/survivor"
 """Which parts the table has from which index on, since a replica's state was declared the table's."""
+
+
+_ACTED = f"{PAST}/acted-"
+"""Below this and a replica's name it is kept which seats have activated it since it was last added to the table."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -53,16 +59,60 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         if node is not None and not before.exists(past_result(name)):
             kept.append(fx.Create(past_result(name), node.value))
     kept += windows.remembered(operations, before, table)
+    kept += _acted(operations, before, table)
     survivor = _survivor(operations, table)
     if survivor is not None:
         restored = "" if before.get(layout.restoring(table)) is None else survivor.name
         kept.append(fx.Create(SURVIVOR, _declared(survivor, after, restored)))
+    if any(isinstance(each, fx.Delete) and each.path == table.path for each in operations):
+        return after.commit(_forgotten(after), session=1)[0]
     if not kept:
         return after
     # Session 1 owns nothing that is kept, so what is remembered outlives every process.
     remembered, outcome = after.commit([*(() if after.exists(PAST) else (fx.Create(PAST),)), *kept], session=1)
     assert isinstance(outcome, fx.Applied), outcome
     return remembered
+
+
+def with_machines(tree: Tree, replicas: Sequence[str]) -> Tree:
+    """Return a tree in which it is remembered which machines act for some replicas."""
+    made = (fx.Create(f"{_ACTED}{name}") for name in replicas)
+    return tree.commit((*(() if tree.exists(PAST) else (fx.Create(PAST),)), *made), session=1)[0] if replicas else tree
+
+
+def acted(tree: Tree, replica: str) -> tuple[str, ...]:
+    """Return the seats whose processes have activated a replica of `with_machines` since it was last added to the table."""
+    node = tree.get(f"{_ACTED}{replica}")
+    return () if node is None else tuple(node.value.decode().split())
+
+
+def _acted(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> list[fx.Operation]:
+    """Return what keeps the machines that a commit begins or ends the work of."""
+    kept: list[fx.Operation] = []
+    for name in before.children(PAST) or () if before.exists(PAST) else ():
+        replica, path = Replica(table, name.removeprefix("acted-")), f"{PAST}/{name}"
+        if not path.startswith(_ACTED):
+            continue
+        seats = known = acted(before, replica.name)
+        for each in operations:
+            if isinstance(each, fx.Create) and each.path == layout.replica_path(replica):
+                seats = ()
+            elif (
+                isinstance(each, fx.Set) and each.path == layout.host(replica) and each.value not in (b"", DROPPED_HOST)
+            ):
+                seats = tuple(sorted({*seats, seat_of(each.value)[0]}))
+        if seats != known:
+            kept.append(fx.Set(path, " ".join(seats).encode(), fx.ANY_VERSION))
+    return kept
+
+
+def _forgotten(tree: Tree) -> list[fx.Operation]:
+    """Return what forgets a table that was dropped: nothing binds the next one of its name, and no machine has acted for it."""
+    paths = [f"{PAST}/{name}" for name in tree.children(PAST) or ()] if tree.exists(PAST) else []
+    return [
+        fx.Set(path, b"", fx.ANY_VERSION) if path.startswith(_ACTED) else fx.Delete(path, fx.ANY_VERSION)
+        for path in paths
+    ]
 
 
 def past_result(part: str) -> str:

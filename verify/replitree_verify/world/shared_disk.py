@@ -6,8 +6,9 @@ in its place, notes it in `leaving`.  There it stays until its mark was let go o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from typing_extensions import override
 
@@ -174,9 +175,21 @@ class SharedDisk(Disk):
         return replace(self, leaving=(*self.leaving, *noted), count=self.count + len(noted))
 
 
+def together(disks: Sequence[Disk]) -> SharedDisk:
+    """Return what some disks have, as one."""
+    shared = [
+        disk if isinstance(disk, SharedDisk) else SharedDisk(disk.folders, disk.parts, disk.aside) for disk in disks
+    ]
+    names = ("folders", "parts", "aside", "shares", "staged", "leaving")
+    found: dict[str, Any] = {
+        name: tuple(dict.fromkeys(item for disk in shared for item in getattr(disk, name))) for name in names
+    }
+    return SharedDisk(**found)
+
+
 def kept_aside(disk: SharedDisk, parts: tuple[str, ...]) -> SharedDisk:
     """Return a disk that has copies of parts aside, with rows of their own."""
     return cast("SharedDisk", disk.keeping_aside(parts))
 
 
-__all__ = ["Left", "SharedDisk", "kept_aside"]
+__all__ = ["Left", "SharedDisk", "kept_aside", "together"]

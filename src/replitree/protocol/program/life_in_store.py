@@ -73,7 +73,7 @@ def open_store(replica: Replica, epoch: Epoch, store_id: str, incarnation: str) 
     store_id, incarnation
         As in `stages_in_store`.
     """
-    reached = yield from _reach_store(replica, store_id, incarnation)
+    reached = yield from _reach_store(replica, epoch, store_id, incarnation)
     if isinstance(reached, Reached):
         yield Opened(reached.incarnation)
         sharer: Sharer = yield CurrentSharer()
@@ -82,9 +82,11 @@ def open_store(replica: Replica, epoch: Epoch, store_id: str, incarnation: str) 
     return End(reached)
 
 
-def _reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[Reached | StoreNotReached]:
-    """Agree with the other replicas on the store, and learn the replica's incarnation.  Parameters as `stages_in_store`."""
-    match (yield from agree_on_store(replica, store_id)):
+def _reach_store(
+    replica: Replica, epoch: Epoch, store_id: str, incarnation: str
+) -> Procedure[Reached | StoreNotReached]:
+    """Agree with the other replicas on the store, and learn the replica's incarnation.  Parameters as `open_store`."""
+    match (yield from agree_on_store(replica, epoch, store_id)):
         case Store.OTHER:
             return StoreNotReached(
                 "the object store is another store here than for the table's other replicas: let the server reach the same one,"
@@ -108,7 +110,7 @@ def _take_stand(
     store_id: str, incarnation: str, replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]
 ) -> Stage:
     """Reach the store first."""
-    match (yield from _reach_store(replica, store_id, incarnation)):
+    match (yield from _reach_store(replica, epoch, store_id, incarnation)):
         case Reached(known):
             yield Opened(known)
             return (yield from life.take_stand(replica, me, epoch, idle))

@@ -18,7 +18,7 @@ class Store(Enum):
     UNSETTLED = "it could not be found out"
 
 
-def agree_on_store(replica: Replica, store_id: str) -> fx.Procedure[Store]:
+def agree_on_store(replica: Replica, epoch: fx.Epoch, store_id: str) -> fx.Procedure[Store]:
     """Find out whether a store is the table's; the first replica that asks says which one that is."""
     path = layout.sharing(replica.table)
     for _ in range(2):
@@ -28,7 +28,9 @@ def agree_on_store(replica: Replica, store_id: str) -> fx.Procedure[Store]:
             return Store.UNSETTLED
         if node.value:
             return Store.RIGHT if node.value == store_id.encode() else Store.OTHER
-        yield fx.Commit(fx.Set(path, store_id.encode(), node.version))
+        # Without the proof a process of a table that was dropped could choose the store of the next one of its name.
+        proof = fx.Check(layout.host(replica), epoch)
+        yield fx.Commit(proof, fx.Set(path, store_id.encode(), node.version))
     return Store.UNSETTLED
 
 
