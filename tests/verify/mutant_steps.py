@@ -195,6 +195,7 @@ STEPS = {
     "restored-from-two-replicas": 15,
     "restored-log-begins-anew": 3,
     "verdict-below-closed-parent": 5,
+    "declared-below-closed-parent": 17,
     "token-of-failed-freed-uncounted": 16,
     # tables in an object store
     "attempt-kept": 12,

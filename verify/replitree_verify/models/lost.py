@@ -33,11 +33,11 @@ NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
 
 
 def _both(what: str) -> tuple[Duty, ...]:
-    return (*_breaking("r1", what), *_breaking("r2", what))
+    return (*breaking("r1", what), *breaking("r2", what))
 
 
-def _breaking(seat: str, what: str = PART) -> tuple[Duty, Duty]:
-    """Return the duties by which a part breaks, and a mender finds it out."""
+def breaking(seat: str, what: str = PART) -> tuple[Duty, Duty]:
+    """Return the duties by which a part breaks at a seat, and a mender finds it out."""
     return Duty(seat, "break", (what,)), Duty(seat, "watch")
 
 
@@ -54,7 +54,7 @@ def _kept(name: str, more: str, *after: str) -> Model:
         started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r2 keep3", "r1 break1", "r2 break4", "r2 note5", *after),
         duties=(
-            *_breaking("r1"),
+            *breaking("r1"),
             *(Duty("r2", name, (PART,)) for name in ("keep", "break", "note")),
             Duty("r2", "watch"),
             *_all("lose", "r1"),
@@ -75,7 +75,7 @@ CALM = (
         workers=BOTH,
         started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", f"keep r2 {PART}", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
-        duties=(*_breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
+        duties=(*breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted whole"),
     ),
@@ -88,7 +88,7 @@ CALM = (
         workers=BOTH,
         started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
-        duties=(*_breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
+        duties=(*breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted broken", *ASKED),
     ),
@@ -166,7 +166,7 @@ CALM = (
         started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r1 lead1", "r2 pull"),
-        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        duties=(*breaking("r1"), *_all("lose", "r1")),
         resting=("r1", "r1 life", "r2 pull"),
         probes=(*ASKED, "merged", "declaration refused"),
     ),
@@ -194,7 +194,7 @@ CALM = (
         started=("r1", "r2"),
         prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "r2 pull"),
         resting=("r1",),
-        duties=(*_breaking("r1"), *_all("lose", "r2")),
+        duties=(*breaking("r1"), *_all("lose", "r2")),
         probes=(*ASKED, "declaration refused"),
     ),
     Model(
@@ -207,7 +207,7 @@ CALM = (
         started=("r1", "r2", "r3"),
         prelude=("r3 ins 1", *BOTH, *NOTED, "r3"),
         resting=("r1", "r2", "r3", "r1 life", "r2 life", "r3 life"),
-        duties=(*_both(PART), *_breaking("r3"), *_all("lose", "r1")),
+        duties=(*_both(PART), *breaking("r3"), *_all("lose", "r1")),
         probes=("declared lost", "declaration refused", "noted whole", "noted broken"),
     ),
     Model(
@@ -221,7 +221,7 @@ CALM = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life", "r1 pull"),
-        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced"),
     ),
     Model(
@@ -233,7 +233,7 @@ CALM = (
         workers=("r1",),
         started=("r1",),
         prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2"),
-        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=ASKED,
     ),
 )
@@ -303,7 +303,7 @@ HARD = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life"),
-        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced", "executed later"),
     ),
     Model(
@@ -358,7 +358,7 @@ HARD = (
         started=BOTH,
         prelude=("r1 ins 1", *BOTH),
         resting=BOTH,
-        duties=(*_breaking("r1"), *_all("lose", "r1")),
+        duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=("fetch failed", "noted broken", "noted whole", "late request applied"),
     ),
     Model(

@@ -10,6 +10,7 @@ from replitree.protocol.core.entries import DropEntry
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.insert import TWO
+from replitree_verify.models.lost import NOTED, PART, breaking
 from replitree_verify.models.restart import RIVALS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
@@ -164,5 +165,18 @@ MODELS = (
         resting=("r1 work", "r1 pull"),
         duties=(ROLL,),
         probes=("rolled over", "log has gone on", "quorum reached", "quorum given up"),
+    ),
+    Model(
+        "roll_lost",
+        "a part that is broken on both replicas is declared lost while the log rolls over",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        duties=(*breaking("r1"), *breaking("r2"), Duty("r1", "lose", (PART,)), ROLL),
+        resting=("r2",),
+        probes=("rolled over", "log has gone on", "declaration refused", "declared lost", "made empty"),
     ),
 )

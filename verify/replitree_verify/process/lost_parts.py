@@ -30,6 +30,7 @@ from replitree.protocol.state.registration import content_of as registered_conte
 from replitree.protocol.upkeep.lost import Declared, declare_lost
 from replitree_verify.process.mender import Changed
 from replitree_verify.world.disk import Disk, content_of, rows_in
+from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
 
 STAGED = "staging"
@@ -138,9 +139,9 @@ def missed_parts(memory: Memory) -> frozenset[str]:
 def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk: Disk) -> Loss | None:
     """Return what a missing part is declared lost with; None when it is not missing, or declaring it again is in vain."""
     part = parse_part(awaited.part)
-    if memory.epoch is None or not _is_missed(memory, disk, part):
+    if memory.epoch is None or memory.place is None or not _is_missed(memory, disk, part):
         return None
-    loss = Loss(memory.epoch, content_of(part.partition, ()), 0)
+    loss = Loss(memory.epoch, layout.parent_of(memory.place.pointer.index), content_of(part.partition, ()), 0)
     return None if awaited.is_again and not _would_be_declared(awaited, loss, replica, memory, tree) else loss
 
 
@@ -148,7 +149,8 @@ def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory:
     part = parse_part(awaited.part)
     if _is_declared(tree, replica, part):
         return False
-    procedure = declare_lost(replica, loss.epoch, part, loss.empty, loss.schema_version)
+    place = Replica(replica.table.below(loss.parent), replica.name)
+    procedure = declare_lost(place, loss.epoch, part, loss.empty, loss.schema_version)
     outcome: Any = None
     try:
         while True:
@@ -165,10 +167,9 @@ def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory:
 
 
 def _is_declared(tree: Tree, replica: Replica, part: Part) -> bool:
-    parent = layout.log(replica.table)
-    for name in tree.children(parent) or ():
-        node = tree.get(f"{parent}/{name}")
-        entry = None if node is None else decode_entry(node.value, name)
+    for _, path in Log(tree, replica.table).present:
+        node = tree.get(path)
+        entry = None if node is None else decode_entry(node.value, path)
         if isinstance(entry, LostEntry) and entry.part == part.name:
             return True
     return False

@@ -96,7 +96,8 @@ def declare(replica: Replica, part: str, is_again: bool = False) -> Stage:
         This process has tried before.
     """
     loss: Loss = yield AwaitLoss(part, is_again)
-    outcome = yield from lost.declare_lost(replica, loss.epoch, parse_part(part), loss.empty, loss.schema_version)
+    place = Replica(replica.table.below(loss.parent), replica.name)
+    outcome = yield from lost.declare_lost(place, loss.epoch, parse_part(part), loss.empty, loss.schema_version)
     return Then(declare, (replica, part, True), outcome)
 
 

@@ -210,9 +210,10 @@ class AwaitLoss(MemoryEffect):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a part is declared lost with: the epoch; the content and the columns of the empty part."""
+    """What a part is declared lost with: epoch and parent of the log's end; content and columns of the empty part."""
 
     epoch: Epoch
+    parent: int
     empty: str
     schema_version: int
 

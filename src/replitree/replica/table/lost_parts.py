@@ -137,7 +137,8 @@ class LostParts:
         from replitree.storage.rewrite.empty import empty_content
 
         context, definition = self._context, self._context.definitions.current
-        loss = Loss(epoch, empty_content(definition), definition.schema_version)
+        parent = context.replica.table.parent
+        loss = Loss(epoch, parent, empty_content(definition), definition.schema_version)
         following = Driver(context.performer, lambda _: loss).run(Then(mender.declare, (context.replica, name)))
         assert isinstance(following, Then), "a mender goes on"
         match following.outcome:
