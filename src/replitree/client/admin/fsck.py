@@ -167,7 +167,19 @@ def fsck(
         report = _with_objects_back(performer, report, dangling, undescribed, int(grace_s * 1000))
     left = frozenset(performer.undescribed())
     found = tuple(_undescribed(table, *each, with_repair=with_repair, is_left=each in left) for each in undescribed)
-    return _told(report, performer, found, with_repair=with_repair, grace_s=grace_s)
+    return FsckReport(
+        table,
+        definition.store_url,
+        report.is_clean and all(each.repair == Repair.DONE.value for each in found),
+        with_repair,
+        grace_s,
+        report.shares,
+        report.objects,
+        report.bytes,
+        {name: performer.silent.get(name, "it did not answer") for name in report.silent},
+        (*found, *(_finding(table, finding, repair) for finding, repair in report.findings)),
+        report.not_judged,
+    )
 
 
 def _with_objects_back(
@@ -347,24 +359,6 @@ class _Shares(msgspec.Struct, frozen=True):
 
 
 # --- words --------------------------------------------------------------------------------------------------------------------
-
-
-def _told(
-    report: Report, performer: _Performer, more: tuple[FsckFinding, ...], *, with_repair: bool, grace_s: float
-) -> FsckReport:
-    return FsckReport(
-        performer.table,
-        performer.url,
-        report.is_clean and all(each.repair == Repair.DONE.value for each in more),
-        with_repair,
-        grace_s,
-        report.shares,
-        report.objects,
-        report.bytes,
-        {name: performer.silent.get(name, "it did not answer") for name in report.silent},
-        (*more, *(_finding(performer.table, finding, repair) for finding, repair in report.findings)),
-        report.not_judged,
-    )
 
 
 def _finding(table: str, found: Finding, repair: Repair) -> FsckFinding:

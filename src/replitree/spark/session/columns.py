@@ -175,7 +175,16 @@ def _partition_column(transform: Transform, arrow: pa.DataType) -> Column:
         return F.expr(f"{name} - pmod({name}, {transform.argument})")
     if kind is TransformKind.TRUNCATE and (kinds.is_string(arrow) or kinds.is_binary(arrow)):
         return F.expr(f"xxhash64(substring({name}, 1, {transform.argument}))")
-    return _computed_here(transform, arrow)
+    is_whole = transform.kind is TransformKind.BUCKET
+    result = LongType() if is_whole else spark_type(arrow)
+
+    # Spark lacks the transform: Python workers compute it, batch by batch, by the code that replicas use.
+    def compute(values: pa.Array) -> pa.Array:
+        return apply_transform(transform, values if values.type == arrow else values.cast(arrow))
+
+    # Spark takes the kind of function from its annotations and warns of any other way; its stubs want the other way.
+    value = arrow_udf(compute, result)(F.col(name))  # type: ignore[call-overload]
+    return value if is_whole else F.xxhash64(value)
 
 
 def _calendar(kind: TransformKind, name: str, arrow: pa.DataType) -> str:
@@ -194,16 +203,3 @@ def _calendar(kind: TransformKind, name: str, arrow: pa.DataType) -> str:
     if kind is TransformKind.YEAR:
         return f"year({day})"
     return f"year({day}) * 12 + month({day})" if kind is TransformKind.MONTH else f"unix_date({day})"
-
-
-def _computed_here(transform: Transform, arrow: pa.DataType) -> Column:
-    """Compute a transform that Spark lacks by the code that replicas use, in Python workers, batch by batch."""
-    is_whole = transform.kind is TransformKind.BUCKET
-    result = LongType() if is_whole else spark_type(arrow)
-
-    def compute(values: pa.Array) -> pa.Array:
-        return apply_transform(transform, values if values.type == arrow else values.cast(arrow))
-
-    # Spark takes the kind of function from its annotations and warns of any other way; its stubs want the other way.
-    value = arrow_udf(compute, result)(F.col(quoted(transform.column)))  # type: ignore[call-overload]
-    return value if is_whole else F.xxhash64(value)

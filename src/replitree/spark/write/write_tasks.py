@@ -202,7 +202,19 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         folder = Path(temporary) / "parts"
         manifests = stage_slices(cut(rows, definition), definition, folder)
-        return StagedMessage("", manifests, _contents(folder, manifests))
+        size = sum(manifest.bytes for manifest in manifests)
+        # Before the files are read: the message is in this worker's memory as a whole, and in the driver's.
+        if size > MESSAGE_BYTES_MAX:
+            raise BadInput(
+                f"a task has {size >> 20} MiB of rows, and executors that share no disk with a replica may send"
+                f" {MESSAGE_BYTES_MAX >> 20} MiB each: repartition into more tasks, or run Spark where a replica runs"
+            )
+        contents = {
+            f"{manifest.partition}/{file.name}": (folder / manifest.partition / file.name).read_bytes()
+            for manifest in manifests
+            for file in manifest.files
+        }
+        return StagedMessage("", manifests, contents)
 
 
 def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
@@ -218,20 +230,6 @@ def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchR
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, renamed())
-
-
-def _contents(folder: Path, manifests: Sequence[PartManifest]) -> dict[str, bytes]:
-    size = sum(manifest.bytes for manifest in manifests)
-    if size > MESSAGE_BYTES_MAX:
-        raise BadInput(
-            f"a task has {size >> 20} MiB of rows, and executors that share no disk with a replica may send"
-            f" {MESSAGE_BYTES_MAX >> 20} MiB each: repartition into more tasks, or run Spark where a replica runs"
-        )
-    return {
-        f"{manifest.partition}/{file.name}": (folder / manifest.partition / file.name).read_bytes()
-        for manifest in manifests
-        for file in manifest.files
-    }
 
 
 @contextmanager

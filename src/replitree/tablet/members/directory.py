@@ -308,7 +308,14 @@ class BlobDirectory:
         reply: Reply
         match request:
             case Write():
-                return self._write(held, request)
+                if not self._segments.are_as_they_were():
+                    self._segments.refresh(partial(_has_swept, held))
+                new = self._new_of(held, request)
+                if not isinstance(new, dict):
+                    return new
+                self._lock.mark()
+                self._segments.append(new.items(), framings_of(request))
+                return Done()
             case Look(blobs=blobs, fence=fence):
                 held, reply = all_raised(held, {blob.tablet for blob in blobs}, fence)
             case Scan(first=first, fence=fence):
@@ -330,16 +337,6 @@ class BlobDirectory:
         write_state(self._folder, state)
         # Or a write would be let in by the rules of before.
         self._known = None
-
-    def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
-        if not self._segments.are_as_they_were():
-            self._segments.refresh(partial(_has_swept, held))
-        new = self._new_of(held, request)
-        if not isinstance(new, dict):
-            return new
-        self._lock.mark()
-        self._segments.append(new.items(), framings_of(request))
-        return Done()
 
     def _new_of(self, held: Holdings, request: Write) -> dict[BlobId, bytes] | Overtaken | Conflict | Swept:
         """Return the blobs that are to be written and are not here, or why none may be."""

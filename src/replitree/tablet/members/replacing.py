@@ -78,7 +78,10 @@ def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> R
         members = members_of(folder, file, patience_s=PATIENCE_S)
         fresh = open_place(folder, place, probes=True, patience_s=PATIENCE_S)
         try:
-            return _replaced(folder, file, number, place, (*members, fresh))
+            anew = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
+            named = file.with_member(number, place)
+            copied = run(make_anew(anew), partial(_perform, Asking(PATIENCE_S), folder, named, (*members, fresh)))
+            return ReplacedMember(place, copied.blobs, copied.bytes)
         finally:
             for each in (*members, fresh):
                 close_member(each)
@@ -99,16 +102,6 @@ def _alone(folder: Path) -> Iterator[None]:
         raise BadInput(f"a member of the group in {folder} is being replaced already: wait for that") from None
     finally:
         os.close(descriptor)
-
-
-def _replaced(
-    folder: Path, file: GroupFile, number: int, place: MemberPlace, members: Sequence[BlobMember]
-) -> ReplacedMember:
-    """Make it anew; `members`: all, and the new one after them."""
-    wanted = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
-    perform = partial(_perform, Asking(PATIENCE_S), folder, file.with_member(number, place), members)
-    copied = run(make_anew(wanted), perform)
-    return ReplacedMember(place, copied.blobs, copied.bytes)
 
 
 def _perform(
