@@ -81,7 +81,7 @@ def test_there_are_as_many_models_and_mutants_as_is_said(suite: str) -> None:
 
 @pytest.mark.parametrize(
     ("paragraph", "begin"),
-    [("Fsck", ("fsck",)), ("Uploads", ("upload",)), ("A lost disk", ("own_", "own-"))],
+    [("Uploads", ("upload",)), ("A lost disk", ("own_", "own-"))],
 )
 def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, begin: tuple[str, ...]) -> None:
     said = told(paragraph, "models"), told(paragraph, "mutants")

@@ -264,6 +264,16 @@ STEPS = {
     "note-unproved": 30,
     "removed-unmarked": 29,
     "store-chosen-unproved": 13,
+    # fsck
+    "fsck-attempts-by-age": 26,
+    "fsck-forgets-garbage-first": 19,
+    "fsck-keeps-marks-of-the-gone": 34,
+    "fsck-one-look": 30,
+    "fsck-one-share-each": 33,
+    "fsck-references-first": 22,
+    "fsck-registered-is-all": 35,
+    "fsck-silence-is-no": 30,
+    "fsck-silence-needs-nothing": 34,
 }
 """Steps of the shortest counterexample."""
 

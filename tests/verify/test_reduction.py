@@ -41,6 +41,8 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_lost_moved": {},
     "stored_three": {},
     "stored_twice": {Fault.CRASH: 1},
+    "stored_fsck_write": {},
+    "stored_fsck_leave": {},
     "stored_open": {Fault.UNKNOWN: 1},
     "stored_merge_paused": {},
 }

@@ -19,9 +19,11 @@ from replitree.protocol.program.stages import (
     AwaitWork,
     LetGoEnded,
 )
+from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
 from replitree_verify.engine.moves import OBJECTS, TREE
+from replitree_verify.process.fsck import RepairCommit, ReportFindings
 from replitree_verify.process.lost_parts import (
     AwaitBroken,
     Break,
@@ -54,7 +56,9 @@ _KINDS: dict[type, int] = {
     **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, Heal), ALL_DISKS),
     AwaitAnswers: ANSWERED,
     **dict.fromkeys((LockDisk, OpenTable, AwaitReadable, ShowRows), EVERYTHING),
+    **dict.fromkeys((ListObjects, AskReferences, RepairCommit, ReportFindings), EVERYTHING),
     **dict.fromkeys((fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Commit), COORDINATION),
+    ListAges: COORDINATION,
     **dict.fromkeys((AwaitPull, AwaitReplica, AwaitSource, AwaitStrays, AwaitElection), COORDINATION),
     **dict.fromkeys(
         (

@@ -19,6 +19,7 @@ from replitree.protocol.shares.share_effects import PutShares, SharedPart
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.engine.moves import LEFT, OBJECTS, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
+from replitree_verify.process import fsck
 from replitree_verify.process.restore_duties import SPOILT, wiped
 from replitree_verify.process.seat_threads import UNTAKEN, WORKING, begins_again
 from replitree_verify.process.shares import sharer_of
@@ -185,6 +186,17 @@ def _borrow(space: Space, world: World, what: str) -> World:
     return tuple(after)
 
 
+def _damage(space: Space, world: World, what: str) -> World:
+    """Make something for fsck to find."""
+    operations, share = fsck.damage(what, "all_0_0_0", space.trees[world[TREE]], TABLE)
+    after = list(_written(space, world, *operations) if operations else world)
+    objects = space.objects[world[OBJECTS]]
+    assert objects is not None
+    if share is not None:
+        after[OBJECTS] = space.objects.number(objects.after(PutObjects(share)))
+    return tuple(after)
+
+
 def _lend(space: Space, world: World, what: str) -> World:
     """Let what a replica has staged have the objects of a part on its disk, too; `what` names both."""
     name, part = what.split()
@@ -228,6 +240,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "wipe": _wipe,
     **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
     "borrow": _borrow,
+    "damage": _damage,
     "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),
     "put": partial(_until, effect=PutShares),

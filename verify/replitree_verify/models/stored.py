@@ -25,6 +25,13 @@ BORROW = f"borrow r1 {PART}"
 """The part borrows of a share whose own part is gone."""
 
 BORROWED = (*REGISTERED, BORROW, "r2 pull", "r1 ask 9", "r1 pull")
+LEAVES = (*REGISTERED, "r2", "r1 ask 9", "r1 pull")
+"""Both replicas have the part, and it is about to leave the first one."""
+
+DAMAGE = tuple(f"damage {what}" for what in ("orphan", "garbage", "unowned", "attempt", "gone"))
+GONE = ("damage gone", "damage attempt")
+"""A replica that is gone has left a mark and an attempt."""
+
 STILL = ("r1 pull", "r1 work")
 NAMES = ("r1", "r2", "r3")
 PULLS, WORKS = tuple(f"{name} pull" for name in NAMES), tuple(f"{name} work" for name in NAMES)
@@ -111,6 +118,28 @@ def _each(name: str, description: str, faults: dict[Fault, int], duty: str, *mor
         prelude=(*REGISTERED, "r2 pull", *more),
         resting=(*STILL, "r2 pull"),
         duties=(Duty("r1", duty), Duty("r2", duty)),
+    )
+
+
+def _checked(
+    name: str, description: str, faults: dict[Fault, int], *prelude: str, operators: tuple[str, ...] = ("op",)
+) -> Model:
+    """Return a model in which operators run fsck: of one replica, or of two, of which one lets go of a part."""
+    leaves = "r1 ask 9" in prelude
+    names = BOTH if leaves else BOTH[:1]
+    return _both(
+        name,
+        description,
+        faults,
+        seats=tuple((each, each) for each in (*names, *operators)),
+        workers=names,
+        started=names,
+        upkeepers=names,
+        operators=operators,
+        commands=DROP if leaves else (),
+        prelude=prelude,
+        resting=("r1 pull", "r2 pull", "r2 work") if leaves else (),
+        duties=tuple(Duty(each, "fsck") for each in operators),
     )
 
 
@@ -215,4 +244,20 @@ MODELS = (
         "open",
         "close",
     ),
+    _checked("stored_fsck_write", "fsck beside a write", {}),
+    _checked("stored_fsck_crash", "fsck and a write, one of which dies", {Fault.CRASH: 1}, "put r1 ins 1"),
+    _checked("stored_fsck_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, "r1 ins 1"),
+    _checked("stored_fsck_store", "the same while an answer of the store is lost", {Fault.STORE: 1}, "put r1 ins 1"),
+    _checked(
+        "stored_fsck_stale", "the same with old values, which a sync may not mend", {Fault.STALE: 1, Fault.DEPOSED: 2}
+    ),
+    _checked("stored_fsck_leave", "fsck while a part leaves one of its two owners", {}, *LEAVES),
+    _checked("stored_fsck_silent", "the same while replicas do not answer", {Fault.SILENT: 2}, *LEAVES),
+    _checked("stored_fsck_mark", "the same with a mark of an earlier replica of a name", {}, *LEAVES, "damage r1"),
+    _checked("stored_fsck_borrowed", "the same of a part that borrows", {}, *REGISTERED, BORROW, *LEAVES[2:]),
+    _checked("stored_fsck_damage", "fsck ends all damage that there can be", {}, *REGISTERED, *DAMAGE),
+    _checked(
+        "stored_fsck_cut", "fsck is cut off, or not answered", {Fault.CRASH: 1, Fault.UNKNOWN: 1}, *REGISTERED, *GONE
+    ),
+    _checked("stored_fsck_two", "two fscks at once", {}, *REGISTERED, *GONE, operators=("op", "ap")),
 )

@@ -27,12 +27,14 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
+from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes import objects
 from replitree_verify.outcomes.branch import Branch, Request, Scene
 from replitree_verify.outcomes.local import cancelled, fetched_to, perform_local
 from replitree_verify.process import read_requests
+from replitree_verify.process.fsck import RepairCommit, ReportFindings, aged, taken_from
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.restore_duties import (
     LockDisk,
@@ -67,16 +69,16 @@ def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
 # --- coordination -----------------------------------------------------------------------------------------------------------
 
 
-def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
+def _read(effect: Read | ListAges, scene: Scene) -> Iterator[Branch]:
     here, view = scene.here, scene.view
-    now = timed(here.tree, effect, answer(here.tree, effect))
+    now = _answer(effect, here.tree)
     if isinstance(effect, fx.Sync) or view is None:
         yield Branch(now, here, fresh=True)
         # The outcome of a `Sync` is the same either way; what differs is that the view stays where it is (no `fresh`).
         if view is not None and Fault.DEPOSED in scene.faults:
             yield Branch(now, here, Fault.DEPOSED.cost, "answered by a deposed leader")
     else:
-        seen = timed(view, effect, answer(view, effect))
+        seen = _answer(effect, view)
         # Equal answers are one branch, and the view stays back: from there it can still catch up at the next read.
         if seen == now:
             yield Branch(seen, here)
@@ -87,6 +89,10 @@ def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
                 yield from (Branch(torn, here, fate="torn", fresh=True) for torn in _torn(seen, now))
     if Fault.CLOSED in scene.faults:
         yield Branch(None, here, Fault.CLOSED.cost, "no answer, given up", closes=True)
+
+
+def _answer(effect: Read | ListAges, tree: Tree) -> Any:
+    return aged(tree, effect.path) if isinstance(effect, ListAges) else timed(tree, effect, answer(tree, effect))
 
 
 def _torn(seen: fx.Many, now: fx.Many) -> Iterator[fx.Many]:
@@ -106,6 +112,8 @@ def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
     lost = declared_part(effect) if isinstance(outcome, fx.Applied) else None
     if lost is not None and breach is None:
         breach = kept_rows(lost, here.replica, here.tree, here.disks)
+    if isinstance(effect, RepairCommit) and isinstance(outcome, fx.Applied) and breach is None:
+        breach = taken_from(effect, here.replica.table, here.disks)
     if isinstance(outcome, fx.Applied) and breach is None:
         breach = wrongly_ended(effect, here.memory, here.replica, tree)
     after = here._replace(tree=tree)
@@ -377,4 +385,9 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     PutShares: objects.put,
     DeleteObjects: objects.delete,
     LookAtObjects: objects.look,
+    RepairCommit: _commit,
+    ListAges: _read,
+    ListObjects: objects.check,
+    AskReferences: objects.check,
+    ReportFindings: objects.check,
 }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from replitree.protocol.core import layout
+from replitree.protocol.rescue.fsck_look import AskReferences, ListObjects
 from replitree.protocol.shares.share import (
     DeleteObjects,
     LookAtObjects,
@@ -21,6 +22,8 @@ from replitree.protocol.shares.share import (
 from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.outcomes.local import Here
+from replitree_verify.process import fsck
+from replitree_verify.process.fsck import ReportFindings
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.objects import Objects, PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -58,6 +61,27 @@ def look(effect: LookAtObjects, scene: Scene) -> Iterator[Branch]:
     yield Branch(ObjectsThere() if is_whole else ObjectsInDoubt("not there"), scene.here)
     if Fault.STORE in scene.faults:
         yield Branch(ObjectsInDoubt("no answer"), scene.here, Fault.STORE.cost)
+
+
+def check(effect: ListObjects | AskReferences | ReportFindings, scene: Scene) -> Iterator[Branch]:
+    """Perform what fsck asks of the store and of replicas, and judge what it tells."""
+    here = scene.here
+    match effect:
+        case ListObjects():
+            yield Branch(fsck.listed(objects_of(here)), here)
+            if Fault.STORE in scene.faults:
+                yield Branch(ObjectsInDoubt("no answer"), here, Fault.STORE.cost)
+        case AskReferences(replica):
+            memory = scene.memories[replica.name]
+            if not memory.is_there:
+                yield Branch(None, here)
+                return
+            yield Branch(fsck.references(cast("SharedDisk", here.disks[replica.name]), memory), here)
+            if Fault.SILENT in scene.faults:
+                yield Branch(None, here, Fault.SILENT.cost, "no answer")
+        case ReportFindings():
+            breach = fsck.untrue(effect, here.replica.table, here.tree, objects_of(here), here.disks)
+            yield Branch(None, here, breach=breach)
 
 
 def objects_of(here: Here) -> Objects:

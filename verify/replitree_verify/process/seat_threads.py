@@ -9,6 +9,7 @@ from replitree.protocol.program import candidate, commands, executor, inserter, 
 from replitree.protocol.program import upkeep as share_upkeep
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
 from replitree_verify.process import (
+    fsck,
     longlife,
     lost_parts,
     quorums,
@@ -57,7 +58,8 @@ _WORKING: dict[str, Callable[..., Any]] = {
 }
 WORKING = ("puller", *_WORKING, "candidate")
 """The threads that work on whatever comes, beside the life thread."""
-_DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES | shares.DUTIES
+_DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
+_DUTIES |= shares.DUTIES | fsck.DUTIES
 _GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES)
 """Duties that the next process of a seat does as well."""
 

@@ -11,6 +11,7 @@ from replitree.protocol.core.effects import Node
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
+from replitree_verify.process.fsck import DAMAGED
 from replitree_verify.rules.stored_shares import marks_of, of_shares
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import TABLE
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
 NAMES = {
     "MARKED": "a registered part has a mark on every share that it has on the disk, unless reads are not shown it yet",
-    "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of",
+    "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of;"
+    " fsck takes nothing from a replica that has it",
     "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
     "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
     "ONE": "in the end all active replicas of a part have the same shares, but for one that has its rows on its disk",
+    "TRUE": "what fsck says is so: what is called dangling lacks objects, what is called an orphan has no owner",
     "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
 }
 """The invariants of models whose table lies in an object store."""
@@ -53,13 +56,13 @@ class _Moment(NamedTuple):
 
 
 def shares_hold(look: Look) -> str | None:
-    """Return what does not hold of shares in some state, or None."""
-    return next(_violations(look), None)
+    """Return what does not hold of shares in some state, or None; what fsck is to find is overlooked."""
+    return next((each for each in _violations(look) if DAMAGED not in each), None)
 
 
 def shares_settle(look: Look) -> str | None:
-    """Return what does not hold of shares where nothing is left to do, or None."""
-    return next(_unsettled(look), None)
+    """Return what does not hold of shares where nothing is left to do, or None; a fault may keep fsck from ending damage."""
+    return next((each for each in _unsettled(look) if DAMAGED not in each or not look.model.faults), None)
 
 
 def _violations(look: Look) -> Iterator[str]:
@@ -117,6 +120,7 @@ def _unsettled(look: Look) -> Iterator[str]:
     if moment.store.late:
         return
     lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers and look.goes_on(name)}
+    rest = set(look.model.replicas) - lets_go
     # What a drop overtook before it was registered stays on the disk, with its share, until the replica activates again.
     on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
     # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
@@ -125,16 +129,18 @@ def _unsettled(look: Look) -> Iterator[str]:
     away = {share for share in noted if _is_away(look, moment.tree.get(layout.writing(TABLE, share)))}
     for share in sorted(noted - on_disks - away if not may_stay else ()):
         node = moment.tree.get(layout.writing(TABLE, share))
-        if node is not None and node.value.decode().partition("~")[0] in lets_go:
+        if node is not None and node.value.decode().partition("~")[0] not in rest:
             yield f"SETTLES: {share} stays noted as being written"
     for share in (moment.tree.children(layout.all_garbage(TABLE)) or ()) if lets_go else ():
         yield f"SETTLES: {share} stays in the garbage"
     for share, mark in sorted(marks_of(moment.tree, TABLE)):
-        name, _, part = mark.split("~", 2)
+        name, incarnation, part = mark.split("~", 2)
         replica = look.log.replica(name)
-        is_registered = moment.tree.exists(layout.part(replica, part))
-        is_kept = may_stay and look.disk(name).content(part) is not None and moment.tree.exists(layout.host(replica))
-        if not (is_registered or is_kept) and part not in look.model.fragile and name in lets_go:
+        is_known = name in look.model.replicas and DAMAGED not in incarnation
+        is_registered = is_known and moment.tree.exists(layout.part(replica, part))
+        is_kept = is_known and may_stay and look.disk(name).content(part) is not None
+        is_kept = is_kept and moment.tree.exists(layout.host(replica))
+        if not (is_registered or is_kept) and part not in look.model.fragile and name not in rest:
             yield f"SETTLES: {mark} stays on {share} without a part"
     owned = {share for share, _ in marks_of(moment.tree, TABLE)}
     known = {share for share, _ in moment.objects} - owned - noted - moment.stray

@@ -1,4 +1,4 @@
-"""Replicas with disks: they write a part, take one over, take its registration back and keep it, and let go of it.
+"""Replicas with disks: they take a part over, take its registration back and keep it, and let go of it.
 
 What is on a disk survives a crash.  So the next process first lets go of what is there and not registered, by the stages of
 `replitree.protocol.program.upkeep`.
@@ -14,23 +14,9 @@ from replitree.protocol.core.run import translate
 from replitree.protocol.program import upkeep
 from replitree.protocol.program.stages import AwaitUpkeep, LeftDisk, LetGoEnded, ReportTrouble, UpkeepTurn
 from replitree.protocol.shares.share import LookAtObjects, ObjectsThere, ShareId
-from replitree.protocol.shares.share_effects import SharedPart
 from replitree_verify.sharing.checking import Discard, Keep, OnDisk
-from replitree_verify.sharing.process import Process, Running, is_trouble, new_share, told_parts
+from replitree_verify.sharing.process import Process, Running, is_trouble, told_parts
 from replitree_verify.sharing.world import replica_of, shares_in
-
-
-def write(name: str, part: str) -> Running[None]:
-    """Write a part: stage it, put its objects, register it.  A process that finds something on the disk only tidies up."""
-    replica = replica_of(name)
-    epoch: fx.Epoch = yield fx.CurrentEpoch()
-    if (yield OnDisk(replica)):
-        yield from tidy(name)
-        return
-    own = new_share(part, name, epoch)
-    process = Process(replica, epoch, (SharedPart(part, own, is_new=True),), (own,))
-    if not isinstance((yield from process.insert(part)), fx.Applied):
-        yield ReportTrouble()
 
 
 def take(name: str, part: str, source: str) -> Running[None]:
@@ -101,4 +87,4 @@ def let_go(process: Process, left: LeftDisk) -> Running[Any]:
     return process.run(translate(upkeep.let_go_next(process.replica), each))
 
 
-__all__ = ["leave_found", "let_go", "retire", "take", "tidy", "write"]
+__all__ = ["leave_found", "let_go", "retire", "take", "tidy"]

@@ -15,7 +15,6 @@ DESCRIPTIONS = {
     "MARKED": "a registered part has a mark on each of its shares, and every mark of a replica has a registered part",
     "THERE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
-    "KEPT": "the objects of a share that once had a node are owned or in the garbage",
     "ONCE": "no share is owned and in the garbage",
     "NAMED": "a client hears the name of a share only while its attempt is noted",
     "HELD": "fsck takes nothing from a replica that has it on its disk",
@@ -89,9 +88,6 @@ def _shares(world: World, damaged: set[str]) -> Iterator[str]:
             yield f"THERE: {share} lacks objects"
         if share in garbage:
             yield f"ONCE: {share}"
-    kept = set(shares) | garbage
-    if orphans := sorted(share for share, _ in world.objects if share in world.owned and share not in kept):
-        yield f"KEPT: {orphans[0]}"
 
 
 def in_the_end(world: World, model: Model) -> Iterator[str]:

@@ -85,6 +85,7 @@ from replitree.protocol.program.stages import (
     TakeIn,
     TakeOver,
 )
+from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
@@ -100,6 +101,7 @@ from replitree_verify.engine.moves import Found
 from replitree_verify.engine.space import Space
 from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.steps import Turn
+from replitree_verify.process.fsck import RepairCommit, ReportFindings
 from replitree_verify.process.lost_parts import AwaitBroken, Break, Heal, KeepCopy
 from replitree_verify.process.read_requests import (
     AwaitAnswers,
@@ -316,6 +318,14 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     SharesSettled: lambda e, _r: ("remember", f"{', '.join(e.shares) or 'no share'} written no more"),
     HasPart: lambda e, _r: ("look", f"for {e.part} on disk"),
     ForgetParts: lambda e, _r: ("set aside", f"{', '.join(e.parts)}: the shares are gone"),
+    ListObjects: lambda _e, _r: ("list", "all objects of the store"),
+    ListAges: lambda e, r: ("list", f"{_path(e.path, r)}, with ages"),
+    AskReferences: lambda e, _r: ("ask", f"{e.replica.name} for its shares"),
+    RepairCommit: lambda e, r: ("repair", _commit(e.operations, r)),
+    ReportFindings: lambda e, _r: (
+        "says",
+        ", ".join(f"{each.kind.value} {each.share}" for each in e.findings) or "all is well",
+    ),
     AwaitUpkeep: lambda _e, _r: ("wakes", "shares to look after"),
     LetGoEnded: lambda e, _r: (
         "remember",
