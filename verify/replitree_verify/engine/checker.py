@@ -48,7 +48,17 @@ class Checker:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._logs: dict[int, Log] = {}
-        groups = {names: self._group(names) for names in dict.fromkeys(READS.values())}
+        groups = dict[tuple[str, ...], Group]()
+        for names in dict.fromkeys(READS.values()):
+            positions = [TREE]
+            if "answers" in names:
+                positions += sorted(space.answer_at.values())
+            if "disks" in names:
+                positions += space.disk_at
+            if "memories" in names:
+                positions += space.memory_at
+            invariants = tuple(invariant for invariant, reads in READS.items() if reads == names)
+            groups[names] = Group(itemgetter(*positions), invariants)
         # What looks at one seat is worked out for the values of that seat alone.
         of_seats = [
             Group(
@@ -60,22 +70,11 @@ class Checker:
         self._groups = [*groups.values(), *of_seats]
         with_memories = [group for names, group in groups.items() if "memories" in names]
         if space.model.stored:
-            positions = (OBJECTS, *space.disk_at, *space.memory_at)
-            of_shares = Group(itemgetter(TREE, *positions), (shares_hold,))
+            at_shares = (TREE, OBJECTS, *space.disk_at, *space.memory_at)
+            of_shares = Group(itemgetter(*at_shares), (shares_hold,))
             self._groups.append(of_shares)
             with_memories.append(of_shares)
         self._of_memory = [(*with_memories, group) for group in of_seats]
-
-    def _group(self, names: tuple[str, ...]) -> Group:
-        space = self._space
-        positions = [TREE]
-        if "answers" in names:
-            positions += sorted(space.answer_at.values())
-        if "disks" in names:
-            positions += space.disk_at
-        if "memories" in names:
-            positions += space.memory_at
-        return Group(itemgetter(*positions), tuple(invariant for invariant, reads in READS.items() if reads == names))
 
     def broken(self, world: World, move: Move | None = None) -> str | None:
         """Return what is wrong in a state, or None.
@@ -95,7 +94,7 @@ class Checker:
     def _first_wrong(self, world: World, groups: Iterable[Group]) -> str | None:
         for group in groups:
             key = group.parts(world)
-            try:
+            try:  # None is a verdict, so `get` would need a second look-up to tell it from one that is not known
                 verdict = group.verdicts[key]
             except KeyError:
                 look = self.look(world)
@@ -122,7 +121,7 @@ class Checker:
         space = self._space
         model = space.model
         log = self._logs.get(world[TREE])
-        if log is None:
+        if log is None:  # a log decodes every entry of its tree, and most states have the tree of an earlier one
             tree = space.trees[world[TREE]]
             log = self._logs[world[TREE]] = Log(tree, table_at(TABLE.path, tree.get(TABLE.path)), model.killed)
         seats = [name for name, _ in model.seats]

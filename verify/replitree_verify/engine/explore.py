@@ -176,6 +176,7 @@ class _Search:
         """Go through all of them, or until the first violation; return whether no way was met that was not reckoned with."""
         result = self._result
         first = self._after(first_world(self._space))
+        # No state comes before the first one: 0 ends a way that is walked back (`way_to`).
         self._visited[self._fingerprint(first)] = 0
         level = [(first, self._fingerprint(first))]
         self._begins_well = self._checker.broken(first) is None
@@ -224,6 +225,7 @@ class _Search:
         visited, checker, before = self._visited, self._checker, step.fingerprint
         for each, fingerprint in zip(step.found, step.fingerprints, strict=True):
             after, move, _ = each
+            # Two moves from one state may lead to the same: neither was known when they were found.
             if fingerprint in visited and move.breach is None:
                 continue
             # A move that changes nothing that an invariant reads needs no check, unless the first state is bad already.

@@ -16,7 +16,6 @@ from __future__ import annotations
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Publish, Published, Stage
-from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.parts import inserted_part
 from replitree_verify.engine.resources import EVERYTHING, Resources
 from replitree_verify.outcomes.steps import Turn
@@ -51,8 +50,11 @@ class Hidden:
             case Publish(staging, names), Published(()) if not self._model.fragile:
                 found = [(index, entry) for index, entry in inserts if entry.insert == staging]
                 # Its own insert, under the names that the log gives: any other publish may be what an invariant is to see.
-                if len(found) == 1 and found[0][1].replica == replica.name and _are_its_own(names, *found[0]):
-                    return self._of_parts(tuple(name for _, name in names), seat, replica)
+                if len(found) == 1 and found[0][1].replica == replica.name:
+                    index, entry = found[0]
+                    own = {part.partition: inserted_part(part.partition, index).name for part in entry.parts}
+                    if dict(names) == own:
+                        return self._of_parts(tuple(own.values()), seat, replica)
         return EVERYTHING
 
     def _of_parts(self, names: tuple[str, ...], seat: int, replica: layout.Replica) -> int:
@@ -64,8 +66,3 @@ class Hidden:
         for name in names:
             looked_at |= resources.bit("node", f"{folder}/{name}") | resources.bit("created", folder, name)
         return looked_at
-
-
-def _are_its_own(names: tuple[tuple[str, str], ...], index: int, entry: GetEntry) -> bool:
-    """Whether the parts of an insert get the names that the log gives them."""
-    return dict(names) == {part.partition: inserted_part(part.partition, index).name for part in entry.parts}

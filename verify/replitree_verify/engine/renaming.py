@@ -93,11 +93,13 @@ class Renaming:
     def text(self, text: str) -> str:
         """Return a path, a name, an id or a value with other names."""
         found = self._texts.get(text)
-        if found is None:
+        if found is None:  # the same few paths and values stand in every tree
             found = _CONTENT.sub(self._rows, self._name.sub(self._id, text))
             if self._names.tokens:
                 found = _BLOCK.sub(lambda match: self._token(match[0]), found)
-                found = _BLOCKS.sub(lambda match: _QUOTED.sub(self._quoted_token, match[0]), found)
+                found = _BLOCKS.sub(
+                    lambda match: _QUOTED.sub(lambda quoted: f'"{self._token(quoted[1])}"', match[0]), found
+                )
             found = self._texts[text] = _LIST.sub(self._ordered, found)
         return found
 
@@ -125,9 +127,6 @@ class Renaming:
 
     def _token(self, token: str) -> str:
         return self._names.tokens.get(token, token)
-
-    def _quoted_token(self, match: re.Match[str]) -> str:
-        return f'"{self._token(match[1])}"'
 
     def session(self, session: int) -> int:
         """Return the session of the seat that a session's seat becomes."""

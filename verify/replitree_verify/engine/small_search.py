@@ -168,6 +168,7 @@ def _search(space: Space[S], rules: Rules[S], states_max: int, canonical: Callab
                     after = canonical(found)
                     reached = after.key
                     is_new = reached not in came_from
+                    # Of known states too: what a step does wrong need not be seen in the state after it.
                     if rules.step is not None and (broken := rules.step(state, happened, found, is_new)):
                         problem, last = broken, str(happened)
                         break

@@ -256,7 +256,11 @@ class Space:
             if not after[position]:  # a client believes the first answer
                 after[position] = number
         if move.sent >= 0:
-            after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
+            flight = (after[FLIGHT], move.sent)
+            if flight not in self._flying:
+                # Sorted: in which order requests were sent makes no states differ, each may be applied first.
+                self._flying[flight] = self.flights.number(tuple(sorted({*self.flights[flight[0]], move.sent})))
+            after[FLIGHT] = self._flying[flight]
         if move.dies:  # its memory is lost, the next process begins at its seat
             for position, number in self._death(after, move.seat)[0]:
                 after[position] = number
@@ -270,7 +274,13 @@ class Space:
         """Add the state after a change of the tree, and those in which one session's view stays behind."""
         tree = after[TREE]
         if after[FLIGHT]:
-            after[FLIGHT] = self._prune(after[FLIGHT], tree)
+            flight = (after[FLIGHT], tree)
+            if flight not in self._pruned:
+                # Requests that no later tree accepts are forgotten, so that states meet again.
+                before, now = self.flights[flight[0]], self.trees[tree]
+                kept = tuple(each for each in before if can_apply_later(self.requests[each], now))
+                self._pruned[flight] = self.flights.number(kept)
+            after[FLIGHT] = self._pruned[flight]
         # A view of the tree that is the present again does not lag: one state, with one name.
         for position in self.view_at:
             if after[position] == tree:
@@ -425,21 +435,6 @@ class Space:
 
     def _disks_of(self, world: World) -> dict[str, Disk]:
         return {name: self.disks[world[at]] for name, at in zip(self.model.disks, self.disk_at, strict=True)}
-
-    def _with_request(self, flight: int, number: int) -> int:
-        key = (flight, number)
-        if key not in self._flying:
-            self._flying[key] = self.flights.number(tuple(sorted({*self.flights[flight], number})))
-        return self._flying[key]
-
-    def _prune(self, flight: int, tree: int) -> int:
-        """Forget the requests that no later state can apply."""
-        key = (flight, tree)
-        if key not in self._pruned:
-            before = self.flights[flight]
-            kept = tuple(each for each in before if can_apply_later(self.requests[each], self.trees[tree]))
-            self._pruned[key] = self.flights.number(kept)
-        return self._pruned[key]
 
     # --- steps of threads -------------------------------------------------------------------------------------------------
 

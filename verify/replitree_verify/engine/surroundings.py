@@ -56,7 +56,9 @@ class Surroundings:
     def of_seat(self, seat: int, world: World, *, pulls: bool = True, runs: int | None = None) -> Around:
         """Return what is around at one seat."""
         space = self._space
-        tree, memory, doubts = world[TREE], world[space.memory_at[seat]], bool(world[LEFT] & _UNKNOWN)
+        tree, memory = world[TREE], world[space.memory_at[seat]]
+        # Whether answers may be lost, not how many: the number would tell surroundings apart that are the same.
+        doubts = bool(world[LEFT] & _UNKNOWN)
         key = (seat, tree, self._futures.stand(memory), world[space.thread_at[seat]], doubts, pulls, runs)
         found = self._known.get(key)
         if found is None:

@@ -220,18 +220,17 @@ class Permutation:
         threads = self._space.threads
         other = threads[self._threads[threads.index(met.thread)]]
         there = self._space.moves(other, self.world(met.world))
+        renamed = []
+        for move in met.moves:
+            sent = move.sent
+            if sent >= 0:
+                sent = self._space.requests.number(self._renaming.value(self._space.requests[sent]))
+            seat, changes, answers = self._names.seats[move.seat], self._all(move.changes), self._all(move.answers)
+            renamed.append(_done_by(move, seat, changes, answers, sent))
         # As sets: in which order a thread's moves are worked out may depend on names, and leads to the same states.
-        if sorted(map(self._renamed, met.moves)) != sorted(map(_told, there)):
+        if sorted(renamed) != sorted(map(_done_by, there)):
             effect = self._space.kernel.effect(met.world[met.thread.position])
             raise NotSymmetric(f"{met.thread.name} and {other.name} do not do the same at {effect}")
-
-    def _renamed(self, move: Move) -> tuple[Any, ...]:
-        """Return what a move does, with other names."""
-        sent = move.sent
-        if sent >= 0:
-            request = self._renaming.value(self._space.requests[sent])
-            sent = self._space.requests.number(request)
-        return _told(move, self._names.seats[move.seat], self._all(move.changes), self._all(move.answers), sent)
 
     def _all(self, changes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(self._positions[position], self.number(position, number)) for position, number in changes]
@@ -250,7 +249,7 @@ class _RenamedSummands(dict[int, int]):
         return summand
 
 
-def _told(
+def _done_by(
     move: Move,
     seat: int | None = None,
     changes: Iterable[tuple[int, int]] | None = None,
