@@ -61,7 +61,7 @@ def fence_of(seat: Seat) -> Fence:
     return Fence(Generation(seat.generation - 1), f"c{seat.generation}")
 
 
-def opening_it(seat: Seat, incarnations: tuple[str, ...]) -> Life:
+def open_group(seat: Seat, incarnations: tuple[str, ...]) -> Life:
     """Open the group."""
     try:
         opening = yield from openings.open_group(QUORUM, incarnations)
@@ -69,10 +69,10 @@ def opening_it(seat: Seat, incarnations: tuple[str, ...]) -> Life:
         yield GivesUp(str(error))
         return None
     yield Opened(opening)
-    return Then(recovering, (seat,))
+    return Then(recover, (seat,))
 
 
-def recovering(seat: Seat) -> Life:
+def recover(seat: Seat) -> Life:
     """Read everything: a member that answers raises the fence first."""
     found = yield from carry_out(QUORUM, Range(GROUP, FIRST, LAST, fence_of(seat), restore=True))
     if not isinstance(found, Blobs):
@@ -81,25 +81,25 @@ def recovering(seat: Seat) -> Life:
     yield Recovered(tuple(blob for blob, _ in found.found))
     if not seat.stores:
         return None
-    return Then(letting_in if seat.readmits else storing, (seat,))
+    return Then(readmit if seat.readmits else store, (seat,))
 
 
-def letting_in(seat: Seat) -> Life:
+def readmit(seat: Seat) -> Life:
     """Let members in that were away and are back, or were made anew."""
     opening, incarnations = yield AskOpening()
     again = yield from openings.readmit(QUORUM, opening, incarnations)
     yield Opened(again)
-    return Then(storing, (seat,))
+    return Then(store, (seat,))
 
 
-def storing(seat: Seat) -> Life:
+def store(seat: Seat) -> Life:
     """Store a blob, and tell a client."""
     outcome = yield from carry_out(QUORUM, Put(GROUP, seat.blob, b"x"))
     yield Acknowledged() if isinstance(outcome, Stored) else GivesUp(str(outcome))
     return None
 
 
-def making_anew(wanted: Replacement) -> Life:
+def replace_member(wanted: Replacement) -> Life:
     """Make a member anew."""
     try:
         yield from replacing.make_anew(wanted)
@@ -108,13 +108,13 @@ def making_anew(wanted: Replacement) -> Life:
     return None
 
 
-def looking_again(opening: Opening, incarnations: tuple[str, ...]) -> Life:
+def look_again(opening: Opening, incarnations: tuple[str, ...]) -> Life:
     """Look how the members stand."""
     yield Opened((yield from openings.look_again(opening, incarnations)))
     return None
 
 
-def asking_as_admitted() -> Life:
+def ask_admitted() -> Life:
     """Ask one member of a group that is open."""
     yield Replied((yield from openings.ask_admitted()))
     return None

@@ -29,10 +29,10 @@ from replitree_verify.openings.lives import (
     Opened,
     Recovered,
     Replied,
-    asking_as_admitted,
-    looking_again,
-    making_anew,
-    opening_it,
+    ask_admitted,
+    look_again,
+    open_group,
+    replace_member,
 )
 from replitree_verify.openings.members import VOTES, Members, Step
 from replitree_verify.openings.model import EXCHANGED, INCARNATIONS, NEW, QUORUM, READ, Model
@@ -128,10 +128,10 @@ class Space(small_search.Space[GroupState]):
         if number == self._operator:
             assert self.model.replaces is not None
             wanted = Replacement(QUORUM, self.model.replaces, INCARNATIONS, NEW, BATCH_BYTES)
-            place = self._lives.begin(making_anew, wanted)
+            place = self._lives.begin(replace_member, wanted)
         else:
-            place = self._lives.begin(opening_it, self.model.seats[number], self._incarnations(position))
-        return self._going_on(state, number, position, place, f"{self._name(number)} begins")
+            place = self._lives.begin(open_group, self.model.seats[number], self._incarnations(position))
+        return self._continue(state, number, position, place, f"{self._name(number)} begins")
 
     def _incarnations(self, position: Position) -> tuple[str, ...]:
         replaced = self.model.replaces if position.is_new else None
@@ -152,7 +152,7 @@ class Space(small_search.Space[GroupState]):
                 # A question of a group that is open is a place in `ask_admitted`, which may ask once more.
                 if position.opening != NOT_OPEN and column[2]:
                     asking = self._lives.step(column[2], self.members.replies[reply])
-                    heard = self._asked(position, each, asking, column[1])
+                    heard = self._continue_asking(position, each, asking, column[1])
                 columns = _with(position.columns, each, heard)
                 yield self._answered(after, number, position._replace(columns=columns), text)
 
@@ -171,7 +171,7 @@ class Space(small_search.Space[GroupState]):
             self.probes.add("answer lost")
             yield f"{text}, which is lost", lost, self.members.replies.number(LOST_ANSWER)
 
-    def _asked(self, position: Position, each: int, place: int, message: int) -> Column:
+    def _continue_asking(self, position: Position, each: int, place: int, message: int) -> Column:
         """Go on at a place of `ask_admitted`."""
         while True:
             effect = self._lives.effect(place)
@@ -195,7 +195,7 @@ class Space(small_search.Space[GroupState]):
             return text, _seated(state, number, position)
         state = self._left_late(state, position, position.columns)
         place = self._lives.step(position.place, self._outcome(position.columns))
-        return self._going_on(state, number, position, place, text)
+        return self._continue(state, number, position, place, text)
 
     def _is_over(self, effect: AskEach | Ask, position: Position) -> bool:
         if not any(each[0] in (SENT, TOLD) for each in position.columns):
@@ -221,7 +221,7 @@ class Space(small_search.Space[GroupState]):
 
     # --- a process goes on ------------------------------------------------------------------------------------------------
 
-    def _going_on(self, state: GroupState, number: int, position: Position, place: int, text: str) -> Step:
+    def _continue(self, state: GroupState, number: int, position: Position, place: int, text: str) -> Step:
         """Go on at a place of a process's life until members are asked, or it is over."""
         position = position._replace(columns=(), looking=None)
         while place != END:
@@ -241,7 +241,7 @@ class Space(small_search.Space[GroupState]):
                 else:
                     outcome = self._outcome(position.columns)
             else:
-                state, position, outcome, more = self._told(state, number, position, effect)
+                state, position, outcome, more = self._take_report(state, number, position, effect)
                 text += more
             place = self._lives.step(place, outcome)
         return text, _seated(state, number, Position(END))
@@ -252,15 +252,15 @@ class Space(small_search.Space[GroupState]):
                 (UNASKED,) if each is None else (SENT, self.members.messages.number((None, each)), 0)
                 for each in effect.questions
             )
-        place = self._lives.begin(asking_as_admitted)
+        place = self._lives.begin(ask_admitted)
         return tuple(
             (UNASKED,)
             if each is None
-            else self._asked(position, number, place, self.members.messages.number((None, each)))
+            else self._continue_asking(position, number, place, self.members.messages.number((None, each)))
             for number, each in enumerate(effect.requests)
         )
 
-    def _told(
+    def _take_report(
         self, state: GroupState, number: int, position: Position, effect: Any
     ) -> tuple[GroupState, Position, Any, str]:
         """Take what a process says: the state, where it stands, the outcome, and more words."""
@@ -301,7 +301,7 @@ class Space(small_search.Space[GroupState]):
         raise AssertionError(f"no process says {effect}")
 
     def _opened(self, position: Position, opening: Opening) -> Position:
-        position = position._replace(opening=self.openings.number(told_shortly(opening)))
+        position = position._replace(opening=self.openings.number(without_words(opening)))
         if opening.forgot is not None:
             self.probes.add("found to have forgotten")
         if any(opening.obstacles):
@@ -318,22 +318,22 @@ class Space(small_search.Space[GroupState]):
             for each, column in enumerate(position.columns):
                 if column[0] == TOLD:
                     opening = self.openings[position.opening]
-                    place = self._lives.begin(looking_again, opening, self._incarnations(position))
-                    yield self._looking_on(state, number, each, place, f"{self._name(number)} looks again")
+                    place = self._lives.begin(look_again, opening, self._incarnations(position))
+                    yield self._continue_looking(state, number, each, place, f"{self._name(number)} looks again")
             return
         for each, column in self._on_their_way(looking.columns):
             for text, after, reply in self._delivered(state, number, each, column):
                 columns = _with(looking.columns, each, (HEARD, reply))
-                yield self._looked(after, number, looking._replace(columns=columns), text)
+                yield self._answered_looking(after, number, looking._replace(columns=columns), text)
 
-    def _looked(self, state: GroupState, number: int, looking: Looking, text: str) -> Step:
+    def _answered_looking(self, state: GroupState, number: int, looking: Looking, text: str) -> Step:
         if any(each[0] == SENT for each in looking.columns):
             return text, _seated(state, number, state.seats[number]._replace(looking=looking))
         outcome = tuple(self.members.replies[each[1]] for each in looking.columns)
         place = self._lives.step(looking.place, outcome)
-        return self._looking_on(state, number, looking.column, place, text)
+        return self._continue_looking(state, number, looking.column, place, text)
 
-    def _looking_on(self, state: GroupState, number: int, column: int, place: int, text: str) -> Step:
+    def _continue_looking(self, state: GroupState, number: int, column: int, place: int, text: str) -> Step:
         """Go on at a place of `look_again`."""
         position, effect = state.seats[number], self._lives.effect(place)
         # Unless the model has slow looks, a look takes no time: it asks all members at one moment, and no other order is tried.
@@ -350,7 +350,7 @@ class Space(small_search.Space[GroupState]):
         position = self._opened(position, effect.opening)
         _, message, asking = position.columns[column]
         after = self._lives.step(asking, effect.opening.forgot is None)
-        heard = self._asked(position, column, after, message)
+        heard = self._continue_asking(position, column, after, message)
         position = position._replace(looking=None, columns=_with(position.columns, column, heard))
         return self._answered(state, number, position, f"{text}; it finds {effect.opening}")
 
@@ -373,7 +373,7 @@ class Space(small_search.Space[GroupState]):
         if looking is None:
             yield self._answered(after, number, position._replace(columns=columns), text)
         else:
-            yield self._looked(after, number, looking._replace(columns=columns), text)
+            yield self._answered_looking(after, number, looking._replace(columns=columns), text)
 
     def _die(self, state: GroupState, number: int) -> Iterator[Step]:
         """Let the operator die, to begin again."""
@@ -385,7 +385,7 @@ class Space(small_search.Space[GroupState]):
             yield "the operator dies", _seated(after, number, Position())
 
 
-def told_shortly(opening: Opening) -> Opening:
+def without_words(opening: Opening) -> Opening:
     """Return an opening without the words that people are told, which make no difference."""
     if opening.forgot is not None:
         return Opening(
