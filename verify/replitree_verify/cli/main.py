@@ -65,6 +65,7 @@ Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
+    # Imported by the commands that need it, here and below: models import the whole protocol, and `history` needs none.
     from replitree_verify import registry
     from replitree_verify.small_models import list_beside
 

@@ -87,6 +87,7 @@ def make_case(history: History, level: Level | None = None, rows: Reads | None =
     elements, reads = find_elements(history), answered_reads(history)
     promised = history.level[reads]
     if level is not None:
+        # A read as of a position says which one it shows: no level that is asked for makes it say more or less.
         promised = np.where(promised == AS_OF, AS_OF, LEVELS.index(level))
     whole = np.ones(len(history), np.bool_)
     whole[list(history.scopes)] = False

@@ -124,6 +124,7 @@ def chunks(path: Path, begin: int = 0, end: int | None = None, line: int = 1) ->
                 some = lines[start : start + LINES_AT_ONCE]
                 yield to_columns(_decoded(some, path, line), str(path), line)
                 line += len(some)
+        # At least one part, if an empty one: columns of no part at all can't be joined.
         if line <= first + (begin == 0):
             yield to_columns([], str(path), line)
 

@@ -105,5 +105,6 @@ _STAGES: dict[str, Stage] = {
     name: stage
     for room in _PROGRAM
     for name, stage in vars(room).items()
+    # Modules import each other's stages: each counts where it is defined.
     if isgeneratorfunction(stage) and stage.__module__ == room.__name__
 }

@@ -320,6 +320,7 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     found: Any = module
     for each in name.split("."):
         found = vars(found)[each]
+    # Where class and static methods, properties and cached properties keep the function that they wrap.
     for wrapper in ("__func__", "fget", "func"):
         found = getattr(found, wrapper, found)
     function = inspect.unwrap(found)
@@ -333,6 +334,7 @@ def _evaluated(module: ModuleType, name: str, node: ast.stmt) -> Any:
     code = compile(
         ast.fix_missing_locations(ast.Module([node], [])), module.__name__, "exec", __future__.annotations.compiler_flag
     )
+    # Into names of its own: the module gets the value only while the mutant runs.
     exec(code, vars(module), names)  # noqa: S102 - the checker's own files
     return names[name]
 

@@ -56,7 +56,7 @@ class Leading:
         """Yield what a leader may do, and what it may hear."""
         _, number, done, works = state.seats[seat]
         leader, commits = self.leaders[number], self._model.seats[seat].commits
-        if done < len(commits) and self._is_time(state, seat, leader, commits[done]):
+        if done < len(commits) and self._may_commit(state, seat, leader, commits[done]):
             yield self._begin_commit(state, seat, commits[done])
         if leader.collecting is not None:
             yield from self._sync(state, seat, leader.ledger)
@@ -71,7 +71,7 @@ class Leading:
                     position = (LEADING, number, done, tuple(sorted((*others, heard))))
                     yield with_seat(after, seat, position), Move(told)
 
-    def _is_time(self, state: TabletState, seat: int, leader: Leader, kind: Kind) -> bool:
+    def _may_commit(self, state: TabletState, seat: int, leader: Leader, kind: Kind) -> bool:
         awaited, works = self._model.seats[seat].after, state.seats[seat][3]
         if awaited and all(generation != awaited for generation, _ in state.elected):
             return False
@@ -105,6 +105,7 @@ class Leading:
 
     def _begun(self, state: TabletState, seat: int, leader: Leader, works: list[Work]) -> TabletState:
         _, _, done, others = state.seats[seat]
+        # Sorted: what a leader waits for differs in no other way by the order in which it was sent.
         position = (LEADING, self.leaders.number(leader), done + 1, tuple(sorted((*others, *works))))
         return with_seat(state, seat, position)
 
@@ -128,6 +129,7 @@ class Leading:
         entry = commit.sync_entry(ledger) if ledger.snapshot > ledger.snapshot_durable else None
         if entry is None or any(work.blob.cookie == SYNC and work.blob.channel == LOG for work in works):
             return
+        # The snapshot goes with it: a later one may be confirmed before the outcome comes.
         work = self._members.work(entry[0], syncing, self._put(*entry), ledger.snapshot)
         position = (LEADING, number, done, tuple(sorted((*works, work))))
         yield with_seat(state, seat, position), Move((self._model.name_of(seat), " syncs"))

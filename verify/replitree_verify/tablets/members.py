@@ -83,6 +83,7 @@ class Members:
 
     def moved(self, carry: int, order: tuple[int, ...]) -> int:
         """Return the place of a procedure that was told the same by members in another order."""
+        # Where nothing was answered yet no member differs from another.
         if carry in self.fresh:
             return carry
         key = (carry, order)

@@ -189,6 +189,7 @@ class Conversation:
         self._run(seat, commands.accept_command, fx.RequestId(request), command, has_condition(command))
 
     def _kill(self, seat: str) -> None:
+        # Its session does not end with it: what is ephemeral stays, and requests in flight may still be applied.
         old = self._memories[seat]
         self._memories[seat] = Memory(old.incarnation + 1, old.session + 1)
         self._stopped.pop(seat, None)
@@ -230,6 +231,7 @@ class Conversation:
     def _end_session(self, seat: str) -> None:
         memory = self._memories[seat]
         self._tree = self._tree.expire(memory.session)
+        # ZooKeeper applies no request of a session after its end.
         self._flight = [request for request in self._flight if request.session != memory.session]
         self._memories[seat] = replace(memory, session=memory.session + 1).with_trouble()
 

@@ -203,6 +203,7 @@ def broken_change(before: Holdings, after: Holdings) -> str | None:
         ):
             return f"I19: a collection of order {new.order} came after {barrier.order}, with the barrier at {new.soft}"
     for tablet, channel, barrier in after.barriers:
+        # The fence from before the change: a leader that is deposed later has collected in time.
         known = before.fence(tablet)
         if barrier != before.barrier(tablet, channel) and known is not None and barrier.order[0] <= known.generation:
             return f"I13: the leader of generation {barrier.order[0]} has collected behind the fence"
@@ -269,6 +270,7 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
                 return f"I11: {blob} has two contents"
     entries = entries_of(held)
     for place, entry in (*entries.items(), *entries_of(held, SYNC).items()):
+        # Without step 0: that the zero entry is stored is I6.
         for step in range(1, entry.confirmed + 1):
             if copies(held, log_entry(TABLET, place.generation, Step(step))) < write:
                 return f"I7: {place} says that step {step} is confirmed, and it is not stored"
