@@ -241,6 +241,7 @@ def _become(command: list[str], warden: int, output: int) -> None:
                 os._exit(1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Python ignores it, and what is ignored stays so in the program.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)

@@ -62,6 +62,7 @@ class Generations:
             try:
                 return _taken(url, self._path, count)
             except (OSError, HTTPException, ValueError, KeyError) as error:
+                # Whatever is wrong with this process, another one may lead the sequencer.
                 problems.append(f"{url}: {error}")
         raise Unavailable(
             f"no sequencer gave a generation ({'; '.join(problems)}): start one with `replitree tablet serve sequencer`,"

@@ -124,6 +124,7 @@ class Gathering:
             self._has_told |= tells
         if tells:
             self._latch.release()
+        # The members that were asked first may not be enough any more.
         if not is_done:
             self.ask_spares()
 

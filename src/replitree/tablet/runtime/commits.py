@@ -98,6 +98,7 @@ class Commits(Generic[State]):
         self, machine: Machine[State], ledger: Ledger, state: State, commands: int, settings: Settings
     ) -> None:
         self._lock = threading.RLock()
+        # Two conditions on one lock: a command wakes a thread that sends, and none of those that wait for an entry to land.
         self.changed, self._sends = threading.Condition(self._lock), threading.Condition(self._lock)
         self.ledger = ledger
         self.state = state
@@ -195,6 +196,7 @@ class Commits(Generic[State]):
         limits = self._settings.limits
         is_large = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - last.bytes
         is_many = self._queue_commands >= limits.batch_commands > self._queue_commands - last.weight
+        # A command in between wakes none: the thread that waits for the entry to fill knows when to send it.
         if is_large or is_many or len(self._queue) == 1:
             self._sends.notify()
 
@@ -242,7 +244,9 @@ class Commits(Generic[State]):
             size += waiting.bytes
             self._queue_commands -= waiting.weight
         self._queue_bytes -= size
+        # Clients that come from now on wait for another entry.
         self._turn = None
+        # What is left need not wait for this thread, which stores its entry first.
         if self._queue:
             self._sends.notify()
         return batch, commands
