@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from replitree_verify.engine.small_search import Named
-from replitree_verify.merging import models as merging_models
 from replitree_verify.models import MODELS as EXPLORED
 from replitree_verify.models import rejoined
 from replitree_verify.moving import models as moving_models
@@ -29,10 +28,6 @@ CASES: dict[str, set[str]] = {
     "tests/verify/sharing/test_sharing.py": {
         *(model.name for model in models.MODELS),
         *(mutant.name for mutant in read_patches("sharing")),
-    },
-    "tests/verify/merging/test_merging.py": {
-        *(model.name for model in merging_models.MODELS),
-        *(mutant.name for mutant in read_patches("merging")),
     },
     "tests/verify/moving/test_moving.py": {
         *(model.name for model in moving_models.MODELS),
@@ -55,7 +50,6 @@ KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Tables on an object store": (shared_models.MODELS, read_patches("shared_tables")),
     "Parts that move": (moving_models.MODELS, read_patches("moving")),
-    "Parts that borrow": (merging_models.MODELS, read_patches("merging")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
 }

@@ -252,6 +252,9 @@ STEPS = {
     "twin-kept": 41,
     "waits-for-the-result": 11,
     "published-fetched": 41,
+    "borrowed-unmarked": 11,
+    "result-unmarked-in-part": 11,
+    "source-discarded": 11,
     # replicas that join again, and tables that are made anew
     "absence-unproved": 30,
     "any-table-marked": 42,

@@ -6,7 +6,6 @@ import pytest
 
 from replitree_verify.pins import PINS
 from tests.project.source import ROOT
-from tests.verify.merging.test_merging import MERGES
 from tests.verify.moving.test_moving import MOVES
 from tests.verify.prepared.test_prepared import PREPARED
 from tests.verify.shared_tables.test_shared_tables import TABLES
@@ -28,7 +27,6 @@ def paragraph(heading: str) -> str:
         ("Uploads.*", SHARING, "upload"),
         ("Tables on an object store*", TABLES, ""),
         ("Parts that move*", MOVES, ""),
-        ("Parts that borrow*", MERGES, ""),
         ("Merges that a client makes*", PREPARED, ""),
         ("A lost disk.*", SHARING, "own_"),
     ],

@@ -50,7 +50,7 @@ def test_no_model_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_every_room_is_recorded() -> None:
     names = every_model()
-    assert {"insert_one_token", "lease", "borrow_chain", "free_entries", "opening", "lone"} <= set(names)
+    assert {"insert_one_token", "lease", "merge_prepared", "free_entries", "opening", "lone"} <= set(names)
     assert {model["name"] for model in list_packed()} <= set(names)
     assert len(set(names.values())) == len(names), "two models of one digest"
 

@@ -45,6 +45,7 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_fsck_leave": {},
     "stored_open": {Fault.UNKNOWN: 1},
     "stored_merge_paused": {},
+    "stored_mutate": {},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

@@ -21,8 +21,6 @@ from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
 from replitree_verify.merging.invariants import DESCRIPTIONS as OF_MERGES
-from replitree_verify.merging.models import MODELS as MERGES
-from replitree_verify.merging.search import search as search_merges
 from replitree_verify.moving.invariants import DESCRIPTIONS as OF_MOVES
 from replitree_verify.moving.models import MODELS as MOVES
 from replitree_verify.moving.search import search as search_moves
@@ -61,7 +59,6 @@ ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
     Room(SHARED_TABLES, read_patches("shared_tables"), OF_TABLES, search_tables),
     Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
-    Room(MERGES, read_patches("merging"), OF_MERGES, search_merges),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),

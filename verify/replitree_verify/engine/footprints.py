@@ -63,7 +63,8 @@ _KINDS: dict[type, int] = {
     **dict.fromkeys(
         (
             fx.Stage, fx.Publish, fx.ListStaging, fx.RemoveStaging, fx.ListParts, fx.RemovePart, Accept, fx.Reveal, fx.Merge,
-            fx.Mutate, fx.Link, fx.MakeEmpty, fx.FindPart, fx.Detach, Break, KeepCopy, PutBack, TakeOut, WholeAgain,
+            fx.Mutate, fx.Link, fx.MakeEmpty, fx.Untouched, fx.FindPart, fx.Detach, Break, KeepCopy, PutBack, TakeOut,
+            WholeAgain,
         ),
         DISK,
     ),

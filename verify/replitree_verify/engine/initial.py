@@ -209,6 +209,17 @@ def _lend(space: Space, world: World, what: str) -> World:
     return (*world[:position], space.disks.number(disk), *world[position + 1 :])
 
 
+def _leave(space: Space, world: World, what: str) -> World:
+    """Let a part that has left a disk be let go of first: readers have kept others for longer; `what` names both."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    assert isinstance(disk, SharedDisk)
+    (first,) = (each for each in disk.leaving if each.part == part)
+    turned = replace(disk, leaving=(first, *(each for each in disk.leaving if each != first)))
+    return (*world[:position], space.disks.number(turned), *world[position + 1 :])
+
+
 def _until(space: Space, world: World, name: str, effect: type) -> World:
     """Let a thread go on until an effect is next."""
     thread = next(each for each in space.threads if each.name == name)
@@ -241,6 +252,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
     "borrow": _borrow,
     "damage": _damage,
+    "leave": _leave,
     "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),
     "put": partial(_until, effect=PutShares),

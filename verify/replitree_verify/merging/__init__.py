@@ -1,4 +1,4 @@
-"""Models of merges in an object store: one replica makes a result for all, and sessions end at the wrong moment.
+"""What models of results that clients put (`prepared`) have of merges: work marks, sessions that end, and upkeep.
 
 Imports: `shared_tables`, `engine.small_search` and `world.kernel`.
 

@@ -6,12 +6,10 @@ What they do then are stages of `replitree.protocol.program`.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from replitree.protocol.program import executor
 from replitree.protocol.program.stages import ReportTrouble, Then
-from replitree_verify.merging.world import DONE
 from replitree_verify.shared_tables.memory import AwaitActive
 from replitree_verify.shared_tables.replicas import go_on, let_go
 from replitree_verify.shared_tables.world import replica_of
@@ -19,22 +17,9 @@ from replitree_verify.shared_tables.world import replica_of
 Task: TypeAlias = Generator[Any, Any, Then | None]
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitThere:
-    """Wait until a node is there.  Outcome: None."""
-
-    path: str
-
-
 def running(name: str) -> Task:
     """Go on with a process that began before all this."""
     yield from go_on()
-    return Then(executor.make_next, (replica_of(name),))
-
-
-def come_back(name: str) -> Task:
-    """Begin a process when another replica has registered the result."""
-    yield AwaitThere(DONE)
     return Then(executor.make_next, (replica_of(name),))
 
 
@@ -46,4 +31,4 @@ def restart(name: str) -> Task:
     return None
 
 
-__all__ = ["AwaitThere", "come_back", "restart", "running"]
+__all__ = ["restart", "running"]

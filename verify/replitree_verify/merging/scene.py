@@ -27,22 +27,16 @@ from replitree.protocol.program.stages import (
     UpkeepTurn,
     WorkTurn,
 )
-from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.registration import Postponed, View
-from replitree_verify.merging.chains import Choose
-from replitree_verify.merging.processes import AwaitThere, come_back
 from replitree_verify.merging.world import DONE, ITEM, LIVES, LOG, MARK, RESULT, SOURCE, Late, Model, World
 from replitree_verify.shared_tables.scene import Outcomes, Scene, Step, short
 from replitree_verify.shared_tables.world import (
     CLEANER,
     CONTENT,
-    INCARNATION,
     ME,
-    PIECES,
     SESSION,
     TABLE,
-    Disk,
     Seat,
     replica_of,
     sharer_of,
@@ -53,7 +47,7 @@ from replitree_verify.world.kernel import END
 UPKEEP = " gives up"
 """Ends the name of a seat that runs the upkeep of a replica."""
 
-WAITING = AwaitWork | AwaitThere | AwaitUpkeep
+WAITING = AwaitWork | AwaitUpkeep
 
 
 class MergeScene(Scene):
@@ -79,14 +73,11 @@ class MergeScene(Scene):
         begun = super()._initial()
         more = (layout.results, layout.all_merged, layout.open_logs, layout.open_log)
         tree = _with(begun.tree, *(fx.Create(place(TABLE)) for place in more))
-        if not self.model.written:
-            tree = _with(tree, *(fx.Create(layout.log_create(TABLE), each, sequential=True) for each in LOG))
-            for number, name in enumerate(self.model.replicas):
-                if name != self.model.holder:
-                    tree = _with(tree, *_queued(replica_of(name)), session=number * LIVES + 1)
+        tree = _with(tree, *(fx.Create(layout.log_create(TABLE), each, sequential=True) for each in LOG))
+        for number, name in enumerate(self.model.replicas):
+            tree = _with(tree, *_queued(replica_of(name)), session=number * LIVES + 1)
         lives, waits, expiries = (0,) * len(self.names), (None,) * len(self.names), self.model.expiries
-        world = World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=expiries, waits=waits)
-        return _held(world, self.names, self.model.holder) if self.model.holder else world
+        return World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=expiries, waits=waits)
 
     @override
     def steps(self, world: Any) -> Iterator[Step]:
@@ -151,7 +142,7 @@ class MergeScene(Scene):
     def _settled(self, world: Any, number: int) -> Any:
         seat = world.seats[number]
         if isinstance(self._kernel.effect(seat.place), NameShares) and seat.disk.staged_shares:
-            return self._go_on(world, number, ())  # what is linked has a share
+            return self._go_on(world, number, ())  # what a client has put has a share
         world = super()._settled(world, number)
         seat = world.seats[number]
         match self._kernel.effect(seat.place):
@@ -194,8 +185,6 @@ class MergeScene(Scene):
             case AwaitWork():
                 is_due = self._has_work(world, number) and not world.is_waiting(number)
                 return self._work_turn(world, number) if is_due else None
-            case AwaitThere(path):
-                return True if world.tree.exists(path) else None
         return self._upkeep_turn(world, self.names[number].removesuffix(UPKEEP))
 
     def _has_work(self, world: World, number: int) -> bool:
@@ -206,10 +195,7 @@ class MergeScene(Scene):
         name, epoch = self.names[number], world.seats[number].epoch
         assert epoch is not None
         held = world.tree.children(layout.parts(replica_of(name))) or ()
-        sharer = None if name in self.model.switched else sharer_of(name)
-        view = View(
-            PartSet.of((RESULT,)), PartSet.of(map(parse_part, held)), makes=name not in world.paused, sharer=sharer
-        )
+        view = View(PartSet.of((RESULT,)), PartSet.of(map(parse_part, held)), sharer=sharer_of(name))
         return WorkTurn(epoch, view, (ITEM,))
 
     def _upkeep_turn(self, world: World, name: str) -> UpkeepTurn | None:
@@ -259,10 +245,6 @@ class MergeScene(Scene):
         session, name = world.session(number), self.names[number]
         is_left = world.tree.ephemerals(session) or any(isinstance(each, Late) for each in world.late)
         left = replace(world, dying=world.dying | {session}) if is_left else world
-        if name in self.model.away and left.seats[number].task == 0:
-            before = left.seats[number]
-            seat = Seat(place=self._kernel.begin(come_back, name), count=before.count, disk=before.disk)
-            left = cast("World", left.with_seat(number, seat))
         if (keeper := f"{name}{UPKEEP}") in self.names:
             place = self._kernel.begin(upkeep.let_go_next, replica_of(name))
             at = self.names.index(keeper)
@@ -279,25 +261,13 @@ class MergeScene(Scene):
                 yield from _commit(world, number, effect, is_struck=self._is_struck(number))
             case fx.Merge():
                 disk = replace(world.seats[number].disk, staged=(None,))
-                yield "made", world.with_disk(number, disk), fx.Made(dict(self.model.contents).get(name, CONTENT))
-                if name in self.model.pausing:
-                    yield "merges are paused", replace(world, paused=world.paused | {name}), fx.Cancelled("paused")
+                yield "made", world.with_disk(number, disk), fx.Made(CONTENT)
             case fx.FetchMany((fx.FetchPart(part, _, sources),)):
                 for text, after, outcome in self._fetch(world, number, part, sources[0]):
                     yield text, after, (outcome,)
             case fx.ResultsInWork():
                 owner = name.removesuffix(UPKEEP)
                 yield "told", world, ((RESULT.name,) if self._is_working(world, owner) else ())
-            case fx.Link(source=source) | fx.Mutate(source=source):
-                disk = world.seats[number].disk
-                own = (
-                    (None,) if isinstance(effect, fx.Mutate) else ()
-                )  # a mutation writes some files, and keeps the others
-                staged = replace(disk, staged=(*own, *disk.shares_of(source)))
-                yield "made", world.with_disk(number, staged), fx.Made(CONTENT)
-            case Choose(options):
-                for each in options:
-                    yield each, world, each
             case fx.Discard(part):
                 yield from super()._perform(world, number, fx.RemovePart(part))
             case _:
@@ -340,23 +310,6 @@ def _commit(world: World, number: int, effect: fx.Commit, *, is_struck: bool) ->
         if isinstance(outcome, fx.Applied):
             yield "applied, answer lost", replace(lost, tree=tree), fx.Unknown()
         yield "on its way, answer lost", lost.sent(Late(session, effect)), fx.Unknown()
-
-
-def _held(world: World, names: tuple[str, ...], name: str) -> World:
-    """Return the world in which a replica has made the result, registered it, and taken itself away."""
-    share, replica = ShareId(f"{name}-w"), replica_of(name)
-    nodes = (
-        fx.Create(layout.result(TABLE, RESULT.name), CONTENT.encode()),
-        fx.Create(layout.part(replica, RESULT.name), CONTENT.encode()),
-        fx.Create(layout.share(TABLE, share)),
-        fx.Create(f"{layout.share(TABLE, share)}/{name}~{INCARNATION}~{RESULT.name}"),
-    )
-    tree = _with(world.tree, *nodes)
-    objects = frozenset((share, piece) for piece in range(PIECES))
-    number = names.index(name)
-    seat = replace(world.seats[number], shown=frozenset({RESULT.name}), disk=Disk(parts=((RESULT.name, (share,)),)))
-    held = replace(world, tree=tree, objects=objects).with_seat(number, seat)
-    return cast("World", held)
 
 
 __all__ = ["MergeScene"]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from replitree_verify.engine.small_search import STATES_MAX, Rules, Searched, search_all
-from replitree_verify.merging.invariants import in_the_end, violations
+from replitree_verify.merging.invariants import in_the_end
 from replitree_verify.merging.scene import MergeScene
 from replitree_verify.merging.world import Model
 from replitree_verify.patches.patch import Patch
+from replitree_verify.shared_tables.invariants import violations
 
 STUCK = "STUCK: a replica waits for what none will do"
 AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]
@@ -36,7 +37,7 @@ def search(
     """
     scene = scene_of(model)
     rules: Rules[Any] = Rules(
-        lambda world: violations(world, scene.names, model),
+        lambda world: violations(world, scene.names),
         lambda world: at_rest(world, scene.names, model),
         lambda world: (STUCK,) if scene.is_stuck(world) else (),
     )

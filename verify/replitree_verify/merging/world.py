@@ -37,25 +37,9 @@ class Model(shared.Model):
     ----------
     expiries
         How often the session of a process may end while it goes on.
-    contents
-        What replicas make of the same sources, by name; all others make the same.
-    pausing
-        Replicas on which an operator may pause merges while one is being made.
-    away
-        Replicas that, once killed, come back only when another one has made the result.
-    holder
-        A replica that has made the result and registered it, and does not run; empty: none.
-    switched
-        Replicas that have begun to execute the merge while results went to disks, so that each makes its own; since then the
-        table has changed, and results go into the store.
     """
 
     expiries: int = 0
-    contents: tuple[tuple[str, str], ...] = ()
-    pausing: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
-    holder: str = ""
-    switched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +54,6 @@ class World(shared.World):
         Sessions whose processes were killed: they end when their time is over.
     expiries
         How many sessions may still end by themselves.
-    paused
-        Replicas that make nothing any more.
     waits
         The node whose coming or going each seat waits for before it tries the merge again, and whether the node was there.
     """
@@ -79,7 +61,6 @@ class World(shared.World):
     lives: tuple[int, ...] = ()
     dying: frozenset[int] = frozenset()
     expiries: int = 0
-    paused: frozenset[str] = frozenset()
     waits: tuple[tuple[str, bool] | None, ...] = ()
 
     @property
@@ -87,7 +68,7 @@ class World(shared.World):
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
         seats = tuple(seat.key for seat in self.seats)
-        mine = self.lives, self.dying, self.expiries, self.paused, self.waits
+        mine = self.lives, self.dying, self.expiries, self.waits
         return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, mine
 
     def session(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""Merges in an object store: one replica makes a result for all, and sessions end, processes die, and merges are paused.
+"""Merges and mutations in an object store: one replica makes a result for all, and parts borrow of each other.
 
 The session of a process that has died ends at any moment after that, and with it its work mark.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import MutateEntry
 from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH
 from replitree_verify.models.stored import DROP, INSERT, PART, REGISTERED
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Duty, Model, Proposal
+from replitree_verify.world.model import Ask, Duty, Model, Proposal
 
 PULLED = (*REGISTERED, "r2", "r1 lead1", "r1 pull", "r2 pull")
 """Both replicas have the part, and its merge in their queues."""
@@ -48,6 +50,38 @@ THREE: dict[str, Any] = {
     "workers": (*BOTH, "r3"),
     "started": (*BOTH, "r3"),
 }
+
+
+ONE_MUTATION = (Ask("r1", 5, MutateEntry("r1", EntryId("x"), "*", "x")),)
+CHAINED = (
+    *(*REGISTERED, "r1 ask 5", "r1 pull", "r1 ask 6", "r1 pull"),
+    *("r1 make", "r1 ask 9", "r1 pull", "r1 work"),
+)
+"""Two mutations were made of a part, one of the other, and all are about to leave."""
+
+
+def _mutate(name: str, description: str, faults: dict[Fault, int], *commands: str, **more: Any) -> Model:
+    """Return a model in which mutations make parts that borrow of those before them, and all leave in the end."""
+    given: dict[str, Any] = {
+        "seats": ONE,
+        "inserts": INSERT,
+        "workers": ("r1",),
+        "started": ("r1",),
+        "stored": True,
+        "upkeepers": ("r1",),
+    }
+    asked = tuple(
+        Ask("r1", number, MutateEntry("r1", EntryId(command), "*", command))
+        for number, command in enumerate(commands, 5)
+    )
+    titles = tuple(title for ask in asked for title in (f"r1 ask {ask.request}", "r1 pull"))
+    return Model(
+        name,
+        description,
+        faults=faults,
+        **({**given, "commands": (*asked, *DROP), "prelude": (*REGISTERED, *titles, "r1 ask 9")} | more),
+    )
+
 
 MODELS = (
     _merge("stored_merge", "two replicas have the same merge in their queues: one makes it for both", {}),
@@ -119,5 +153,37 @@ MODELS = (
         {},
         **THREE,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r1 pull", "r2 pull", "r3 pull"),
+    ),
+    _mutate(
+        "stored_mutate", "a mutation writes a file anew, and two more leave the part as it is", {}, "x", "y@7", "z@7"
+    ),
+    _mutate("stored_mutate_twice", "two mutations write a file anew, each, and borrow the others", {}, "x", "y"),
+    _mutate("stored_mutate_crash", "one such mutation, with a crash", CRASH, "x"),
+    _mutate(
+        "stored_mutate_doubt",
+        "a mutation writes a file anew, and the part stays, while the answer to a commit is lost",
+        DOUBT,
+        commands=ONE_MUTATION,
+        prelude=(*REGISTERED, "r1 ask 5", "r1 pull"),
+    ),
+    _mutate("stored_mutate_store", "the same while an answer of the store is lost", {Fault.STORE: 1}, "x"),
+    _mutate(
+        "stored_mutate_two",
+        "the same on two replicas, of which one makes it for both",
+        {},
+        commands=ONE_MUTATION,
+        seats=TWO,
+        workers=BOTH,
+        started=BOTH,
+        upkeepers=BOTH,
+        prelude=(*REGISTERED, "r2", "r1 ask 5", "r1 pull", "r2 pull"),
+    ),
+    _mutate(
+        "stored_mutate_left",
+        "parts that borrow leave before those that they borrow of, with a crash",
+        CRASH,
+        "x",
+        "y",
+        prelude=(*CHAINED, "leave r1 all_0_0_0_1", "leave r1 all_0_0_0_2"),
     ),
 )

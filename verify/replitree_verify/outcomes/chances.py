@@ -43,7 +43,7 @@ def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
 
 def can_execute(item: Queued, view: View, here: Here) -> bool:
     """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
-    if must_wait(view, item) or (here.objects is not None and _was_owned_again(item, here)):
+    if must_wait(view, item) or (here.objects is not None and _was_owned_again(item, view, here)):
         return False
     if isinstance(item.entry, LostEntry):
         return not here.loses or _can_renew(item, view, here)
@@ -69,13 +69,14 @@ def can_execute(item: Queued, view: View, here: Here) -> bool:
     return any(can_bring(item, result, sources, view, here) for result, sources in may_be_made)
 
 
-def _was_owned_again(item: Queued, here: Here) -> bool:
+def _was_owned_again(item: Queued, view: View, here: Here) -> bool:
     """Whether tries to register a part that an earlier commit, in doubt, has registered have written its mark often enough.
 
     Each one writes it again, as long as the puller has not loaded the queue: with its version the states would never end.
     """
     disk, sharer = cast("SharedDisk", here.disk), sharer_of(here.replica, here.memory.shares)
-    parts = (part.name for part in item.change.added if here.tree.exists(layout.part(here.replica, part.name)))
+    unknown = (part.name for part in item.change.added if part not in view.held)
+    parts = (part for part in unknown if here.tree.exists(layout.part(here.replica, part)))
     owned = (SharedPart(part, share, is_new=False) for part in parts for share in disk.shares_of(part))
     marks = (here.tree.get(sharer.mark(each)) for each in owned)
     return any(mark is not None and mark.version >= MARKS_WRITTEN for mark in marks)

@@ -196,10 +196,18 @@ def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> 
     # The folder is held until it is published or removed: a sweep takes only idle ones.
     held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, effect.staging})))
     disk = here.disk.with_folder(Folder(effect.staging, ((partition, content),)))
-    if isinstance(effect, fx.Link) and isinstance(disk, SharedDisk):  # what is linked has the shares of its source
-        for share in disk.shares_of(effect.source):
+    if isinstance(effect, fx.Link | fx.Mutate) and isinstance(disk, SharedDisk):
+        # What is linked has the shares of its source; what is mutated writes some files, and keeps the others.
+        for share in disk.shares_of(effect.source) if isinstance(effect, fx.Link) or here.objects is not None else ():
             disk = disk.noting(effect.staging, partition, share)
     return Done(fx.Made(content), held, disk)
+
+
+def _untouched(effect: fx.Untouched, here: Here) -> Done:
+    content = here.disk.content(effect.source)
+    partition = parse_part(effect.source).partition
+    is_so = content is not None and mutated_content(partition, content, effect.command) == content
+    return Done(is_so, here.memory, here.disk)
 
 
 def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
@@ -391,6 +399,7 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     fx.Mutate: _make,
     fx.Link: _make,
     fx.MakeEmpty: _make,
+    fx.Untouched: _untouched,
     fx.Detach: lambda effect, here: Done(None, here.memory, here.disk.keeping_aside(effect.parts)),
     fx.ListStaging: _list_staging,
     fx.RemoveStaging: lambda effect, here: Done(

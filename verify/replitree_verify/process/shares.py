@@ -210,13 +210,19 @@ def _name(
 ) -> tuple[tuple[ShareId, ...], SharesKnown]:
     """Give each staged part a share that has none: what is linked has those of its source."""
     folder = disk.folder(staging)
-    have = {partition for id_, partition, _ in disk.staged if id_ == staging}
-    partitions = () if folder is None else tuple(each for each, _ in folder.parts if each not in have)
+    parts = () if folder is None else folder.parts
+    partitions = tuple(partition for partition, content in parts if not _is_linked(disk, staging, partition, content))
     numbers = range(known.count, known.count + len(partitions))
     shares = tuple(ShareId(f"{me.decode()}-{number}") for number in numbers)
     named = tuple((staging, partition, share) for partition, share in zip(partitions, shares, strict=True))
     count = known.count + len(partitions)
     return shares, replace(known, named=(*known.named, *named), new=known.new.union(shares), count=count)
+
+
+def _is_linked(disk: SharedDisk, staging: fx.StagingId, partition: str, content: str) -> bool:
+    """Whether what is staged is a part here, as it is; what only borrows has files of its own, too."""
+    shares = tuple(sorted(share for id_, each, share in disk.staged if (id_, each) == (staging, partition)))
+    return bool(shares) and any(shares == disk.shares_of(name) for name, each in disk.parts if each == content)
 
 
 def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk) -> UpkeepTurn | None:
