@@ -45,6 +45,14 @@ REASONS: dict[tuple[str, str], str] = {
     ("declare_lost", "fx.Sync"): FRESH,
     ("stand_in_log", "fx.Sync"): "Progress, as in `catch_up`.",
     ("_read_source", "fx.Sync"): "Progress, as in `catch_up`: the commit of `_begin` was before.",
+    (
+        "_bring",
+        "fx.RemovePart",
+    ): "No model has a source whose part is broken and has other content than the files here, which it sets aside.",
+    (
+        "_take_back",
+        "fx.Reveal",
+    ): "Disk space: nothing is read while a replica recovers, and the load at its end hides the parts.",
     ("survive", "fx.Sync"): FRESH,
     ("_read", "fx.Sync"): FRESH,
 }
