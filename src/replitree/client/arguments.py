@@ -76,7 +76,7 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
         kinds = _kinds(function)
         for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
             kind = kinds.get(name, Any)
-            if not _fits(value, kind):
+            if kind is not Any and not _fits(value, kind):
                 text = repr(value)
                 shown = text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
                 hint = _HINTS.get(name, "")
@@ -106,23 +106,22 @@ class _ByName:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if kind is Any:
-        return True
     origin = typing.get_origin(kind)
+    if origin is None:
+        return kind is Any or _is_one(value, kind)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, each) for each in typing.get_args(kind))
     if origin is Literal:
         # The function itself checks the word, and its message lists the words that there are.
         return isinstance(value, str)
-    if origin is not None and issubclass(origin, Mapping):
+    if issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(_fits(each, str) for each in value)
-    if origin is not None and issubclass(origin, Sequence):
+    if issubclass(origin, Sequence):
         (element, *_) = typing.get_args(kind)
         is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping | set | frozenset)
         return is_list and all(_fits(each, element) for each in value)
-    if origin is not None and issubclass(origin, os.PathLike):
-        return isinstance(value, os.PathLike)
-    return origin is not None or _is_one(value, kind)
+    # A value of any other generic class is checked where it is used.
+    return not issubclass(origin, os.PathLike) or isinstance(value, os.PathLike)
 
 
 def _is_one(value: Any, kind: type) -> bool:
