@@ -1,7 +1,7 @@
 """What fsck and disks add to a world: the share of a part on a disk, the ages of things, whether fsck tells the truth.
 
 Time is two-valued: what is *young* has come since the grace passed last.  The grace passes only while no
-process is in the middle of writing something young and none reads old values: it is longer than that takes.
+process is in the middle of writing something young: it is longer than that takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Applied, Commit, Create, Delete, Operation
 from replitree.protocol.core.layout import Replica
@@ -28,8 +27,7 @@ from replitree.protocol.rescue.fsck_look import (
 from replitree.protocol.shares.share import (
     ShareId,
 )
-from replitree_verify.sharing.world import FSCK, PIECES, TABLE, World, spend
-from replitree_verify.world.faults import Fault
+from replitree_verify.sharing.world import FSCK, PIECES, TABLE, World
 from replitree_verify.world.kernel import END, ProcedureFailed
 from replitree_verify.world.objects import PutObjects
 
@@ -95,14 +93,8 @@ class Told:
     findings: tuple[Finding, ...]
 
 
-def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World, Any]]:
-    """Yield the outcomes of an effect of fsck, or on a disk.
-
-    Parameters
-    ----------
-    view
-        Coordination as the process sees it.
-    """
+def perform(world: World, effect: Any) -> Iterator[tuple[str, World, Any]]:
+    """Yield the outcomes of an effect of fsck, or on a disk."""
     match effect:
         case Keep(replica, part, share):
             disks = world.disks - {(replica.name, "", share)} | {(replica.name, part, share)}
@@ -115,11 +107,9 @@ def perform(world: World, view: Tree, effect: Any) -> Iterator[tuple[str, World,
         case ListObjects():
             yield "listed", world, _listing(world)
         case ListAges(path):
-            yield "read", world, _ages(world, view, path)
+            yield "read", world, _ages(world, path)
         case AskReferences(replica):
             yield "answered", world, _references(world, replica)
-            if (silent := spend(world, Fault.SILENT)) is not None:
-                yield "no answer", silent, None
         case OthersDone():
             if sum(seat.place != END for seat in world.seats) == 1:
                 yield "they are", world, None
@@ -151,8 +141,8 @@ def _listing(world: World) -> Listing:
     )
 
 
-def _ages(world: World, view: Tree, path: str) -> tuple[AgedNode, ...]:
-    nodes = ((name, view.get(f"{path}/{name}")) for name in view.children(path) or ())
+def _ages(world: World, path: str) -> tuple[AgedNode, ...]:
+    nodes = ((name, world.tree.get(f"{path}/{name}")) for name in world.tree.children(path) or ())
     return tuple(
         AgedNode(name, node.value, 0 if name in world.young else GRACE_MS) for name, node in nodes if node is not None
     )
@@ -176,7 +166,7 @@ def grown_older(world: World, effects: tuple[Any, ...]) -> World | None:
     effects
         What every seat is about to do.
     """
-    if not world.young or any(seat.view is not None for seat in world.seats):
+    if not world.young:
         return None
     if any(share in world.young for effect in effects for share in _being_written(effect)):
         return None

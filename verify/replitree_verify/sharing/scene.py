@@ -16,7 +16,6 @@ from replitree.protocol.core import layout
 from replitree.protocol.program import life
 from replitree.protocol.program.life_in_store import stages_in_store
 from replitree.protocol.program.stages import AwaitReplica, Forget, Opened, Stop
-from replitree.protocol.rescue.fsck_look import ListObjects
 from replitree.protocol.shares.share import (
     DeleteObjects,
     LookAtObjects,
@@ -247,11 +246,9 @@ class Scene:
     def _perform(self, world: World, number: int, effect: Any) -> Iterator[tuple[str, World, Any]]:
         match effect:
             case fx.Sync():
-                yield "", self._with_view(world, number, None), None
-                if world.seats[number].view is not None and (deposed := spend(world, Fault.DEPOSED)) is not None:
-                    yield "by a deposed leader", deposed, None
+                yield "", world, None
             case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany():
-                yield from self._read(world, number, effect)
+                yield "read", world, answer(world.tree, effect)
             case fx.Commit():
                 yield from self._commit(world, number, effect)
             case LookAtObjects(shares):
@@ -266,28 +263,14 @@ class Scene:
                 yield "deleted", self._arrive(world, effect), ObjectsGone()
                 yield from self._in_doubt(world, effect)
             case _:
-                yield from perform(world, world.seats[number].view or world.tree, effect)
-                lagging = spend(world, Fault.STALE) if isinstance(effect, ListObjects) else None
-                if lagging is not None and world.seats[number].view is None:
-                    for text, after, outcome in perform(lagging, world.tree, effect):
-                        yield f"{text}, lags from here", self._with_view(after, number, world.tree), outcome
-
-    def _read(
-        self, world: World, number: int, effect: fx.Get | fx.GetMany | fx.Children | fx.ChildrenMany
-    ) -> Iterator[tuple[str, World, Any]]:
-        seat = world.seats[number]
-        yield "read", world, answer(seat.view or world.tree, effect)
-        lagging = spend(world, Fault.STALE) if seat.view is None else None
-        if lagging is not None:
-            yield "lags from here", self._with_view(lagging, number, world.tree), answer(world.tree, effect)
+                yield from perform(world, effect)
 
     def _commit(self, world: World, number: int, effect: fx.Commit) -> Iterator[tuple[str, World, Any]]:
         _, outcome = world.tree.commit(effect.operations, _session(number))
-        fresh = self._with_view(world, number, None)
         text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
         harm = world.broken or harm_of(world, self._names[number], effect, outcome)
-        yield text, replace(self._arrive(fresh, effect, _session(number)), broken=harm), outcome
-        lost = spend(fresh, Fault.UNKNOWN)
+        yield text, replace(self._arrive(world, effect, _session(number)), broken=harm), outcome
+        lost = spend(world, Fault.UNKNOWN)
         if lost is not None:
             if isinstance(outcome, fx.Applied):
                 yield "applied, answer lost", self._arrive(lost, effect, _session(number)), fx.Unknown()
@@ -299,9 +282,6 @@ class Scene:
             yield "done, answer lost", self._arrive(lost, effect), ObjectsInDoubt()
             yield "half done", _half(lost, effect), ObjectsInDoubt()
             yield "on its way, answer lost", _sent(lost, effect), ObjectsInDoubt()
-
-    def _with_view(self, world: World, number: int, view: Tree | None) -> World:
-        return self._with_seat(world, number, replace(world.seats[number], view=view))
 
     def _arrive(self, world: World, effect: Any, session: int = NO_SESSION) -> World:
         """Do what a request asks for, if it can be done now."""

@@ -89,8 +89,6 @@ class Seat:
         The replica that they act for; empty: operators, tasks and the cleaner act for none.
     task, attempt, place
         Which task, how many processes have ended, and the place in the task.
-    view
-        What is read from, where that lags.
     epoch
         Under which the process is active, as far as it knows.
     is_activating, has_trouble
@@ -101,7 +99,6 @@ class Seat:
     task: int = 0
     attempt: int = 0
     place: int = END
-    view: Tree | None = None
     epoch: Epoch | None = None
     is_activating: bool = False
     has_trouble: bool = False
@@ -109,8 +106,7 @@ class Seat:
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells seats apart that act for one replica."""
-        seen = hash(self.view) if self.view is not None else None
-        return self.task, self.attempt, self.place, seen, self.epoch, self.is_activating, self.has_trouble
+        return self.task, self.attempt, self.place, self.epoch, self.is_activating, self.has_trouble
 
 
 @dataclass(frozen=True, slots=True)
