@@ -240,6 +240,7 @@ def _with_reads(problem: Problem, done: int) -> int:
     inserts = done & ((1 << problem.inserts) - 1)
     if any(group & inserts not in {0, group} for group in problem.groups):
         return done  # half of what counts at one position: no read sees that
+    # Until none is left: a read that is done may be what another one has to come after.
     again = True
     while again:
         again = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -143,18 +143,19 @@ class _Run:
     def _before(self, request: str) -> None:
         """Let other things happen before a request."""
         self.requests += 1
-        # Several things may happen before one request; the choice 0 ends them.
-        while (options := self._options()) and (taken := self._choices.choose(len(options) + 1)):
-            options[taken - 1]()
+        taken = 1
+        while taken:  # several things may happen before one request; the choice 0 ends them
+            # One process opens the place while the other one was told something: a copy just then is a limit of a lone place.
+            may_swap = self._left & Fault.SWAP.mask and (
+                self._model.is_limit
+                or not any(one.is_opening and another.was_told for one, another in permutations(self._processes, 2))
+            )
+            options = [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
+            # Where there is no option nothing is chosen: a choice of one would make no other way.
+            taken = self._choices.choose(len(options) + 1) if options else 0
+            if taken:
+                options[taken - 1]()
         self.say(request)
-
-    def _options(self) -> list[Callable[[], None]]:
-        # One process opens the place while the other one was told something: a copy at that moment is a limit of a lone place.
-        may_swap = self._left & Fault.SWAP.mask and (
-            self._model.is_limit
-            or not any(one.is_opening and another.was_told for one, another in permutations(self._processes, 2))
-        )
-        return [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
 
     def _may_let_other(self) -> bool:
         """Whether the other one goes on.  A copy that a process opens was opened as often as the place: that is a limit."""

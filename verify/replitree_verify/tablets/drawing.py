@@ -26,6 +26,7 @@ _DATA_KINDS = (
 
 def draw_model(seed: int) -> Model:
     """Return the model that a seed stands for."""
+    # A stream of its own: models without data are the same, however many have data.
     draw = Random(f"data {seed}")  # noqa: S311 - drawn to be drawn again
     return _with_data(seed, draw) if draw.random() < DATA_SHARE else _without_data(seed)
 

@@ -133,6 +133,7 @@ class Checker:
     def _broken_commit(self, state: TabletState, held: tuple[Holdings, ...], committed: Places) -> str | None:
         for generation, step in committed:
             for other, places in state.elected:
+                # What lies before the first place that a leader has found is in its snapshot: it has not declined that.
                 covered = min(places, default=(0, 0))
                 is_declined = other > generation and (generation, step) not in places and (generation, step) >= covered
                 if is_declined and (generation, step) not in given_up(held, generation, other, self._space.model.write):

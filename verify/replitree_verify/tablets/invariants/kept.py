@@ -71,6 +71,7 @@ def truth_of(model: Model, acked: Places, elected: Sequence[tuple[int, Places]],
     """
     last, found = max(elected)
     base = found[0] if found and kind_of(model, found[0]) in _SNAPSHOTS else (0, 0)
+    # What earlier leaders have acknowledged was found by the last one, or is in its snapshot.
     known = {place for place in acked if place[0] == last or place < base} - gone
     return Truth(model, tuple(sorted({*found, *known})), last)
 
@@ -81,6 +82,7 @@ def broken_state(truth: Truth, kept: Sequence[Place]) -> str | None:
         return None
     known = [place for place in kept if place in truth.history]
     begin = truth.history.index(known[0]) if known else 0
+    # Entries change a state: without all before them only a snapshot says what the state was.
     is_begin = begin == 0 or truth.is_snapshot(kept[0])
     rest = truth.history[begin + len(known) :] if tuple(kept) != tuple(known) else ()
     if not is_begin or rest or tuple(known) != truth.history[begin : begin + len(known)]:
@@ -109,6 +111,7 @@ def is_opening(truth: Truth, asked: Sequence[Holdings]) -> bool:
 
 def _readable_until(truth: Truth, asked: Sequence[Holdings]) -> Places:
     """Return the entries since the last snapshot, up to the first that can't be read, with all that it takes to know it."""
+    # The first generation follows none, and a snapshot replaces what is before it: these do without their zero entries.
     zeros = {place[0] for place in truth.since} - {1, truth.base[0]}
     # A zero entry says what its leader accepted of earlier generations: without it only the snapshot counts for sure.
     is_lost = any(not _is_readable(asked, log_entry(TABLET, Generation(each), Step(0))) for each in zeros)
