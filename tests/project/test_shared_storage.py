@@ -15,7 +15,6 @@ from replitree_verify.moving import models as moving_models
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
-from replitree_verify.shared_tables import models as shared_models
 from replitree_verify.sharing import models
 from tests.project.source import ROOT, functions
 
@@ -37,10 +36,6 @@ CASES: dict[str, set[str]] = {
         *(model.name for model in prepared_models.MODELS),
         *(mutant.name for mutant in read_patches("prepared")),
     },
-    "tests/verify/shared_tables/test_shared_tables.py": {
-        *(model.name for model in shared_models.MODELS),
-        *(mutant.name for mutant in read_patches("shared_tables")),
-    },
 }
 """Names of the models and mutants that these tests run through."""
 
@@ -48,7 +43,6 @@ CASES: dict[str, set[str]] = {
 VERIFICATION = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8")
 KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
-    "Tables on an object store": (shared_models.MODELS, read_patches("shared_tables")),
     "Parts that move": (moving_models.MODELS, read_patches("moving")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),

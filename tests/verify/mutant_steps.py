@@ -255,6 +255,9 @@ STEPS = {
     "borrowed-unmarked": 11,
     "result-unmarked-in-part": 11,
     "source-discarded": 11,
+    "restored-without-marks": 13,
+    "shared-restore-unfenced": 64,
+    "restored-in-part": 13,
     # replicas that join again, and tables that are made anew
     "absence-unproved": 30,
     "any-table-marked": 42,

@@ -8,7 +8,6 @@ from replitree_verify.pins import PINS
 from tests.project.source import ROOT
 from tests.verify.moving.test_moving import MOVES
 from tests.verify.prepared.test_prepared import PREPARED
-from tests.verify.shared_tables.test_shared_tables import TABLES
 from tests.verify.sharing.test_sharing import SHARING
 from tests.verify.small_models import SmallModels
 
@@ -25,7 +24,6 @@ def paragraph(heading: str) -> str:
     ("heading", "known", "prefix"),
     [
         ("Uploads.*", SHARING, "upload"),
-        ("Tables on an object store*", TABLES, ""),
         ("Parts that move*", MOVES, ""),
         ("Merges that a client makes*", PREPARED, ""),
         ("A lost disk.*", SHARING, "own_"),

@@ -32,9 +32,6 @@ from replitree_verify.pins import is_nightly
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
-from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
-from replitree_verify.shared_tables.models import MODELS as SHARED_TABLES
-from replitree_verify.shared_tables.search import search as search_tables
 from replitree_verify.sharing.invariants import DESCRIPTIONS
 from replitree_verify.sharing.models import MODELS as SHARING
 from replitree_verify.sharing.search import search
@@ -57,7 +54,6 @@ TABLET_MUTANTS = read_patches("tablets")
 
 ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
-    Room(SHARED_TABLES, read_patches("shared_tables"), OF_TABLES, search_tables),
     Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),

@@ -52,3 +52,8 @@ def test_mutant_is_caught(name: str) -> None:
 
 def test_every_invariant_has_a_mutant() -> None:
     assert {mutant.invariant for mutant in MOVES.mutants} == set(DESCRIPTIONS)
+
+
+def test_a_model_that_is_too_large_is_told() -> None:
+    with pytest.raises(RuntimeError, match=f"{MODELS[0].name} has more than 100 states"):
+        search(MODELS[0], states_max=100)

@@ -137,11 +137,12 @@ def _wipe(space: Space, world: World, going_on: str) -> World:
         if seat not in (going_on, *space.model.operators) and space.memories[world[space.memory_at[number]]].is_there:
             world = _stop(space, world, seat)
     disks = {n: space.disks[world[at]] for n, at in zip(space.model.disks, space.disk_at, strict=True)}
-    return (
-        *world[:TREE],
-        space.trees.number(wiped(space.trees[world[TREE]], disks, space.model.contested)),
-        *world[TREE + 1 :],
-    )
+    after, objects = list(world), space.objects[world[OBJECTS]]
+    after[TREE] = space.trees.number(wiped(space.trees[world[TREE]], disks, space.model.contested))
+    if objects is not None:  # no node of coordination says what they are of, until a replica owns them again
+        strays = objects.stray.union(share for share, _ in objects.there)
+        after[OBJECTS] = space.objects.number(replace(objects, stray=strays))
+    return tuple(after)
 
 
 def _drop(space: Space, world: World, name: str) -> World:

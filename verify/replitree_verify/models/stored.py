@@ -156,6 +156,32 @@ def _loses(name: str, description: str, faults: dict[Fault, int], *more: str) ->
     )
 
 
+JOINING: dict[str, Any] = {
+    "seats": (*TWO, ("op", "op")),
+    "workers": BOTH,
+    "started": BOTH,
+    "upkeepers": BOTH,
+    "prelude": (*REGISTERED, "r2", "wipe"),
+}
+"""The other replica has the part, too, and joins the table again."""
+
+
+def _restored(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model in which coordination has lost the table, and it is made anew from r1's disk, whose part leaves then."""
+    given: dict[str, Any] = {
+        "seats": (*ONE, ("op", "op")),
+        "workers": ("r1",),
+        "started": ("r1",),
+        "upkeepers": ("r1",),
+        "operators": ("op",),
+        "commands": DROP,
+        "duties": (Duty("op", "restore", ("r1",)),),
+        "prelude": (*REGISTERED, "wipe"),
+        "probes": ("restored", "parts dropped"),
+    }
+    return _both(name, description, faults, **(given | more))
+
+
 MODELS = (
     _alone("stored_crash", "a part is written into the store and leaves again, with a crash", {Fault.CRASH: 1}),
     _alone("stored_doubt", "a part is written, while the answer to a commit is lost", {Fault.UNKNOWN: 1}, ()),
@@ -260,4 +286,31 @@ MODELS = (
         "stored_fsck_cut", "fsck is cut off, or not answered", {Fault.CRASH: 1, Fault.UNKNOWN: 1}, *REGISTERED, *GONE
     ),
     _checked("stored_fsck_two", "two fscks at once", {}, *REGISTERED, *GONE, operators=("op", "ap")),
+    _restored(
+        "stored_restore",
+        "coordination has lost the table, and it is made anew from r1's disk; the other replica joins, and the part leaves",
+        {},
+        **JOINING,
+        probes=("restored", "recovered", "parts dropped"),
+    ),
+    _restored(
+        "stored_restore_joined_crash",
+        "the same where a process dies anywhere, the restore among them, and both replicas keep the part",
+        {Fault.CRASH: 1},
+        **JOINING,
+        commands=(),
+        probes=("restored", "recovered", "crash"),
+    ),
+    _restored(
+        "stored_restore_crash",
+        "on one disk the restore, or the replica, dies anywhere, and goes on; what it had on its way comes late",
+        {Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        probes=("restored", "earlier run fenced", "parts dropped", "late request applied"),
+    ),
+    _restored(
+        "stored_borrowed_restore",
+        "the part that is restored borrows, with a crash",
+        {Fault.CRASH: 1},
+        prelude=(*REGISTERED, BORROW, "wipe"),
+    ),
 )

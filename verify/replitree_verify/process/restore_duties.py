@@ -34,12 +34,16 @@ from replitree.protocol.rescue.restore import (
     detached_parts,
     restore,
 )
+from replitree.protocol.rescue.restore_shared import RestoredShares
+from replitree.protocol.shares.share import ShareId
 from replitree_verify.process.longlife import any_good
+from replitree_verify.process.shares import STORE_ID, sharer_of
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import me_of
 from replitree_verify.world.past import past_disk, past_result, with_machines
+from replitree_verify.world.shared_disk import SharedDisk
 from replitree_verify.world.windows import PAST
 
 METADATA, COLUMNS = b"", b""
@@ -64,11 +68,23 @@ class LockDisk:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run works with: a value for `host`; the parts of the disk, whole or not, with their contents; what is aside."""
+    """What a run works with: a value for `host`; the parts of the disk, whole or not, with their contents; what is aside.
+
+    `shares`: of a table in an object store, what each part has.
+    """
 
     me: bytes
     parts: tuple[tuple[str, str], ...]
     aside: tuple[str, ...] = ()
+    shares: tuple[tuple[str, ShareId], ...] | None = None
+
+    def run(self, replica: Replica, me: bytes) -> Generator[Any, Any, RestoreOutcome]:
+        """Return a run that makes a table of what was found; it registers one part in a commit."""
+        known = None
+        if self.shares is not None:
+            each = {part: tuple(share for name, share in self.shares if name == part) for part, _ in self.parts}
+            known = RestoredShares(STORE_ID, sharer_of(replica).incarnation, each)
+        return _one_by_one(restore(replica, me, METADATA, COLUMNS, _chosen(self.parts, self.aside), known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +141,8 @@ def lock(
     busy = memories[effect.replica].is_there or locked_by(memories, effect.replica)
     if busy or any_good(tree, table) is not effect.again:
         return None
-    return Found(me_of(seat, memories[seat].incarnation), disk.parts, disk.aside)
+    shares = disk.shares if isinstance(disk, SharedDisk) else None
+    return Found(me_of(seat, memories[seat].incarnation), disk.parts, disk.aside, shares)
 
 
 def wrongly_ended(effect: Commit, memory: Memory, replica: Replica, tree: Tree) -> str | None:
@@ -165,9 +182,7 @@ def open_table(replica: Replica, me: bytes) -> Stage:
 def restore_disk(operator: Replica, name: str, attempt: int = 0) -> Stage:
     """Let the parts on a replica's disk be the table; go on until that is done, or it is known why it can't be."""
     found: Found = yield LockDisk(name)
-    me, chosen = found.me + str(attempt).encode(), _chosen(found.parts, found.aside)
-    run = restore(Replica(operator.table, name), me, METADATA, COLUMNS, chosen)
-    outcome: RestoreOutcome = yield from _one_by_one(run)
+    outcome = yield from found.run(Replica(operator.table, name), found.me + str(attempt).encode())
     yield UnlockDisk()
     again = isinstance(outcome, NotRestored) and outcome.again
     return Then(restore_disk, (operator, name, attempt + 1)) if again else None
@@ -176,8 +191,7 @@ def restore_disk(operator: Replica, name: str, attempt: int = 0) -> Stage:
 def repeat_restore(operator: Replica, name: str) -> Stage:
     """Begin a run after another one has ended, as an operator does who was not told so."""
     found: Found = yield LockDisk(name, again=True)
-    run = restore(Replica(operator.table, name), found.me, METADATA, COLUMNS, _chosen(found.parts, found.aside))
-    outcome: RestoreOutcome = yield from _one_by_one(run)
+    outcome = yield from found.run(Replica(operator.table, name), found.me)
     yield UnlockDisk(isinstance(outcome, Restored) and outcome.already)
     return None
 

@@ -1,6 +1,6 @@
-"""Tables on an object store: the procedures of `shares.sharing` around those of replicas, with disks, in every order.
+"""What the rooms of moves and merges in an object store have in common: replicas of one table with disks, and their steps.
 
 Imports: `rules`, `engine.small_search` and `world.kernel`.
 
-Changes: with `protocol.shares.sharing`; its counts are pinned.
+Changes: with `protocol.shares.sharing`.
 """

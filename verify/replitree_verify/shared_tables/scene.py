@@ -40,7 +40,6 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree_verify.shared_tables.disks import SILENT, on_disk, seen_on
 from replitree_verify.shared_tables.memory import AwaitActive, KernelInStore, remembered
-from replitree_verify.shared_tables.restoring import wiped
 from replitree_verify.shared_tables.world import (
     CLEANER,
     CONTENT,
@@ -99,14 +98,8 @@ class Scene:
         budget = budget_of(self.model.faults)
         world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
         if self.model.written:
-            world = _written(world, self.names[0], self.model.written, self._first_shares(), paths)
-        if self.model.wiped:
-            world = wiped(world, self.model.wiped, self._first_shares(), len(self.model.replicas))
+            world = _written(world, self.names[0], self.model.written, (ShareId("r1-w"),), paths)
         return world
-
-    def _first_shares(self) -> Shares:
-        """Return what the part has that is there at the beginning."""
-        return (ShareId("r1-w"), ShareId("r1-b")) if self.model.is_borrowing else (ShareId("r1-w"),)
 
     def steps(self, world: World) -> Iterator[Step]:
         """Yield whatever may happen next, with its name."""
@@ -203,7 +196,7 @@ class Scene:
 
     def _is_constant(self, path: str) -> bool:
         """Whether a node never changes, and no view begins at it: that of the store, or one of the log."""
-        is_fixed = bool(self.model.store) and not self.model.wiped and Fault.STALE not in self.model.faults
+        is_fixed = bool(self.model.store) and Fault.STALE not in self.model.faults
         return is_fixed and (path == layout.sharing(TABLE) or f"{path}/".startswith(f"{layout.log(TABLE)}/"))
 
     def _is_its_own(self, number: int, path: str) -> bool:
@@ -232,7 +225,7 @@ class Scene:
 
     def _is_over(self, effect: Any) -> bool:
         """Whether a process does no more: its table is gone, or its replica was dropped."""
-        return isinstance(effect, Stop) or (isinstance(effect, Forget) and not self.model.wiped)
+        return isinstance(effect, Stop | Forget)
 
     def _crashes(self, world: World, number: int, effect: Any) -> Iterator[Step]:
         """Yield what a crash may leave: its request was not sent, is done, is half done, or is on its way."""

@@ -64,14 +64,10 @@ class Model:
         Those that exist at the beginning.
     written
         The part that the first replica has registered by then, alone; empty: nothing is written.
-    wiped
-        The part that all replicas have on their disks, of which coordination knows nothing, nor of the table.
     store
         Id of the store, as coordination has it at the beginning; empty: the table has none yet.
     struck
         Seats whose processes may be killed, whose answers may be lost, and whose sessions may end; empty: all.
-    is_borrowing
-        Whether that part borrows of another share, whose own part is long gone.
     """
 
     name: str
@@ -80,10 +76,8 @@ class Model:
     faults: dict[Fault, int]
     replicas: tuple[str, ...] = ("r1", "r2")
     written: str = ""
-    wiped: str = ""
     store: bytes = STORE_ID.encode()
     struck: tuple[str, ...] = ()
-    is_borrowing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
