@@ -28,7 +28,7 @@ CRASH, DOUBT, EXPIRY = ({fault: 1} for fault in (Fault.CRASH, Fault.UNKNOWN, Fau
 PAUSE = (Duty("r1", "pause"),)
 
 
-def _merge(name: str, description: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
+def _merge(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model of two replicas that have the same merge in their queues; `more` as of `Model`."""
     given: dict[str, Any] = {
         "seats": TWO,
@@ -39,7 +39,6 @@ def _merge(name: str, description: str, faults: dict[Fault, int], *probes: str, 
         "upkeepers": ("r2",),
         "merges": (Proposal("r1", (PART,)),),
         "prelude": PULLED,
-        "probes": probes,
         "struck": tuple((fault, "r1") for fault in faults),
     }
     return Model(name, description, faults=faults, **(given | more))
@@ -84,24 +83,42 @@ def _mutate(name: str, description: str, faults: dict[Fault, int], *commands: st
 
 
 MODELS = (
-    _merge("stored_merge", "two replicas have the same merge in their queues: one makes it for both", {}),
-    _merge("stored_merge_crash", "the same with a crash of one of them", CRASH),
+    _merge(
+        "stored_merge",
+        "two replicas have the same merge in their queues: one makes it for both",
+        {},
+        probes=("merged", "result fetched"),
+    ),
+    _merge("stored_merge_crash", "the same with a crash of one of them", CRASH, probes=("crash", "result found")),
     _merge(
         "stored_merge_expiry",
         "the session of the one that makes it ends, and it goes on",
         EXPIRY,
         prelude=BEGUN,
         upkeepers=(),
+        probes=("activated again", "result found"),
     ),
-    _merge("stored_merge_doubt", "the same while the answer to a commit is lost", DOUBT),
-    _merge("stored_merge_store", "the same while an answer of the store is lost", {Fault.STORE: 1}),
-    _merge("stored_merge_lag", "the same while a process reads old values", {Fault.STALE: 1}, upkeepers=BOTH),
+    _merge(
+        "stored_merge_doubt",
+        "the same while the answer to a commit is lost",
+        DOUBT,
+        probes=("late request applied", "result found"),
+    ),
+    _merge("stored_merge_store", "the same while an answer of the store is lost", {Fault.STORE: 1}, probes=("merged",)),
+    _merge(
+        "stored_merge_lag",
+        "the same while a process reads old values",
+        {Fault.STALE: 1},
+        upkeepers=BOTH,
+        probes=("stale read",),
+    ),
     _merge(
         "stored_merge_paused",
         "merges are paused on a replica, while it makes the result: the other one makes it",
         {},
         upkeepers=("r1",),
         duties=PAUSE,
+        probes=("making cancelled", "result fetched"),
     ),
     _merge(
         "stored_merge_left",
@@ -109,6 +126,7 @@ MODELS = (
         {},
         prelude=(*BEGUN, "stop r1"),
         resting=("r1 life",),
+        probes=("merged",),
     ),
     _merge(
         "stored_merge_published",
@@ -116,6 +134,7 @@ MODELS = (
         {},
         prelude=(*PUBLISHED, "stop r1"),
         duties=PAUSE,
+        probes=("result found", "result fetched"),
     ),
     _merge(
         "stored_merge_differs",
@@ -124,6 +143,7 @@ MODELS = (
         prelude=PUBLISHED,
         upkeepers=(),
         struck=((Fault.EXPIRY, "r1"), (Fault.DIFFERS, "r2")),
+        probes=("activated again", "result fetched"),
     ),
     _merge(
         "stored_merge_dropped_doubt",
@@ -136,6 +156,7 @@ MODELS = (
         commands=DROP,
         prelude=(*REGISTERED, "r1 lead1", "r1 pull", "begin r1 make", "r1 ask 9", "r1 pull", "r1 work"),
         resting=("r1 pull",),
+        probes=("making cancelled", "late request applied"),
     ),
     _merge(
         "stored_merge_gone",
@@ -144,29 +165,63 @@ MODELS = (
         **THREE,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r3", "stop r3", "r1 pull", "r2 pull"),
         resting=("r3 life",),
+        probes=("fetch failed", "merged"),
     ),
-    _merge("stored_merge_own", "both began when results went to disks: each makes its own", {}, own_makers=BOTH),
-    _merge("stored_merge_own_crash", "only one of them did, and dies", CRASH, own_makers=("r1",)),
+    _merge(
+        "stored_merge_own",
+        "both began when results went to disks: each makes its own",
+        {},
+        own_makers=BOTH,
+        probes=("merged",),
+    ),
+    _merge(
+        "stored_merge_own_crash",
+        "only one of them did, and dies",
+        CRASH,
+        own_makers=("r1",),
+        probes=("crash", "result found"),
+    ),
     _merge(
         "stored_merge_three",
         "three replicas have the same merge in their queues",
         {},
         **THREE,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r1 pull", "r2 pull", "r3 pull"),
+        probes=("result fetched",),
     ),
     _mutate(
-        "stored_mutate", "a mutation writes a file anew, and two more leave the part as it is", {}, "x", "y@7", "z@7"
+        "stored_mutate",
+        "a mutation writes a file anew, and two more leave the part as it is",
+        {},
+        "x",
+        "y@7",
+        "z@7",
+        probes=("mutated", "let be", "parts dropped"),
     ),
-    _mutate("stored_mutate_twice", "two mutations write a file anew, each, and borrow the others", {}, "x", "y"),
-    _mutate("stored_mutate_crash", "one such mutation, with a crash", CRASH, "x"),
+    _mutate(
+        "stored_mutate_twice",
+        "two mutations write a file anew, each, and borrow the others",
+        {},
+        "x",
+        "y",
+        probes=("mutated", "parts dropped"),
+    ),
+    _mutate("stored_mutate_crash", "one such mutation, with a crash", CRASH, "x", probes=("crash", "mutated")),
     _mutate(
         "stored_mutate_doubt",
         "a mutation writes a file anew, and the part stays, while the answer to a commit is lost",
         DOUBT,
         commands=ONE_MUTATION,
         prelude=(*REGISTERED, "r1 ask 5", "r1 pull"),
+        probes=("late request applied", "result found"),
     ),
-    _mutate("stored_mutate_store", "the same while an answer of the store is lost", {Fault.STORE: 1}, "x"),
+    _mutate(
+        "stored_mutate_store",
+        "the same while an answer of the store is lost",
+        {Fault.STORE: 1},
+        "x",
+        probes=("mutated",),
+    ),
     _mutate(
         "stored_mutate_two",
         "the same on two replicas, of which one makes it for both",
@@ -177,6 +232,7 @@ MODELS = (
         started=BOTH,
         upkeepers=BOTH,
         prelude=(*REGISTERED, "r2", "r1 ask 5", "r1 pull", "r2 pull"),
+        probes=("result fetched",),
     ),
     _mutate(
         "stored_mutate_left",
@@ -185,5 +241,6 @@ MODELS = (
         "x",
         "y",
         prelude=(*CHAINED, "leave r1 all_0_0_0_1", "leave r1 all_0_0_0_2"),
+        probes=("crash",),
     ),
 )
