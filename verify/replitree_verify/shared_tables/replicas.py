@@ -1,7 +1,4 @@
-"""What a replica does with one part: it takes it over, takes its registration back, and lets go of what has left.
-
-Entries of the log are shortened to what they register, which runs through `with_shares`.  The stages of the upkeep are those
-that ship.
+"""What a replica does with what has left its disk: it lets go of it, by the stages of the upkeep that ship.
 
 One process does the tasks of a replica, one after the other, and becomes active before the first of them: by the stages of
 `replitree.protocol.program.life_in_store`.  After a crash another process does the task that was not done.  It knows what is
@@ -14,9 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
 from replitree.protocol.program import upkeep
 from replitree.protocol.program.stages import (
@@ -24,14 +18,11 @@ from replitree.protocol.program.stages import (
     LeftDisk,
     LetGoEnded,
     Quieten,
-    ReportTrouble,
     UpkeepTurn,
 )
-from replitree.protocol.shares import sharing
 from replitree.protocol.shares.share import ShareId
-from replitree.protocol.state import registration
 from replitree_verify.shared_tables.memory import AwaitActive
-from replitree_verify.shared_tables.world import CONTENT, replica_of, sharer_of
+from replitree_verify.shared_tables.world import replica_of, sharer_of
 from replitree_verify.world.kernel import Running
 
 FIRST_EPOCH = fx.Epoch(0)
@@ -49,58 +40,6 @@ class HasLeft:
 
     part: str
     shares: tuple[ShareId, ...]
-
-
-def _is_registered(name: str, part: str) -> fx.Procedure[bool]:
-    return (yield fx.Get(layout.part(replica_of(name), part))) is not None
-
-
-def _register(replica: Replica, epoch: fx.Epoch, part: str, gone: tuple[str, ...] = ()) -> fx.Procedure[None]:
-    named = parse_part(part)
-    operations: tuple[fx.Operation, ...] = (
-        registration.register(replica, named, CONTENT),
-        *(registration.deregister(replica, parse_part(each)) for each in gone),
-    )
-    yield from registration.finish(replica, epoch, (), operations, (named,), tuple(map(parse_part, gone)))
-
-
-def take(name: str, part: str, source: str) -> Running:
-    """Take a part over from another replica, and register it."""
-    for _ in range(2):
-        epoch = yield AwaitActive()
-        if (yield from _is_registered(name, part)):
-            return
-        yield from sharing.with_shares(sharer_of(name), _take(replica_of(name), epoch, part, source))
-        if (yield from _is_registered(name, part)):
-            return
-        yield ReportTrouble()
-
-
-def _take(replica: Replica, epoch: fx.Epoch, part: str, source: str) -> fx.Procedure[None]:
-    fetched = yield fx.FetchPart(part, CONTENT, (source,))
-    if isinstance(fetched, fx.Fetched):
-        yield from _register(replica, epoch, part)
-
-
-def leave(name: str, part: str) -> Running:
-    """Take a part's registration back, remove it from the disk, and let go of what has left."""
-    replica = replica_of(name)
-    for _ in range(2):
-        epoch = yield AwaitActive()
-        if (yield from _is_registered(name, part)):
-            yield fx.Commit(
-                fx.Check(layout.host(replica), epoch), fx.Delete(layout.part(replica, part), fx.ANY_VERSION)
-            )
-        if not (yield from _is_registered_now(name, part)):
-            yield fx.RemovePart(part)
-            yield from let_go(name, epoch)
-            return
-        yield ReportTrouble()
-
-
-def _is_registered_now(name: str, part: str) -> fx.Procedure[bool]:
-    yield fx.Sync(layout.parts(replica_of(name)))
-    return (yield from _is_registered(name, part))
 
 
 def let_go(name: str, epoch: fx.Epoch) -> Running:
@@ -147,7 +86,5 @@ __all__ = [
     "HasLeft",
     "ListLeaving",
     "go_on",
-    "leave",
     "settle",
-    "take",
 ]
