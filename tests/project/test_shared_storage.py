@@ -11,7 +11,6 @@ import pytest
 from replitree_verify.engine.small_search import Named
 from replitree_verify.models import MODELS as EXPLORED
 from replitree_verify.models import rejoined
-from replitree_verify.moving import models as moving_models
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
@@ -28,10 +27,6 @@ CASES: dict[str, set[str]] = {
         *(model.name for model in models.MODELS),
         *(mutant.name for mutant in read_patches("sharing")),
     },
-    "tests/verify/moving/test_moving.py": {
-        *(model.name for model in moving_models.MODELS),
-        *(mutant.name for mutant in read_patches("moving")),
-    },
     "tests/verify/prepared/test_prepared.py": {
         *(model.name for model in prepared_models.MODELS),
         *(mutant.name for mutant in read_patches("prepared")),
@@ -43,7 +38,6 @@ CASES: dict[str, set[str]] = {
 VERIFICATION = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8")
 KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
-    "Parts that move": (moving_models.MODELS, read_patches("moving")),
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
 }
@@ -78,7 +72,7 @@ def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, b
 
 def test_every_mutant_is_a_known_bug() -> None:
     every = [each.name for suite in SUITES.values() for each in suite[1]] + [
-        each.name for room in ("sharing", "stored") for each in read_patches(room)
+        each.name for room in ("sharing", "stored", "moved") for each in read_patches(room)
     ]
     assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 

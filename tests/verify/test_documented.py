@@ -6,7 +6,6 @@ import pytest
 
 from replitree_verify.pins import PINS
 from tests.project.source import ROOT
-from tests.verify.moving.test_moving import MOVES
 from tests.verify.prepared.test_prepared import PREPARED
 from tests.verify.sharing.test_sharing import SHARING
 from tests.verify.small_models import SmallModels
@@ -24,7 +23,6 @@ def paragraph(heading: str) -> str:
     ("heading", "known", "prefix"),
     [
         ("Uploads.*", SHARING, "upload"),
-        ("Parts that move*", MOVES, ""),
         ("Merges that a client makes*", PREPARED, ""),
         ("A lost disk.*", SHARING, "own_"),
     ],

@@ -46,6 +46,11 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_open": {Fault.UNKNOWN: 1},
     "stored_merge_paused": {},
     "stored_mutate": {},
+    "moved_both": {},
+    "moved_doubt": {Fault.UNKNOWN: 1},
+    "taken_crash": {Fault.CRASH: 1},
+    "home_mended": {},
+    "home_borrowed": {},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

@@ -9,7 +9,8 @@ import pytest
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.simulate import simulate_seed
 from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
-from replitree_verify.simulation.store.moving_options import Place, draw_moving
+from replitree_verify.simulation.store.moving_options import draw_moving
+from replitree_verify.world.moves import Place
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
 
@@ -64,7 +65,7 @@ def test_parts_belong_where_the_last_change_says_and_every_place_is_drawn() -> N
 
 CAUGHT: tuple[Any, ...] = (
     ("swapped-before-marked", 205, "MARKED"),
-    ("removed-before-owned", 205, "ROWS"),
+    ("removed-before-owned", 205, "FILES"),
     ("moved-without-note", 205, "HELD"),
     ("moved-unnoted", 102, "KNOWN"),
     ("moved-attempt-kept", 102, "ONCE"),

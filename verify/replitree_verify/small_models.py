@@ -21,9 +21,6 @@ from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
 from replitree_verify.merging.invariants import DESCRIPTIONS as OF_MERGES
-from replitree_verify.moving.invariants import DESCRIPTIONS as OF_MOVES
-from replitree_verify.moving.models import MODELS as MOVES
-from replitree_verify.moving.search import search as search_moves
 from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
@@ -54,7 +51,6 @@ TABLET_MUTANTS = read_patches("tablets")
 
 ROOMS = (
     Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
-    Room(MOVES, read_patches("moving"), OF_MOVES, search_moves),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),

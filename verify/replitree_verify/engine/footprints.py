@@ -7,10 +7,11 @@ from operator import itemgetter
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program.mender_effects import AwaitLacking, AwaitLoss, PutBack, TakeOut, WholeAgain
+from replitree.protocol.program.mender_effects import AwaitLacking, AwaitLoss, PutBack, TakeOut, WholeAgain, WriteAnew
 from replitree.protocol.program.stages import (
     Accept,
     AwaitElection,
+    AwaitMove,
     AwaitPull,
     AwaitReplica,
     AwaitSource,
@@ -20,6 +21,7 @@ from replitree.protocol.program.stages import (
     LetGoEnded,
 )
 from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
+from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
 from replitree_verify.engine.moves import OBJECTS, TREE
@@ -31,6 +33,7 @@ from replitree_verify.process.lost_parts import (
     KeepCopy,
     declared_part,
 )
+from replitree_verify.process.moves import ON_DISK, HearPlaces
 from replitree_verify.process.read_requests import AwaitAnswers, AwaitReadable, ShowRows
 from replitree_verify.process.restore_duties import LockDisk, OpenTable
 
@@ -53,7 +56,7 @@ WHEN_ALONE = {
 
 
 _KINDS: dict[type, int] = {
-    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, Heal), ALL_DISKS),
+    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, FindShare, Heal), ALL_DISKS),
     AwaitAnswers: ANSWERED,
     **dict.fromkeys((LockDisk, OpenTable, AwaitReadable, ShowRows), EVERYTHING),
     **dict.fromkeys((ListObjects, AskReferences, RepairCommit, ReportFindings), EVERYTHING),
@@ -68,11 +71,11 @@ _KINDS: dict[type, int] = {
         ),
         DISK,
     ),
-    **dict.fromkeys((NameShares, SharesOf, SharesHere, HasPart, ForgetParts, LetGoEnded, fx.Discard), DISK),
+    **dict.fromkeys((NameShares, SharesOf, SharesHere, HasPart, ForgetParts, LetGoEnded, fx.Discard, *ON_DISK), DISK),
     **dict.fromkeys((fx.FetchMany, AwaitWork), DISKS),
     fx.ProbeOwner: MEMORIES,
-    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects), STORED),
-    AwaitUpkeep: ALONE,
+    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects, PutPart, BringRows, WriteAnew), STORED),
+    **dict.fromkeys((AwaitUpkeep, AwaitMove, HearPlaces), ALONE),
 }  # fmt: skip
 """Of each type of effects; of all others `MEMORY`."""
 
@@ -122,6 +125,8 @@ def takers(
         ALONE_ANSWERED: (TREE, disk, *answers),
         STORED: (TREE, disk, OBJECTS),
     }
-    if stored:  # what is fetched has to be there
+    if stored:
+        # What is fetched has to be there; and a step that asks the own disk for shares is joined to any other one.
         more |= {kind: (*more[kind], OBJECTS) for kind in (DISKS, ALL_DISKS, EVERYTHING)}
+        more = {kind: (*positions, disk) for kind, positions in more.items()}
     return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
@@ -14,6 +14,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST, create_table, drop_replica, join_table
 from replitree.protocol.program.stages import AwaitDecided
+from replitree.protocol.shares.moving import PutPart
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import PutShares, SharedPart
 from replitree.protocol.shares.table_store import sharing_nodes
@@ -162,6 +163,8 @@ def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
             content = disk.content(part)
             assert content is not None
             disk = disk.with_part(part, f"{content}{SPOILT}")
+        case "rewrite":  # the replica has made the part by itself, with other files of the same rows
+            disk = cast("SharedDisk", disk).with_files(part, name)
         case "unmark":  # a detached part is still among the parts: its process died before it could take it out
             (content,) = disk.aside
             disk = disk.with_part(part, content)
@@ -221,8 +224,8 @@ def _leave(space: Space, world: World, what: str) -> World:
     return (*world[:position], space.disks.number(turned), *world[position + 1 :])
 
 
-def _until(space: Space, world: World, name: str, effect: type) -> World:
-    """Let a thread go on until an effect is next."""
+def _until(space: Space, world: World, name: str, effect: type | tuple[type, ...]) -> World:
+    """Let a thread go on until an effect of some type is next."""
     thread = next(each for each in space.threads if each.name == name)
     while not isinstance(space.kernel.effect(world[thread.position]), effect):
         move = _calm(space, thread, world)
@@ -250,13 +253,13 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "halve": _halve,
     "drop": _drop,
     "wipe": _wipe,
-    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark")},
+    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark", "rewrite")},
     "borrow": _borrow,
     "damage": _damage,
     "leave": _leave,
     "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),
-    "put": partial(_until, effect=PutShares),
+    "put": partial(_until, effect=(PutShares, PutPart)),
     "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),
     "publish": _publish,
     "begin": partial(_until, effect=fx.Merge),

@@ -19,6 +19,7 @@ from replitree_verify.models import (
     lost,
     lost_results,
     merge,
+    moved,
     mutate,
     quorum,
     read,
@@ -26,7 +27,6 @@ from replitree_verify.models import (
     rejoined,
     restart,
     restore,
-    results,
     roll,
     stored,
     stored_merges,
@@ -50,13 +50,13 @@ MODELS: dict[str, Model] = {
         *lost.MODELS,
         *lost_results.MODELS,
         *ids.MODELS,
-        *results.MODELS,
         *roll.MODELS,
         *restore.MODELS,
         *read.MODELS,
         *stored.MODELS,
         *stored_merges.MODELS,
         *rejoined.MODELS,
+        *moved.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -24,6 +24,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("stored"),
         *read_mutants("stored_merges"),
         *read_mutants("rejoined"),
+        *read_mutants("moved"),
     )
 }
 """Every mutant by its name.

@@ -18,16 +18,26 @@ from replitree.protocol.program import (
     leader,
     life,
     mender,
+    mover,
     puller,
     quorum_waiter,
 )
 from replitree_verify.patches.patch import Patch, PatchedStages, read_patches
-from replitree_verify.process import longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep
+from replitree_verify.process import (
+    longlife,
+    lost_parts,
+    moves,
+    quorums,
+    read_requests,
+    restore_duties,
+    threads,
+    upkeep,
+)
 from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
-    *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter),
-    *(longlife, lost_parts, quorums, read_requests, restore_duties, threads, upkeep),
+    *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
+    *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, threads, upkeep),
 )
 """The modules that define stages."""
 

@@ -28,6 +28,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
+from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes import objects
@@ -390,4 +391,7 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     ListObjects: objects.check,
     AskReferences: objects.check,
     ReportFindings: objects.check,
+    PutPart: objects.put_part,
+    BringRows: objects.bring_rows,
+    FindShare: objects.find_share,
 }

@@ -59,8 +59,12 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             left = tuple(each for each in memory.staging if not each.startswith(MAKING))
             freed = replace(memory, staging=left)
             return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
-        case "keeper" | "upkeep" | "mender" | "mover":
+        case "keeper" | "upkeep" | "mender":
             return Closed(Then(_ROUNDS[kind], (replica,)), memory)
+        case "mover":
+            # The objects that it had begun to put are in doubt, and the part may still be claimed.
+            ended = replace(memory, moves=memory.moves.broken_off())
+            return Closed(Then(_ROUNDS[kind], (replica,)), ended.with_trouble())
         case "candidate":
             return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
         case "leader" | "kill" | "duty" | "read":

@@ -47,10 +47,11 @@ from replitree.protocol.program.stages import (
     TakeOver,
     WorkTurn,
 )
+from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute
-from replitree_verify.process import candidacy, longlife, lost_parts, mender, quorums, shares, upkeep
+from replitree_verify.process import candidacy, longlife, lost_parts, mender, moves, quorums, shares, upkeep
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State, is_made
@@ -86,6 +87,8 @@ class Here(NamedTuple):
         What the thread is called among those that load the state.
     for_all
         Whether the replica makes results for all where these go into an object store.
+    writes_to_disk
+        Whether what it writes stays on its disk although the table has an object store.
     """
 
     replica: Replica
@@ -101,6 +104,7 @@ class Here(NamedTuple):
     objects: Objects | None = None
     loader: str = ""
     for_all: bool = True
+    writes_to_disk: bool = False
 
 
 class Done(NamedTuple):
@@ -149,11 +153,10 @@ def _fetch_many(effect: fx.FetchMany, here: Here) -> Done:
 def fetched_to(disk: Disk, fetch: fx.FetchPart, here: Here) -> Disk:
     """Return a disk with a part that can be fetched: with its rows, or with the shares that these lie in."""
     source = None if disk.content(fetch.part) == fetch.content_hash else _source(fetch, here)
-    if not isinstance(source, SharedDisk):
-        return disk.with_part(fetch.part, fetch.content_hash)
-    return cast("SharedDisk", disk.with_part(fetch.part, fetch.content_hash)).having(
-        fetch.part, *source.shares_of(fetch.part)
-    )
+    fetched = disk.with_part(fetch.part, fetch.content_hash)
+    if not isinstance(source, SharedDisk) or not isinstance(fetched, SharedDisk):
+        return fetched
+    return fetched.having(fetch.part, *source.shares_of(fetch.part)).with_files(fetch.part, source.files_of(fetch.part))
 
 
 def _source(fetch: fx.FetchPart, here: Here) -> Disk | None:
@@ -376,8 +379,11 @@ def _long(effect: Any, here: Here) -> Done | None:
 
 
 def _losing(effect: Any, here: Here) -> Done | None:
-    room = mender if isinstance(effect, mender.EFFECTS) else lost_parts
-    done = room.perform(effect, here.replica, here.memory, here.tree, here.disks)
+    done: mender.Changed | None
+    if isinstance(effect, mender.EFFECTS):
+        done = mender.perform(effect, here.replica, here.memory, here.tree, here.disks, here.objects)
+    else:
+        done = lost_parts.perform(effect, here.replica, here.memory, here.tree, here.disks)
     if done is None:
         return None
     outcome = done.outcome
@@ -387,7 +393,10 @@ def _losing(effect: Any, here: Here) -> Done | None:
 
 
 def _of_shares(effect: Any, here: Here) -> Done | None:
-    done = shares.perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
+    if isinstance(effect, NameShares) and here.writes_to_disk:
+        return _remember(here, here.memory, ())
+    room = moves if isinstance(effect, moves.EFFECTS) else shares
+    done = room.perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
     return None if done is None else Done(*done)
 
 
@@ -448,5 +457,5 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     ),
     **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *candidacy.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys((*lost_parts.EFFECTS, *mender.EFFECTS), _losing),
-    **dict.fromkeys(shares.EFFECTS, _of_shares),
+    **dict.fromkeys((*shares.EFFECTS, *moves.EFFECTS), _of_shares),
 }

@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import cast
 
 from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.rescue.fsck_look import AskReferences, ListObjects
+from replitree.protocol.shares.moving import BringRows, FindShare, FoundShare, PutPart, ShareInDoubt
 from replitree.protocol.shares.share import (
     DeleteObjects,
     LookAtObjects,
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
+    ShareId,
 )
 from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes.branch import Branch, Scene
@@ -47,6 +50,61 @@ def put(effect: PutShares, scene: Scene) -> Iterator[Branch]:
         disk, objects = disk.noting(staging, partition, share), objects.after(PutObjects(share))
     memory = replace(here.memory, shares=here.memory.shares.put(effect.staging, is_done=True))
     yield Branch(ObjectsThere(), here._replace(objects=objects, disk=disk, memory=memory))
+
+
+def put_part(effect: PutPart, scene: Scene) -> Iterator[Branch]:
+    """Put the files of a part that moves."""
+    here = scene.here
+    if not cast("SharedDisk", here.disk).has_rows(effect.part):
+        yield Branch(ObjectsInDoubt("its rows are not here any more"), here)
+        return
+    request = PutObjects(effect.share)
+    yield Branch(ObjectsThere(), here._replace(objects=objects_of(here).after(request)))
+    yield from _without_answer(request, scene, here)
+
+
+def bring_rows(effect: BringRows, scene: Scene) -> Iterator[Branch]:
+    """Bring the rows of a part to the disk; what a crash leaves of them is swept."""
+    here, disk = scene.here, cast("SharedDisk", scene.here.disk)
+    can_read = all(map(objects_of(here).is_whole, disk.shares_of(effect.part)))
+    brought = disk.bringing(effect.part, effect.share) if can_read else None
+    if brought is None:
+        yield Branch(ObjectsInDoubt("not there"), here)
+        return
+    yield Branch(ObjectsThere(), here._replace(disk=brought))
+    if Fault.STORE in scene.faults:
+        yield Branch(ObjectsInDoubt("no answer"), here, Fault.STORE.cost)
+
+
+def find_share(effect: FindShare, scene: Scene) -> Iterator[Branch]:
+    """Ask the active replicas for a share of just the files that are here."""
+    share = _share_elsewhere(effect.part, scene.here)
+    if share is None:
+        yield Branch(None, scene.here)
+        return
+    left = cast("SharedDisk", scene.here.disk).leaving
+    is_noted = any(each.part == effect.part and share in each.shares for each in left)
+    yield Branch(FoundShare(share, is_noted), scene.here)
+    if Fault.STORE in scene.faults:
+        yield Branch(ShareInDoubt("no answer"), scene.here, Fault.STORE.cost)
+
+
+def _share_elsewhere(part: str, here: Here) -> ShareId | None:
+    disk = cast("SharedDisk", here.disk)
+    for name, each in here.disks.items():
+        other, theirs = Replica(here.replica.table, name), cast("SharedDisk", each)
+        shares = theirs.shares_of(part)
+        is_given = here.tree.exists(layout.is_active(other)) and here.tree.exists(layout.part(other, part))
+        if other == here.replica or not is_given or len(shares) != 1 or not objects_of(here).is_whole(shares[0]):
+            continue
+        if has_same_files(disk, theirs, part):
+            return shares[0]
+    return None
+
+
+def has_same_files(disk: SharedDisk, theirs: SharedDisk, part: str) -> bool:
+    """Return whether the files of a part on a disk are those that another replica has in a share."""
+    return disk.content(part) == theirs.content(part) and disk.files_of(part) == theirs.files_of(part)
 
 
 def delete(effect: DeleteObjects, scene: Scene) -> Iterator[Branch]:
@@ -101,4 +159,4 @@ def _without_answer(request: PutObjects | DeleteObjects, scene: Scene, here: Her
             yield Branch(ObjectsInDoubt("no answer"), here._replace(objects=objects), Fault.STORE.cost, fate)
 
 
-__all__ = ["delete", "look", "put"]
+__all__ = ["bring_rows", "delete", "find_share", "has_same_files", "look", "put", "put_part"]

@@ -29,7 +29,9 @@ fetches it in the place of an older one takes something from the sources, so tha
 
 Of a table in an object store, a process also asks its own disk about a part that it registers or has let go of (`SharesOf`,
 `HasPart`, `NameShares`, `SharesSettled`).  These are joined in the same way: an answer that is old by the time of the commit is
-the one that could do harm, and a newer answer is that of the step before when that step comes later.
+the one that could do harm, and a newer answer is that of the step before when that step comes later.  What a mover remembers of
+its moves (`NameMove`, `MoveEnded`) is read by no other thread before their share is noted.  It hears where parts belong
+(`HearPlaces`) when it begins to move one: before, this changes nothing.
 
 No cycle consists of such steps alone (`CHAIN_MAX` asserts it), so nothing is put off for ever.  A step that could be
 closed by a fault (`Fault.CLOSED` in the model) is not joined.  ``tests/verify`` compares verdicts, and the quiet states that
@@ -44,16 +46,20 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.program.stages import (
     Accept,
+    AwaitMove,
     BeginLoad,
     CurrentSharer,
+    MoveEnded,
     Opened,
     Quieten,
     Release,
     Serve,
     TakeOver,
 )
+from replitree.protocol.shares.moving import NameMove
 from replitree.protocol.shares.share_effects import HasPart, NameShares, SharesOf, SharesSettled
 from replitree_verify.outcomes.branch import Branch, Scene
+from replitree_verify.process.moves import HearPlaces
 from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
@@ -62,7 +68,7 @@ CHAIN_MAX = 200
 """Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""
 
 _TOLD = (fx.Answer, Release, ShowRows)
-_OF_SHARES = (CurrentSharer, HasPart, NameShares, Opened, SharesOf, SharesSettled)
+_OF_SHARES = (CurrentSharer, HasPart, MoveEnded, NameMove, NameShares, Opened, SharesOf, SharesSettled)
 _MEMORY = (
     fx.CurrentEpoch,
     fx.AdoptEpoch,
@@ -94,6 +100,8 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         return False
     if isinstance(before, Accept):
         return isinstance(effect, fx.Stage)
+    if isinstance(before, HearPlaces):
+        return isinstance(effect, AwaitMove)
     if isinstance(effect, (*_TOLD, *_OF_SHARES, fx.FindPart)):
         return True
     replica, closed = scene.here.replica, Fault.CLOSED in scene.faults

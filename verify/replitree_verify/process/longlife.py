@@ -54,7 +54,7 @@ def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Rememb
             return Remembered(replace(memory.with_trouble(), missed=index))
         case Forget():
             begun = Memory(memory.incarnation, memory.session, state=memory.state)
-            return Remembered(replace(begun, staging=memory.staging, shares=memory.shares))
+            return Remembered(replace(begun, staging=memory.staging, shares=memory.shares, moves=memory.moves))
         case AwaitIdle():
             return None if memory.running else Remembered(memory)
         case AwaitSource():

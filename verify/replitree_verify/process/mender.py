@@ -1,7 +1,8 @@
 """What the mender asks of its process, as the explorer and the simulator perform it.
 
 A process finds out at any moment that a registered part is not whole on its disk.  Patience is left out: a part that a round
-has looked for in vain is given up.  There is no object store, and no data file without a manifest.
+has looked for in vain is given up.  There is no manifest in an object store; data files without a manifest are there only, in
+the shares that have marks of the replica.
 
 The mender waits while a round would change nothing.  So a state in which no mender goes on is one in which none could.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
@@ -30,12 +31,18 @@ from replitree.protocol.program.mender_effects import (
     Telling,
     TellTurn,
     WholeAgain,
+    WriteAnew,
 )
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import SharedPart
 from replitree.protocol.state.registration import content_of, has_searched
+from replitree_verify.process.shares import sharer_of
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.objects import Objects
+from replitree_verify.world.shared_disk import SharedDisk
 
-EFFECTS = (AwaitLacking, PutBack, SeekShares, SeekFiles, Losing, TakeOut, WholeAgain, AskAgain, Telling)
+EFFECTS = (AwaitLacking, PutBack, SeekShares, SeekFiles, WriteAnew, Losing, TakeOut, WholeAgain, AskAgain, Telling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +54,29 @@ class Changed:
     disk: Disk
 
 
-def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]) -> Changed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+def perform(
+    effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], objects: Objects | None
+) -> Changed | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there.
+
+    `objects`: what is in the object store, if the table lies in one and the mender may look there.
+    """
     disk = disks[replica.name]
     match effect:
         case AwaitLacking(notes):
-            return _await_lacking(notes, replica, memory, tree, disks)
+            return _await_lacking(notes, replica, memory, tree, disks, objects)
         case PutBack(parts):
             for name, content in parts:
                 disk = disk.with_part(name, content) if content in disk.aside else disk
             return Changed(tuple(name for name, content in parts if disk.content(name) == content), memory, disk)
+        case SeekFiles(parts) if objects is not None:
+            return Changed(parts, memory, disk)
+        case WriteAnew(parts):
+            found = {name: _share_of(name, replica, memory, tree, objects) for name, _ in parts}
+            for name, content in parts:
+                if (share := found[name]) is not None:
+                    disk = cast("SharedDisk", disk.with_part(name, content)).having(name, share)
+            return Changed(tuple(name for name, share in found.items() if share is not None), memory, disk)
         case Losing():
             return Changed(_losing(memory), memory, disk)
         case TakeOut(parts):
@@ -72,7 +92,12 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
 
 
 def _await_lacking(
-    notes: BrokenNotes, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]
+    notes: BrokenNotes,
+    replica: Replica,
+    memory: Memory,
+    tree: Tree,
+    disks: Mapping[str, Disk],
+    objects: Objects | None,
 ) -> Changed | None:
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
@@ -89,6 +114,7 @@ def _await_lacking(
         not changes_notes
         and after == memory
         and not any(_has_chance(each, notes, replica, tree, disks) for each in wanted)
+        and not any(_share_of(name, replica, memory, tree, objects) for name, _ in wanted)
     ):
         return None
     return Changed(MendTurn(wanted), after, disk)
@@ -110,6 +136,17 @@ def _has_chance(
     others = (other for other, its in disks.items() if other != replica.name and its.content(name) == content)
     nodes = (tree.get(layout.part(Replica(replica.table, other), name)) for other in others)
     return any(each is not None and each.value.decode() == content for each in nodes)
+
+
+def _share_of(name: str, replica: Replica, memory: Memory, tree: Tree, objects: Objects | None) -> ShareId | None:
+    """Return a share with a mark of a part of this replica whose objects are all there."""
+    if objects is None or not tree.exists(layout.part(replica, name)):
+        return None
+    mark = sharer_of(replica, memory.shares).mark
+    for share in map(ShareId, tree.children(layout.shares(replica.table)) or ()):
+        if tree.exists(mark(SharedPart(name, share, is_new=False))) and objects.is_whole(share):
+            return share
+    return None
 
 
 def _losing(memory: Memory) -> tuple[PartContent, ...]:

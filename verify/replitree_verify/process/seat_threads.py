@@ -12,6 +12,7 @@ from replitree_verify.process import (
     fsck,
     longlife,
     lost_parts,
+    moves,
     quorums,
     read_requests,
     restore_duties,
@@ -34,6 +35,7 @@ TITLES = {
     "keeper": "keep",
     "candidate": "elect",
     "upkeep": "free",
+    "mover": "move",
     "insert": "ins ",
     "command": "ask ",
     "leader": "lead",
@@ -56,7 +58,7 @@ _WORKING: dict[str, Callable[..., Any]] = {
     "keeper": keeper.forget_next,
     "upkeep": share_upkeep.let_go_next,
 }
-WORKING = ("puller", *_WORKING, "candidate")
+WORKING = ("puller", *_WORKING, "candidate", "mover")
 """The threads that work on whatever comes, beside the life thread."""
 _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
 _DUTIES |= shares.DUTIES | fsck.DUTIES
@@ -94,6 +96,9 @@ def work_of(model: Model, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]
     ):
         if is_there:
             yield kind, "", ()
+    for mover in model.movers:
+        if mover.seat == seat:
+            yield "mover", "", (mover.places, mover.tries)
     yield from asked_of(model, seat)
 
 
@@ -130,6 +135,8 @@ def beginning(
             return puller.pull_next, (replica, model.pull_count)
         case "candidate":
             return candidate.stand_next, (replica, None)
+        case "mover":
+            return moves.begin_moves, (replica, *arguments)
         case "duty":
             duty, *rest = arguments
             return _DUTIES[duty], (replica, *rest)

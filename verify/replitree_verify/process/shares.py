@@ -49,7 +49,8 @@ from replitree_verify.world.kernel import Kernel, Running
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, SharesKnown, State
 from replitree_verify.world.model import seat_of
-from replitree_verify.world.shared_disk import SharedDisk
+from replitree_verify.world.moves import MovesKnown
+from replitree_verify.world.shared_disk import Left, SharedDisk
 
 STORE_ID = "the store"
 TRIES = 2
@@ -96,7 +97,9 @@ class StoreKernel(Kernel):
         )
         # A mutant changes what stands in for a stage, and what runs around it, too.
         assert replaced is None or isinstance(replaced, PatchedStages)
-        self._patch, self._asks = None if replaced is None else replaced.patch, asks
+        # One that only changes how effects are performed has no hunks here.
+        self._patch = replaced.patch if replaced is not None and replaced.patch.hunks else None
+        self._asks = asks
 
     @override
     def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> Running:
@@ -157,7 +160,7 @@ def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree
             other = "" if incarnation == incarnation_of(replica.name) else incarnation
             memory = replace(memory, shares=replace(known, incarnation=other))
         case SharesSettled(shares):
-            memory = replace(memory, shares=known.settled(shares))
+            memory = replace(memory, shares=known.settled(shares), moves=memory.moves.settled(shares))
         case fx.Discard(part):
             disk = disk.without_parts(part)
         case ForgetParts(parts):
@@ -184,7 +187,7 @@ def _told(effect: Any, replica: Replica, memory: Memory, disk: SharedDisk) -> An
             pairs = ((part, share) for part in parts for share in disk.shares_of(part))
             return tuple(SharedPart(part, share, share in memory.shares.new) for part, share in pairs)
         case SharesHere():
-            return tuple(sorted(disk.all_shares | memory.shares.new))
+            return tuple(sorted(disk.all_shares | memory.shares.new | memory.moves.shares))
         case HasPart(part):
             return disk.content(part) is not None
     raise AssertionError(effect)
@@ -225,14 +228,18 @@ def _is_linked(disk: SharedDisk, staging: fx.StagingId, partition: str, content:
     return bool(shares) and any(shares == disk.shares_of(name) for name, each in disk.parts if each == content)
 
 
+def to_let_go_of(disk: SharedDisk, moves: MovesKnown) -> tuple[Left, ...]:
+    """Return what has left a disk, or is noted there, and may be let go of now."""
+    return tuple(left for left in disk.leaving if moves.shares.isdisjoint(left.shares))
+
+
 def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk) -> UpkeepTurn | None:
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    for left in disk.leaving:
+    for left in to_let_go_of(disk, memory.moves):
         tries = memory.shares.kept.count(str(left.number))
         # As long as the part is registered, it is let go of only once it is here again.
-        has_come = disk.content(left.part) is not None
-        has_chance = has_come or not tree.exists(layout.part(replica, left.part))
+        has_chance = disk.content(left.part) is not None or not tree.exists(layout.part(replica, left.part))
         if tries < TRIES or (has_chance and tries < 2 * TRIES):
             return UpkeepTurn(
                 sharer_of(replica, memory.shares), memory.epoch, LeftDisk(str(left.number), left.part, left.shares)
@@ -281,4 +288,5 @@ __all__ = [
     "is_held",
     "perform",
     "sharer_of",
+    "to_let_go_of",
 ]

@@ -12,9 +12,11 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.process.fsck import DAMAGED
-from replitree_verify.rules.stored_shares import marks_of, of_shares
+from replitree_verify.rules.stored_shares import claims, marks_of, of_shares, without_rows
+from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.moves import Place
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.shared_disk import SharedDisk
 
@@ -30,9 +32,12 @@ NAMES = {
     "OWNED": "a share's node has an owner",
     "ONCE": "a share is written, owned, or in the garbage: never two of these",
     "KNOWN": "objects are of shares that are written, owned or in the garbage, unless they came late",
-    "ONE": "in the end all active replicas of a part have the same shares, but for one that has its rows on its disk",
+    "COPIES": "replicas that have a part in the same share have the same files of it",
+    "ONE": "in the end all active replicas of a part have the same shares, but for one that has its rows on its disk, or other"
+    " files of them; of parts that move, unless a fault may have ended a claim early",
     "TRUE": "what fsck says is so: what is called dangling lacks objects, what is called an orphan has no owner",
-    "SETTLES": "in the end nothing is being written or garbage, every mark has a registered part, every object an owner",
+    "SETTLES": "in the end nothing is being written, claimed or garbage, every mark has a registered part, every object an"
+    " owner; without faults a part that is still here is where it was to go",
 }
 """The invariants of models whose table lies in an object store."""
 
@@ -71,6 +76,16 @@ def _violations(look: Look) -> Iterator[str]:
     if not moment.tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
         yield from _of_replicas(look, marks)
     yield from of_shares(moment, TABLE, marks)
+    files: dict[tuple[str, ShareId], str] = {}
+    for disk in map(_shared, look.disks.values()):
+        for part, share in disk.shares:
+            if files.setdefault((part, share), disk.files_of(part)) != disk.files_of(part):
+                yield f"COPIES: replicas have {part} in {share}, and different files of it"
+
+
+def _shared(disk: Disk) -> SharedDisk:
+    assert isinstance(disk, SharedDisk)
+    return disk
 
 
 def _moment(look: Look) -> _Moment:
@@ -94,6 +109,7 @@ def _of_replicas(look: Look, marks: set[tuple[str, str]]) -> Iterator[str]:
             is_meant = part in registered and (not look.model.fragile or _is_shown(look, name, part))
             if is_meant and (share, f"{owner}~{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
+        yield from without_rows(name, disk, registered)
         left = ((each.part, share) for each in disk.leaving for share in each.shares)
         known = {(share, f"{owner}~{part}") for part, share in (*disk.shares, *left)}
         for place, mark in sorted(marks):
@@ -149,6 +165,8 @@ def _unsettled(look: Look) -> Iterator[str]:
     if marks := moment.tree.children(layout.all_merged(TABLE)):
         yield f"SETTLES: the work mark of {marks[0]} stays"
     yield from _copies(look, moment.tree)
+    yield from (f"SETTLES: {claim} stays" for claim in claims(moment.tree, TABLE))
+    yield from _not_moved(look)
     for name in look.model.replicas:
         shared = cast("SharedDisk", look.disk(name))
         if shared.leaving and name in lets_go and moment.tree.exists(layout.host(look.log.replica(name))):
@@ -156,14 +174,28 @@ def _unsettled(look: Look) -> Iterator[str]:
 
 
 def _copies(look: Look, tree: Tree) -> Iterator[str]:
-    """Yield the parts that active replicas have in several shares."""
-    first: dict[str, tuple[ShareId, ...]] = {}
+    """Yield the parts that active replicas with the same files have in several shares."""
+    if look.model.movers and look.model.faults.keys() - {Fault.STORE}:
+        return  # two replicas may move a part when the claim of one has ended early
+    first: dict[tuple[str, str], tuple[ShareId, ...]] = {}
     for name in look.model.replicas:
-        replica, shared = look.log.replica(name), cast("SharedDisk", look.disk(name))
+        replica, shared = look.log.replica(name), _shared(look.disk(name))
         for part in tree.children(layout.parts(replica)) or () if tree.exists(layout.is_active(replica)) else ():
             shares = shared.shares_of(part)
-            if shares and first.setdefault(part, shares) != shares:
-                yield f"ONE: {part} is in {first[part]} and, of {name}, in {shares}"
+            if shares and (known := first.setdefault((part, shared.files_of(part)), shares)) != shares:
+                yield f"ONE: {part} is in {known} and, of {name}, in {shares}"
+
+
+def _not_moved(look: Look) -> Iterator[str]:
+    """Yield the parts that are not where they were to go."""
+    if look.model.faults:
+        return
+    names = dict(look.model.seats)
+    for mover in look.model.movers:
+        disk = _shared(look.disks[names[mover.seat]])
+        for part, _ in disk.parts:
+            if (disk.share_of(part) is None) is not (mover.places[-1] is Place.DISK):
+                yield f"SETTLES: {mover.seat} has not moved {part}"
 
 
 __all__ = ["NAMES", "shares_hold", "shares_settle"]

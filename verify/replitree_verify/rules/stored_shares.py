@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.shares.share import ShareId
+from replitree_verify.world.shared_disk import SharedDisk
 
 
 class World(Protocol):
@@ -60,6 +61,16 @@ def of_shares(world: World, table: TablePlace, marks: set[tuple[str, str]]) -> I
     yield from (f"KNOWN: {unknown}" for unknown in sorted({share for share, _ in world.objects} - known))
 
 
+def without_rows(name: str, disk: SharedDisk, registered: Collection[str]) -> Iterator[str]:
+    """Yield the registered parts of a replica whose rows are nowhere."""
+    yield from (f"FILES: {name} has {part} without its rows" for part in disk.bare if part in registered)
+
+
+def claims(tree: Tree, table: TablePlace) -> Iterator[str]:
+    """Yield the claims on parts that move."""
+    yield from (name for name in tree.children(layout.sharing(table)) or () if name.startswith(layout.MOVING))
+
+
 def not_ended(tree: Tree, table: TablePlace) -> Iterator[str]:
     """Yield what is still being written, or garbage, where nothing more can happen."""
     for parent in (layout.all_writing(table), layout.all_garbage(table)):
@@ -74,4 +85,4 @@ def not_deleted(world: World, table: TablePlace) -> Iterator[str]:
     yield from (f"SETTLES: no replica deletes {share}" for share in sorted(left))
 
 
-__all__ = ["World", "marks_of", "not_deleted", "not_ended", "of_shares"]
+__all__ = ["World", "claims", "marks_of", "not_deleted", "not_ended", "of_shares", "without_rows"]

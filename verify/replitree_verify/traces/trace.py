@@ -47,6 +47,7 @@ from replitree.protocol.program.mender_effects import (
     TakeOut,
     Telling,
     WholeAgain,
+    WriteAnew,
 )
 from replitree.protocol.program.stages import (
     Accept,
@@ -86,16 +87,7 @@ from replitree.protocol.program.stages import (
     TakeOver,
 )
 from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
-from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
-from replitree.protocol.shares.share_effects import (
-    ForgetParts,
-    HasPart,
-    NameShares,
-    PutShares,
-    SharesHere,
-    SharesOf,
-    SharesSettled,
-)
+from replitree.protocol.shares.moving import FindShare, FoundShare, ShareInDoubt
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.moves import Found
 from replitree_verify.engine.space import Space
@@ -116,9 +108,9 @@ from replitree_verify.process.restore_duties import Found as FoundParts
 from replitree_verify.process.restore_duties import LockDisk, OpenTable, UnlockDisk
 from replitree_verify.process.threads import Appear
 from replitree_verify.rules.invariants import Look
+from replitree_verify.traces import shares
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
-from replitree_verify.world.objects import PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
 
 HIDDEN = (
@@ -308,16 +300,6 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ShowRows: lambda e, _r: ("shows", ", ".join(part.name for part in e.parts) or "nothing"),
     Opened: lambda e, _r: ("open", f"the object store, as {e.incarnation}"),
     CurrentSharer: lambda _e, _r: ("remember", "its incarnation"),
-    NameShares: lambda e, _r: ("name", f"shares for {e.staging}"),
-    PutShares: lambda e, _r: ("put", f"the objects of {e.staging}"),
-    PutObjects: lambda e, _r: ("put", f"the objects of {e.share}"),
-    DeleteObjects: lambda e, _r: ("delete", f"the objects of {e.share}"),
-    LookAtObjects: lambda e, _r: ("look", f"at the objects of {', '.join(e.shares)}"),
-    SharesOf: lambda e, _r: ("look", f"for the shares of {', '.join(e.parts)} on disk"),
-    SharesHere: lambda _e, _r: ("list", "shares on disk"),
-    SharesSettled: lambda e, _r: ("remember", f"{', '.join(e.shares) or 'no share'} written no more"),
-    HasPart: lambda e, _r: ("look", f"for {e.part} on disk"),
-    ForgetParts: lambda e, _r: ("set aside", f"{', '.join(e.parts)}: the shares are gone"),
     ListObjects: lambda _e, _r: ("list", "all objects of the store"),
     ListAges: lambda e, r: ("list", f"{_path(e.path, r)}, with ages"),
     AskReferences: lambda e, _r: ("ask", f"{e.replica.name} for its shares"),
@@ -327,6 +309,8 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
         ", ".join(f"{each.kind.value} {each.share}" for each in e.findings) or "all is well",
     ),
     AwaitUpkeep: lambda _e, _r: ("wakes", "shares to look after"),
+    **shares.VERBS,
+    WriteAnew: lambda e, _r: ("write anew", _names(e.parts)),
     LetGoEnded: lambda e, _r: (
         "remember",
         f"{', '.join(e.left.shares)} of {e.left.part or 'what was staged'} {'released' if e.is_gone else 'still owned'}",
@@ -385,10 +369,12 @@ def _outcome(turn: Turn, replica: str) -> str:
             return ", ".join(part for part, _ in parts) or "nothing"
         case fx.Made(content_hash):
             return content_hash
-        case fx.StoreFailed(reason) | fx.NotFetched(_, reason) | fx.Cancelled(reason):
+        case fx.StoreFailed(reason) | fx.NotFetched(_, reason) | fx.Cancelled(reason) | ShareInDoubt(reason):
             return reason
         case fx.Owner():
             return outcome.value
+        case FoundShare(share, is_noted):
+            return f"{share}{', which is still to be released here' if is_noted else ''}"
     return _plain(effect, outcome, replica)
 
 
@@ -410,7 +396,7 @@ def _plain(effect: Any, outcome: Any, replica: str) -> str:
             return answer_text(outcome)
         case fx.FindPart():
             return outcome or "nothing"
-        case fx.Get():
+        case fx.Get() | FindShare():
             return "nothing"
         case TakeOver() if outcome is None:
             return "too old"

@@ -16,6 +16,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.pull import Loaded, Place, Queued
+from replitree_verify.world.moves import MovesKnown
 
 
 class State(Enum):
@@ -101,8 +102,8 @@ class Memory:
         Whether it believes that it leads.
     lock
         Of a run of a restore: the replica whose data folder it holds, and the names of the parts that it has found there.
-    shares
-        What it knows of shares, if the table lies in an object store.
+    shares, moves
+        What it knows of shares, and of parts that move, if the table lies in an object store.
     paused
         Whether it merges nothing, because an operator said so.
     """
@@ -128,6 +129,7 @@ class Memory:
     lock: tuple[str, tuple[str, ...]] | None = None
     shares: SharesKnown = SharesKnown()
     paused: bool = False
+    moves: MovesKnown = MovesKnown()  # noqa: RUF009 - immutable
 
     @property
     def is_there(self) -> bool:
@@ -157,7 +159,10 @@ class Memory:
         """Take an epoch unless a higher one is known."""
         if self.epoch is not None and self.epoch >= epoch:
             return self
-        return replace(self, epoch=epoch, shares=replace(self.shares, kept=()) if self.shares.kept else self.shares)
+        # What earlier epochs had on its way is refused from now on.
+        moves = replace(self.moves, doubtful=frozenset()) if self.moves.doubtful else self.moves
+        shares = replace(self.shares, kept=()) if self.shares.kept else self.shares
+        return replace(self, epoch=epoch, shares=shares, moves=moves)
 
     def revealing(self, parts: tuple[str, ...], gone: tuple[str, ...]) -> Memory:
         """Show parts and no longer show others, at once; a part that a shown one covers stays hidden.

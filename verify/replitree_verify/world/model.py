@@ -14,6 +14,7 @@ from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.state.read import ReadLevel
 from replitree_verify.world.faults import Fault
+from replitree_verify.world.moves import Place
 
 TABLE = TablePlace("/t")
 REMADE = TablePlace(TABLE.path, incarnation="b")
@@ -77,6 +78,15 @@ class Duty:
     arguments: tuple[Hashable, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A mover of one seat: where parts belong, one place after the other, and how often it tries to move one there."""
+
+    seat: str
+    places: tuple[Place, ...]
+    tries: int = 2
+
+
 LOSING = ("break", "heal", "keep", "note", "watch", "lose")
 """The duties that have to do with lost parts (`lost_parts.DUTIES`)."""
 
@@ -138,6 +148,8 @@ class Model:
         Of a table in an object store: the seats whose processes let go of shares and delete garbage.
     own_makers
         Of a table in an object store: the replicas that began to merge when results went to disks: each makes its own.
+    movers
+        Of such a table: the movers.  Parts are written to where the first of them does not bring them.
     struck
         The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
     machines
@@ -177,6 +189,7 @@ class Model:
     stored: bool = False
     upkeepers: tuple[str, ...] = ()
     own_makers: tuple[str, ...] = ()
+    movers: tuple[Mover, ...] = ()
     struck: tuple[tuple[Fault, str], ...] = ()
     machines: tuple[str, ...] = ()
     remade: tuple[str, ...] = ()
@@ -185,6 +198,11 @@ class Model:
         """Whether a fault may happen to a seat: its process dies, its session ends, its view lags."""
         named = [each for kind, each in self.struck if kind is fault]
         return self.faults.get(fault, 0) > 0 and (not named or seat in named)
+
+    @property
+    def writes_to_disks(self) -> bool:
+        """Whether parts are written to the disks although the table has an object store."""
+        return bool(self.movers) and self.movers[0].places[0] is Place.STORE
 
     @property
     def joined(self) -> tuple[str, ...]:

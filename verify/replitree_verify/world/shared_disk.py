@@ -42,6 +42,8 @@ class SharedDisk(Disk):
         Of which parts the rows were brought here from which share, and may take its place.
     bare
         Parts without a share whose rows are gone: there must be none.
+    files
+        Parts whose files are others than those of most replicas, here or in the share, each with the replica that wrote them.
     detached
         Parts that were detached and have no rows of their own, each with its share, which it still owns: there must be none.
     """
@@ -53,6 +55,7 @@ class SharedDisk(Disk):
     brought: tuple[tuple[str, ShareId], ...] = ()
     bare: tuple[str, ...] = ()
     detached: tuple[tuple[str, ShareId], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
     def share_of(self, part: str) -> ShareId | None:
         """Return the share of a published part; None when its rows are here, or it is not."""
@@ -93,8 +96,9 @@ class SharedDisk(Disk):
         return self.content(part) is not None and self.share_of(part) is None and part not in self.bare
 
     def noting_move(self, part: str, share: ShareId) -> SharedDisk:
-        """Note that a part may own a share: that is let go of unless the part has it."""
-        return self._noting_left(((part, share),))
+        """Note that a part may own a share: that is let go of unless the part has it, with all that it borrows of."""
+        own = self.shares_of(part)
+        return self._noting_left(tuple((part, each) for each in (own if share in own else (share,))))
 
     def to_share(self, part: str, share: ShareId) -> SharedDisk | None:
         """Let a part have a share, and no rows here; None when they are not here any more."""
@@ -107,15 +111,25 @@ class SharedDisk(Disk):
         return replace(self, brought=tuple(sorted({*self.brought, (part, share)})))
 
     def to_disk(self, part: str, share: ShareId) -> SharedDisk | None:
-        """Let a part have its rows here; None when they were not brought, or it does not have the share any more."""
-        if self.share_of(part) != share or (part, share) not in self.brought:
+        """Let a part have its rows here; None when it does not have the share any more."""
+        if self.share_of(part) != share:
             return None
+        bare = self.bare if (part, share) in self.brought else (*self.bare, part)
         others = tuple(each for each in self.shares if each[0] != part)
-        return replace(self, shares=others, brought=tuple(each for each in self.brought if each[0] != part))
+        return replace(self, shares=others, brought=tuple(each for each in self.brought if each[0] != part), bare=bare)
 
     def losing_rows(self, part: str) -> SharedDisk:
         """Remove a part's files, all but its manifest."""
         return replace(self, bare=(*self.bare, part)) if self.has_rows(part) else self
+
+    def files_of(self, part: str) -> str:
+        """Return which replica wrote the files of a part, of those whose files are others than most have."""
+        return dict(self.files).get(part, "")
+
+    def with_files(self, part: str, writer: str) -> SharedDisk:
+        """Let a part have files that a replica wrote."""
+        others = (each for each in self.files if each[0] != part)
+        return replace(self, files=tuple(sorted((*others, *(((part, writer),) if writer else ())))))
 
     # --- what may remove something ------------------------------------------------------------------------------------------
 
@@ -162,6 +176,7 @@ class SharedDisk(Disk):
             shares=tuple(each for each in self.shares if each[0] not in names),
             brought=tuple(each for each in self.brought if each[0] not in names),
             bare=tuple(each for each in self.bare if each not in names),
+            files=tuple(each for each in self.files if each[0] not in names),
         )
 
     def _noting_left(self, gone: tuple[tuple[str, ShareId], ...]) -> SharedDisk:

@@ -1,7 +1,6 @@
 """What must hold of parts that move, in simulated runs: while they do, and when nothing is left to do.
 
 ======== =======================================================================================================================
-ROWS     a registered part whose manifest names no share has its rows on its disk
 SINGLE   a part that replicas have moved into the store is there once, unless a claim ended early, or a replica had the part and
          had not registered it yet
 SETTLES  at rest nothing is noted or claimed, and every part is where it belongs
@@ -10,24 +9,20 @@ SETTLES  at rest nothing is noted or claimed, and every part is where it belongs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
-from replitree_verify.simulation.store.moving_options import Place
+from replitree_verify.rules.stored_shares import claims
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.moves import Place
 from replitree_verify.world.shared_disk import SharedDisk
 
 EARLY_ENDS = ("session ended", "crash", "mover closed", "move in doubt", "move broken off")
 """Probes of what ends a claim before the part has moved, or its activation takes it back."""
-
-
-def without_rows(name: str, disk: SharedDisk, registered: Collection[str]) -> Iterator[str]:
-    """Yield the registered parts of a replica whose rows are nowhere."""
-    yield from (f"ROWS: {name} has {part} without its rows" for part in disk.bare if part in registered)
 
 
 def left_to_move(tree: Tree, disks: Mapping[str, SharedDisk], places: Mapping[str, Place]) -> str:
@@ -40,9 +35,8 @@ def left_to_move(tree: Tree, disks: Mapping[str, SharedDisk], places: Mapping[st
     places
         Where parts belong, as each replica has heard.
     """
-    claims = [name for name in tree.children(layout.sharing(TABLE)) or () if name.startswith(layout.MOVING)]
-    if claims:
-        return f"{claims[0]} is claimed"
+    for claim in claims(tree, TABLE):
+        return f"{claim} is claimed"
     for name, place in places.items():
         disk = disks[name]
         registered = map(parse_part, tree.children(layout.parts(Replica(TABLE, name))) or ())
@@ -62,4 +56,4 @@ def moved_twice(tree: Tree, disks: Mapping[str, SharedDisk]) -> Iterator[str]:
     yield from (part for part, shares in sorted(found.items()) if len(shares) > 1)
 
 
-__all__ = ["EARLY_ENDS", "left_to_move", "moved_twice", "without_rows"]
+__all__ = ["EARLY_ENDS", "left_to_move", "moved_twice"]

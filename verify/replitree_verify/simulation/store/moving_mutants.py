@@ -21,7 +21,7 @@ _OF_MODELS = (
 
 _OWN = ("claim-given-back-unproved", "doubt-worked-off", "notes-forgotten", "own-claim-kept")
 
-MOVING_MUTANTS = {name: find_patch("moving", name) for name in _OF_MODELS} | {
+MOVING_MUTANTS = {name: find_patch("moved", name) for name in _OF_MODELS} | {
     name: find_patch("simulation", name) for name in _OWN
 }
 """By name."""

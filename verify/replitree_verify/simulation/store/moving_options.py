@@ -7,23 +7,15 @@ all parts are where they belong then.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from random import Random
 
 from replitree_verify.simulation.options import MS, SECOND
+from replitree_verify.world.moves import Place
 
 SHARE_OF_STORES = 0.4
 """Share of the seeds with a store in which parts move."""
 
 SWITCHES_MAX = 4
-
-
-class Place(Enum):
-    """Where parts belong: new ones, and those that are there."""
-
-    STORE = "in the store"
-    DISK = "on the disks"
-    TIERED = "on the disks while they are new, then in the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +63,4 @@ def draw_moving(seed: int, duration: int) -> MovingOptions | None:
     return MovingOptions(tuple(zip(times, places, strict=True)), older, lag)
 
 
-__all__ = ["SHARE_OF_STORES", "MovingOptions", "Place", "draw_moving"]
+__all__ = ["SHARE_OF_STORES", "MovingOptions", "draw_moving"]

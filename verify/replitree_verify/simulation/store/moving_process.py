@@ -28,19 +28,19 @@ from replitree.protocol.shares.moving import (
     ToShare,
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
-from replitree_verify.moving.threads import LoseRows
+from replitree_verify.process import moves
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.store import shared_process
-from replitree_verify.simulation.store.moving_options import MovingOptions, Place
+from replitree_verify.simulation.store.moving_options import MovingOptions
 from replitree_verify.simulation.store.object_store import putting
 from replitree_verify.simulation.store.shared_process import SharedProcess
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.moves import Place
 from replitree_verify.world.shared_disk import SharedDisk
 
-_ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
 _ELSEWHERE = (FindShare, BringRows)
 """Effects that ask other replicas, or read in the store."""
 
@@ -90,14 +90,12 @@ class MovingProcess(SharedProcess):
     def _close(self, thread: Thread) -> None:
         if thread.kind == "mover" and self._on_the_move is not None:
             self.observer.seen("move broken off")
-            self.moves.broken_off(self._on_the_move.part)
             self._on_the_move = None
-            self._remember(self.memory.with_trouble())
         super()._close(thread)
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        if isinstance(effect, _ON_DISK):
+        if isinstance(effect, moves.ON_DISK):
             self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
             return None
         if isinstance(effect, _ELSEWHERE):
@@ -127,7 +125,7 @@ class MovingProcess(SharedProcess):
             case NameMove(part):
                 self._put_count += 1
                 share = ShareId(f"{self.me.decode()}-moved-{self._put_count}")
-                self.moves.begin(part, share)
+                self.moves = self.moves.beginning(part, share)
                 return share
         return ObjectsInDoubt("its rows are not here any more")
 
@@ -143,13 +141,12 @@ class MovingProcess(SharedProcess):
     def _next_move(self) -> MoveTurn | None:
         """Return the first part that is not where it belongs and may be moved now."""
         disk, now = self.disk, self.cluster.now
-        busy = {part.name for item in self.memory.queue for part in item.change.removed}
+        free = dict(moves.movable(self.memory, disk))
         for name in (part.name for part in self.memory.held):
             self._since.setdefault(name, now)
-            is_free = name not in busy and self._again.get(name, 0) <= now and disk.content(name) is not None
-            if is_free and self._is_misplaced(name, disk.share_of(name)):
+            if name in free and self._again.get(name, 0) <= now and self._is_misplaced(name, free[name]):
                 assert self.sharer is not None
-                return MoveTurn(self.sharer, name, disk.share_of(name))
+                return MoveTurn(self.sharer, name, free[name])
         return None
 
     def _is_misplaced(self, part: str, share: ShareId | None) -> bool:
@@ -179,7 +176,7 @@ class MovingProcess(SharedProcess):
     @override
     def _do(self, thread: Thread, effect: Any) -> None:
         super()._do(thread, effect)
-        if isinstance(effect, _ON_DISK):
+        if isinstance(effect, moves.ON_DISK):
             self.on_let_go()
 
     @override
@@ -189,17 +186,12 @@ class MovingProcess(SharedProcess):
             case FindShare(part):
                 return self._find(part), disk, self.memory
             case NoteMove(part, share):
-                self.moves.begin(part, share)
-                has_noted = disk.content(part) is not None and not self.observer.is_full(self.name)
-                after = disk.noting_move(part, share) if has_noted else None
-            case ToShare(part, share):
-                after = disk.to_share(part, share)
-            case ToDisk(part, share):
-                after = disk.to_disk(part, share)
+                self.moves = self.moves.beginning(part, share)
+                after = None if self.observer.is_full(self.name) else moves.changed_disk(effect, disk)
             case Detach(parts) if not self._can_read(disk, parts):
                 return StoreFailed("the store gives no answer"), disk, self.memory
-            case LoseRows(part):
-                return None, disk.losing_rows(part), self.memory
+            case ToShare() | ToDisk() | moves.LoseRows():
+                after = moves.changed_disk(effect, disk)
             case BringRows(part, share):
                 after = self._bring(disk, part, share)
                 outcome = ObjectsInDoubt("no answer, or no room") if after is None else ObjectsThere()

@@ -2,6 +2,7 @@
 
 ======== =======================================================================================================================
 MARKED   a registered part that is shown has a mark on its share, and so has one that has just been registered
+FILES    a registered part has its rows, on its disk or in a share
 HELD     a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of
 WHOLE    the objects of every share that has a node are there
 I4       no object is deleted that a registered part needs
@@ -36,13 +37,14 @@ from replitree.protocol.rescue.fsck_look import (
 )
 from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId
+from replitree_verify.rules.stored_shares import without_rows
 from replitree_verify.simulation.observer import Violated
-from replitree_verify.simulation.store.moving_checks import left_to_move, moved_twice, without_rows
-from replitree_verify.simulation.store.moving_options import Place
+from replitree_verify.simulation.store.moving_checks import left_to_move, moved_twice
 from replitree_verify.simulation.store.object_store import PIECES, Change, ObjectStore
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
+from replitree_verify.world.moves import Place
 from replitree_verify.world.shared_disk import SharedDisk
 
 GRACE_MS = 0

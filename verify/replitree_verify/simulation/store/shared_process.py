@@ -38,20 +38,18 @@ from replitree.protocol.shares.share_effects import (
     NameShares,
     PutShares,
     Sharer,
-    SharesHere,
     SharesInDoubt,
-    SharesSettled,
 )
 from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.outcomes.local import Done
 from replitree_verify.process import shares
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
-from replitree_verify.simulation.store import moves
 from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.moves import MovesKnown
 from replitree_verify.world.shared_disk import SharedDisk, kept_aside
 
 TRIES = 2
@@ -94,7 +92,6 @@ class SharedProcess(Process):
 
     @override
     def start(self) -> None:
-        self.moves = moves.Moves()
         self._first_tried: dict[fx.LogIndex, int] = {}
         super().start()
         self._spawn("upkeep", upkeep.let_go_next, self.replica)
@@ -136,8 +133,6 @@ class SharedProcess(Process):
 
     @override
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        if isinstance(effect, fx.AdoptEpoch):
-            self.moves.has_new_epoch()
         if isinstance(effect, AwaitUpkeep | AwaitMove):
             turn = self._turn_of(thread)
             thread.waits = turn is None
@@ -180,6 +175,15 @@ class SharedProcess(Process):
     # --- what it knows ------------------------------------------------------------------------------------------------------
 
     @property
+    def moves(self) -> MovesKnown:
+        """What it knows of parts that move; no thread waits for a change of it."""
+        return self.memory.moves
+
+    @moves.setter
+    def moves(self, moves: MovesKnown) -> None:
+        self.memory = replace(self.memory, moves=moves)
+
+    @property
     def disk(self) -> SharedDisk:
         """Its disk as it is now."""
         return cast("SharedDisk", self.cluster.disks[self.name])
@@ -201,7 +205,7 @@ class SharedProcess(Process):
                 return ()
             case SharesInDoubt(doubtful):
                 self.observer.seen("shares in doubt")
-                self.moves.doubt(doubtful)
+                self.moves = self.moves.doubting(doubtful)
                 return self._remember(self.memory.with_trouble())
             case fx.Untouched():
                 return False
@@ -211,15 +215,10 @@ class SharedProcess(Process):
                 return tuple(share for _, share in self.disk.detached)
         done = self._of_shares(effect, self.disk)
         self._remember(done.memory)
-        return tuple(sorted({*done.outcome, *self.moves.shares})) if isinstance(effect, SharesHere) else done.outcome
+        return done.outcome
 
     def _of_shares(self, effect: Any, disk: SharedDisk) -> shares.Performed:
         """Perform an effect on what it knows of shares, and on its disk."""
-        match effect:
-            case SharesSettled(settled):
-                self.moves.settled(settled)
-            case LetGoEnded(left, is_gone=True) if not left.part:
-                self.moves.settled(left.shares)  # a part may be on the move with the share again: that move goes on
         done = shares.perform(effect, self.replica, self.me, self.memory, self.cluster.tree, disk)
         assert done is not None
         return done
@@ -239,7 +238,7 @@ class SharedProcess(Process):
         """Return what is to be let go of next; when that is nothing, the round ends."""
         assert self.sharer is not None
         assert self.memory.epoch is not None
-        for left in moves.to_let_go_of(self.disk, self.moves):
+        for left in shares.to_let_go_of(self.disk, self.moves):
             if str(left.number) not in self.memory.shares.kept:
                 left_disk = LeftDisk(str(left.number), left.part, left.shares)
                 return UpkeepTurn(self.sharer, self.memory.epoch, left_disk)
