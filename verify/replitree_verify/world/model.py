@@ -282,10 +282,9 @@ class Model:
 
     @property
     def gone(self) -> frozenset[str]:
-        """The replicas whose processes stay away from the beginning."""
-        return frozenset(
-            name for seat, name in self.seats if f"stop {seat}" in self.prelude and f"{seat} life" in self.resting
-        )
+        """Of a table in an object store: the replicas whose processes stay away from the beginning."""
+        away = (name for seat, name in self.seats if f"stop {seat}" in self.prelude and f"{seat} life" in self.resting)
+        return frozenset(away) if self.stored else frozenset()
 
     @property
     def has_rivals(self) -> bool:

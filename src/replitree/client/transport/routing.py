@@ -48,6 +48,9 @@ T = TypeVar("T")
 ATTEMPT_S_MAX = 15.0
 """How long one replica may be silent before another one is asked, in seconds."""
 
+ATTEMPT_S_MIN = 0.05
+"""The least time for an attempt that is not the first one, in seconds."""
+
 FRESH_S = 10.0
 """For how long the list of replicas is believed when nothing goes wrong, in seconds."""
 
@@ -119,7 +122,8 @@ class Router:
                 # The second time comes only after a kept connection had gone stale.
                 for _ in range(2):
                     left = deadline - time.monotonic()
-                    if left <= 0:
+                    # An attempt that is cut off at once would turn a request that was certainly refused into one in doubt.
+                    if left <= (ATTEMPT_S_MIN if story.is_begun else 0):
                         raise story.end(timeout_s)
                     try:
                         answer = call(replica, min(left, attempt_s))
@@ -207,9 +211,11 @@ class _RequestHistory:
         self._doubt = False
         self._last: ReplitreeError = ReplicaUnavailable("no replica could be asked in time; allow more time")
         self._missing = False
+        self.is_begun = False
 
     def add(self, error: ReplitreeError) -> bool:
         """Take note of a failed attempt; raise it when going on makes no sense.  True: try this replica once more."""
+        self.is_begun = True
         stale = False
         match error:
             case AnswerLost(stale=stale):
