@@ -301,6 +301,11 @@ STEPS = {
     "removed-before-owned": 9,
     "swapped-before-marked": 9,
     "written-anew-unowned": 17,
+    # uploads
+    "upload-believed": 15,
+    "upload-given-up-for-its-age": 25,
+    "upload-late-put-kept": 38,
+    "upload-named-by-the-disk": 18,
 }
 """Steps of the shortest counterexample."""
 

@@ -22,7 +22,6 @@ def paragraph(heading: str) -> str:
 @pytest.mark.parametrize(
     ("heading", "known", "prefix"),
     [
-        ("Uploads.*", SHARING, "upload"),
         ("Merges that a client makes*", PREPARED, ""),
         ("A lost disk.*", SHARING, "own_"),
     ],

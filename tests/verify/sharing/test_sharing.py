@@ -17,10 +17,6 @@ SHARING = SmallModels(
     steps={
         "fsck-marks-unproven": 45,
         "fsck-asks-before-fence": 51,
-        "upload-believed": 8,
-        "upload-named-by-the-disk": 16,
-        "upload-given-up-for-its-age": 25,
-        "upload-late-put-kept": 34,
         "own-mark-taken-for-stale": 34,
         "own-silence-is-no": 10,
         "own-first-owner-only": 9,
@@ -29,8 +25,6 @@ SHARING = SmallModels(
     slow_mutants=(
         "fsck-marks-unproven",
         "fsck-asks-before-fence",
-        "upload-given-up-for-its-age",
-        "upload-late-put-kept",
     ),
 )
 

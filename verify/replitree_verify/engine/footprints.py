@@ -25,7 +25,8 @@ from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
 from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
 from replitree_verify.engine.moves import OBJECTS, TREE
-from replitree_verify.process.fsck import RepairCommit, ReportFindings
+from replitree_verify.process import uploads
+from replitree_verify.process.fsck import AwaitOrphans, RepairCommit, ReportFindings
 from replitree_verify.process.lost_parts import (
     AwaitBroken,
     Break,
@@ -36,6 +37,7 @@ from replitree_verify.process.lost_parts import (
 from replitree_verify.process.moves import ON_DISK, HearPlaces
 from replitree_verify.process.read_requests import AwaitAnswers, AwaitReadable, ShowRows
 from replitree_verify.process.restore_duties import LockDisk, OpenTable
+from replitree_verify.world.objects import PutObjects
 
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED, STORED = range(11)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
@@ -56,12 +58,12 @@ WHEN_ALONE = {
 
 
 _KINDS: dict[type, int] = {
-    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, FindShare, Heal), ALL_DISKS),
+    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, FindShare, Heal, uploads.HearName), ALL_DISKS),
     AwaitAnswers: ANSWERED,
     **dict.fromkeys((LockDisk, OpenTable, AwaitReadable, ShowRows), EVERYTHING),
     **dict.fromkeys((ListObjects, AskReferences, RepairCommit, ReportFindings), EVERYTHING),
     **dict.fromkeys((fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Commit), COORDINATION),
-    ListAges: COORDINATION,
+    **dict.fromkeys((ListAges, uploads.TellName), COORDINATION),
     **dict.fromkeys((AwaitPull, AwaitReplica, AwaitSource, AwaitStrays, AwaitElection), COORDINATION),
     **dict.fromkeys(
         (
@@ -72,9 +74,11 @@ _KINDS: dict[type, int] = {
         DISK,
     ),
     **dict.fromkeys((NameShares, SharesOf, SharesHere, HasPart, ForgetParts, LetGoEnded, fx.Discard, *ON_DISK), DISK),
+    **dict.fromkeys(uploads.EFFECTS, DISK),
     **dict.fromkeys((fx.FetchMany, AwaitWork), DISKS),
     fx.ProbeOwner: MEMORIES,
     **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects, PutPart, BringRows, WriteAnew), STORED),
+    **dict.fromkeys((PutObjects, AwaitOrphans), STORED),
     **dict.fromkeys((AwaitUpkeep, AwaitMove, HearPlaces), ALONE),
 }  # fmt: skip
 """Of each type of effects; of all others `MEMORY`."""

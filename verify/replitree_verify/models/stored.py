@@ -182,6 +182,24 @@ def _restored(name: str, description: str, faults: dict[Fault, int], **more: Any
     return _both(name, description, faults, **(given | more))
 
 
+def _upload(name: str, description: str, faults: dict[Fault, int], *more: Duty) -> Model:
+    """Return a model of a replica that makes a part of what a task puts; `more`: duties of an operator."""
+    operators = ("task", *dict.fromkeys(duty.seat for duty in more))
+    return _both(
+        name,
+        description,
+        faults,
+        seats=(*ONE, *((each, each) for each in operators)),
+        inserts=(Insert("r1", ((1, "a"),), uploaded=True),),
+        workers=("r1",),
+        started=("r1",),
+        upkeepers=("r1",),
+        operators=operators,
+        duties=(Duty("task", "put"), *more),
+        probes=("upload taken", "upload discarded"),
+    )
+
+
 MODELS = (
     _alone("stored_crash", "a part is written into the store and leaves again, with a crash", {Fault.CRASH: 1}),
     _alone("stored_doubt", "a part is written, while the answer to a commit is lost", {Fault.UNKNOWN: 1}, ()),
@@ -312,5 +330,23 @@ MODELS = (
         "the part that is restored borrows, with a crash",
         {Fault.CRASH: 1},
         prelude=(*REGISTERED, BORROW, "wipe"),
+    ),
+    _upload(
+        "upload",
+        "a task puts objects while, before, or after the replica makes a part of them, beside fsck",
+        {},
+        Duty("op", "fsck"),
+    ),
+    _upload("upload_crash", "the replica or the task dies at any step, and the next process goes on", {Fault.CRASH: 2}),
+    _upload(
+        "upload_doubt",
+        "the answer to a commit of the replica is lost, which takes place, or comes late, or never",
+        {Fault.UNKNOWN: 1},
+    ),
+    _upload(
+        "upload_store",
+        "what the task puts comes in part, or when everything is over; fsck afterwards",
+        {Fault.STORE: 1},
+        Duty("op", "fsck afterwards"),
     ),
 )

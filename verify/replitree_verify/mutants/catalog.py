@@ -25,6 +25,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("stored_merges"),
         *read_mutants("rejoined"),
         *read_mutants("moved"),
+        *read_mutants("uploads"),
     )
 }
 """Every mutant by its name.

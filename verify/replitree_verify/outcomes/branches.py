@@ -35,7 +35,7 @@ from replitree_verify.outcomes import objects
 from replitree_verify.outcomes.branch import Branch, Request, Scene
 from replitree_verify.outcomes.local import cancelled, fetched_to, perform_local
 from replitree_verify.process import read_requests
-from replitree_verify.process.fsck import RepairCommit, ReportFindings, aged, taken_from
+from replitree_verify.process.fsck import AwaitOrphans, RepairCommit, ReportFindings, aged, taken_from
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.restore_duties import (
     LockDisk,
@@ -47,11 +47,14 @@ from replitree_verify.process.restore_duties import (
     wrongly_ended,
     wrongly_repeated,
 )
+from replitree_verify.process.shares import torn_upload
+from replitree_verify.process.uploads import HearName, TellName
 from replitree_verify.rules.quorum import settled_without
 from replitree_verify.world.disk import Folder
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import seat_of
+from replitree_verify.world.objects import PutObjects
 from replitree_verify.world.past import half_way, recovers, remember
 from replitree_verify.world.windows import timed
 
@@ -267,10 +270,11 @@ def _stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, here._replace(disk=done.disk))
+    yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     folder = done.disk.folder(effect.staging)
     assert folder is not None
-    torn = here._replace(disk=here.disk.with_folder(Folder(effect.staging, folder.parts, torn=True)))
+    before = torn_upload(effect.staging, here.memory, here.disk)
+    torn = here._replace(disk=before.with_folder(Folder(effect.staging, folder.parts, torn=True)))
     if Fault.CRASH in scene.faults:
         yield Branch(None, torn, Fault.CRASH.cost, "half written", dies=True)
     if Fault.DISK in scene.faults:
@@ -394,4 +398,8 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     PutPart: objects.put_part,
     BringRows: objects.bring_rows,
     FindShare: objects.find_share,
+    AwaitOrphans: objects.await_orphans,
+    HearName: objects.hear_name,
+    PutObjects: objects.put_objects,
+    TellName: objects.tell_name,
 }

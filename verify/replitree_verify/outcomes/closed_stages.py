@@ -14,6 +14,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.making import MAKING
 from replitree.protocol.program import candidate, executor, keeper, life, mender, mover, puller, quorum_waiter, upkeep
 from replitree.protocol.program.stages import Then, WorkTurn
+from replitree_verify.process import uploads
 from replitree_verify.world.kernel import Conversation, Stage
 from replitree_verify.world.memory import Memory, State
 
@@ -67,6 +68,8 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             return Closed(Then(_ROUNDS[kind], (replica,)), ended.with_trouble())
         case "candidate":
             return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
+        case "upload" if told.stage in (uploads.begin_upload, uploads.take_upload):
+            return Closed(None, memory)
         case "leader" | "kill" | "duty" | "read":
             return Closed(None, memory)
         case "command":

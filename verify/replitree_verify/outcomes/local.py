@@ -51,7 +51,7 @@ from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute
-from replitree_verify.process import candidacy, longlife, lost_parts, mender, moves, quorums, shares, upkeep
+from replitree_verify.process import candidacy, longlife, lost_parts, mender, moves, quorums, shares, upkeep, uploads
 from replitree_verify.process.threads import Appear
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State, is_made
@@ -131,7 +131,11 @@ def is_local(effect: Any) -> bool:
 def _stage(effect: fx.Stage, here: Here) -> Done:
     parts = staged_parts(here.partitions, effect.requests)
     folder = Folder(effect.staging, tuple((part.partition, part.content_hash) for part in parts))
-    return Done(fx.Staged(parts), here.memory, here.disk.with_folder(folder))
+    disk = here.disk.with_folder(folder)
+    if not here.memory.shares.uploads:
+        return Done(fx.Staged(parts), here.memory, disk)
+    (partition,) = here.partitions
+    return Done(fx.Staged(parts), *shares.staged_upload(effect.staging, partition, here.memory, disk))
 
 
 def _publish(effect: fx.Publish, here: Here) -> Done:
@@ -395,6 +399,9 @@ def _losing(effect: Any, here: Here) -> Done | None:
 def _of_shares(effect: Any, here: Here) -> Done | None:
     if isinstance(effect, NameShares) and here.writes_to_disk:
         return _remember(here, here.memory, ())
+    if isinstance(effect, uploads.EFFECTS):
+        performed = uploads.perform(effect, here.me, here.memory, cast("SharedDisk", here.disk))
+        return None if performed is None else Done(*performed)
     room = moves if isinstance(effect, moves.EFFECTS) else shares
     done = room.perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
     return None if done is None else Done(*done)
@@ -457,5 +464,5 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     ),
     **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *candidacy.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys((*lost_parts.EFFECTS, *mender.EFFECTS), _losing),
-    **dict.fromkeys((*shares.EFFECTS, *moves.EFFECTS), _of_shares),
+    **dict.fromkeys((*shares.EFFECTS, *moves.EFFECTS, *uploads.EFFECTS), _of_shares),
 }

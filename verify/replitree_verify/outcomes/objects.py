@@ -26,7 +26,8 @@ from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.outcomes.local import Here
 from replitree_verify.process import fsck
-from replitree_verify.process.fsck import ReportFindings
+from replitree_verify.process.fsck import AwaitOrphans, ReportFindings
+from replitree_verify.process.uploads import HearName, TellName
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.objects import Objects, PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -50,6 +51,39 @@ def put(effect: PutShares, scene: Scene) -> Iterator[Branch]:
         disk, objects = disk.noting(staging, partition, share), objects.after(PutObjects(share))
     memory = replace(here.memory, shares=here.memory.shares.put(effect.staging, is_done=True))
     yield Branch(ObjectsThere(), here._replace(objects=objects, disk=disk, memory=memory))
+
+
+def put_objects(effect: PutObjects, scene: Scene) -> Iterator[Branch]:
+    """Put the objects of an upload; when no replica waits for them any more, they are fsck's to find."""
+    here, objects = scene.here, objects_of(scene.here)
+    places = (place(here.replica.table, effect.share) for place in (layout.writing, layout.share))
+    if not any(map(here.tree.exists, places)):
+        objects = replace(objects, stray=objects.stray | {effect.share})
+    yield Branch(ObjectsThere(), here._replace(objects=objects.after(effect)))
+    yield from _without_answer(effect, scene, here._replace(objects=objects))
+
+
+def tell_name(effect: TellName, scene: Scene) -> Iterator[Branch]:
+    """Let a client hear the name of a share."""
+    is_noted = scene.here.tree.exists(layout.writing(scene.here.replica.table, effect.share))
+    breach = None if is_noted else f"NAMED: a client hears of {effect.share}, which is not noted"
+    yield Branch(None, scene.here, breach=breach)
+
+
+def hear_name(_effect: HearName, scene: Scene) -> Iterator[Branch]:
+    """Let a task hear of a share that a client can have told it."""
+    here = scene.here
+    uploads = (share for disk in here.disks.values() for share in cast("SharedDisk", disk).uploads)
+    for share in uploads:
+        if here.tree.exists(layout.writing(here.replica.table, share)):
+            yield Branch(share, here)
+
+
+def await_orphans(_effect: AwaitOrphans, scene: Scene) -> Iterator[Branch]:
+    """Let fsck begin when it has objects to find."""
+    here = scene.here
+    if fsck.has_orphans(here.tree, objects_of(here), here.replica.table):
+        yield Branch(None, here)
 
 
 def put_part(effect: PutPart, scene: Scene) -> Iterator[Branch]:
@@ -159,4 +193,17 @@ def _without_answer(request: PutObjects | DeleteObjects, scene: Scene, here: Her
             yield Branch(ObjectsInDoubt("no answer"), here._replace(objects=objects), Fault.STORE.cost, fate)
 
 
-__all__ = ["bring_rows", "delete", "find_share", "has_same_files", "look", "put", "put_part"]
+__all__ = [
+    "await_orphans",
+    "bring_rows",
+    "check",
+    "delete",
+    "find_share",
+    "has_same_files",
+    "hear_name",
+    "look",
+    "put",
+    "put_objects",
+    "put_part",
+    "tell_name",
+]

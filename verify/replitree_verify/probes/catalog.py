@@ -16,6 +16,7 @@ from replitree.protocol.program.stages import AwaitReplica, AwaitSource, Elected
 from replitree_verify.probes.longlife import probes_of_long_life
 from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
 from replitree_verify.process.read_requests import Shown, ShowRows
+from replitree_verify.process.uploads import DiscardUpload, KeepUpload
 from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.model import TABLE
 
@@ -192,6 +193,8 @@ _NAMES: dict[type, Callable[[Seen], str | bool]] = {
     Missed: lambda _: "entry missed",
     AwaitSource: lambda _: "waited for a source",
     Stop: lambda _: "replaced process stopped",
+    KeepUpload: lambda _: "upload taken",
+    DiscardUpload: lambda _: "upload discarded",
 }
 """Effects that belong to one rare branch, or to none (False)."""
 

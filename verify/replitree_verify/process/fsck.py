@@ -17,7 +17,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import translate
-from replitree.protocol.program.stages import Stage
+from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.rescue import fsck_repair
 from replitree.protocol.rescue.fsck import Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import AgedNode, Listing, NeededFile, Reference, StoredObject
@@ -26,6 +26,7 @@ from replitree.protocol.shares.share_effects import SharedPart
 from replitree_verify.process.shares import sharer_of
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Running
+from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.objects import PIECES, Objects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -47,6 +48,17 @@ class ReportFindings:
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AwaitOrphans:
+    """Wait until objects are there that no node of coordination says anything of.  Outcome: None."""
+
+
+def has_orphans(tree: Tree, objects: Objects, table: TablePlace) -> bool:
+    """Return whether there are objects that no node of coordination says anything of."""
+    places = (layout.share, layout.writing, layout.garbage)
+    return any(not any(tree.exists(place(table, share)) for place in places) for share, _ in objects.there)
+
+
 def listed(objects: Objects) -> Listing:
     """Return what is in the store."""
     return Listing(0, tuple(StoredObject(share, str(piece), 1, 0) for share, piece in sorted(objects.there)))
@@ -63,7 +75,7 @@ def references(disk: SharedDisk, memory: Memory) -> tuple[Reference, ...]:
     files = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
     published = (Reference(part, share, files) for part, share in disk.shares)
     left = (Reference(each.part, share) for each in disk.leaving for share in each.shares)
-    begun = sorted({*memory.shares.new, *(share for _, _, share in disk.staged)})
+    begun = sorted({*memory.shares.new, *disk.uploads, *(share for _, _, share in disk.staged)})
     return (*published, *left, *(Reference("", share) for share in begun))
 
 
@@ -112,7 +124,14 @@ def check(operator: Replica) -> Stage:
     return None
 
 
-DUTIES = {"fsck": check}
+def check_afterwards(operator: Replica, tries: int = 2) -> Stage:
+    """Run fsck when objects have come late, and again when an answer that it needed was lost."""
+    yield AwaitOrphans()
+    yield from check(operator)
+    return Then(check_afterwards, (operator, tries - 1)) if tries > 1 else None
+
+
+DUTIES: dict[str, StageFunction] = {"fsck": check, "fsck afterwards": check_afterwards}
 """What a model can ask for, by name."""
 
 
@@ -145,10 +164,12 @@ def damage(what: str, part: str, tree: Tree, table: TablePlace) -> tuple[tuple[f
 __all__ = [
     "DAMAGED",
     "DUTIES",
+    "AwaitOrphans",
     "RepairCommit",
     "ReportFindings",
     "aged",
     "damage",
+    "has_orphans",
     "listed",
     "references",
     "taken_from",

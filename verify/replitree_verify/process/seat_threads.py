@@ -19,6 +19,7 @@ from replitree_verify.process import (
     shares,
     threads,
     upkeep,
+    uploads,
 )
 from replitree_verify.process.requests import asked_of
 from replitree_verify.world.kernel import Stage
@@ -37,6 +38,7 @@ TITLES = {
     "upkeep": "free",
     "mover": "move",
     "insert": "ins ",
+    "upload": "upl ",
     "command": "ask ",
     "leader": "lead",
     "kill": "kill",
@@ -61,8 +63,8 @@ _WORKING: dict[str, Callable[..., Any]] = {
 WORKING = ("puller", *_WORKING, "candidate", "mover")
 """The threads that work on whatever comes, beside the life thread."""
 _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
-_DUTIES |= shares.DUTIES | fsck.DUTIES
-_GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES)
+_DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES
+_GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES, *uploads.DUTIES)
 """Duties that the next process of a seat does as well."""
 
 UNTAKEN = (
@@ -137,6 +139,8 @@ def beginning(
             return candidate.stand_next, (replica, None)
         case "mover":
             return moves.begin_moves, (replica, *arguments)
+        case "upload":
+            return uploads.begin_upload, (replica, me, *arguments)
         case "duty":
             duty, *rest = arguments
             return _DUTIES[duty], (replica, *rest)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -45,6 +45,7 @@ from replitree.protocol.shares.share_effects import (
 )
 from replitree.protocol.shares.sharing import with_shares
 from replitree_verify.patches.patch import PatchedStages
+from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Kernel, Running
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, SharesKnown, State
@@ -214,7 +215,11 @@ def _name(
     """Give each staged part a share that has none: what is linked has those of its source."""
     folder = disk.folder(staging)
     parts = () if folder is None else folder.parts
-    partitions = tuple(partition for partition, content in parts if not _is_linked(disk, staging, partition, content))
+    partitions = tuple(
+        partition
+        for partition, content in parts
+        if not (_is_linked(disk, staging, partition, content) or _is_uploaded(disk, staging, partition, known))
+    )
     numbers = range(known.count, known.count + len(partitions))
     shares = tuple(ShareId(f"{me.decode()}-{number}") for number in numbers)
     named = tuple((staging, partition, share) for partition, share in zip(partitions, shares, strict=True))
@@ -226,6 +231,26 @@ def _is_linked(disk: SharedDisk, staging: fx.StagingId, partition: str, content:
     """Whether what is staged is a part here, as it is; what only borrows has files of its own, too."""
     shares = tuple(sorted(share for id_, each, share in disk.staged if (id_, each) == (staging, partition)))
     return bool(shares) and any(shares == disk.shares_of(name) for name, each in disk.parts if each == content)
+
+
+def _is_uploaded(disk: SharedDisk, staging: fx.StagingId, partition: str, known: SharesKnown) -> bool:
+    """Whether a client has put the objects of what is staged."""
+    return any((id_, each) == (staging, partition) and share in known.new for id_, each, share in disk.staged)
+
+
+def staged_upload(staging: fx.StagingId, partition: str, memory: Memory, disk: Disk) -> tuple[Memory, Disk]:
+    """Let what was staged have the objects of an upload, if it was made of one."""
+    share = dict(memory.shares.uploads).get(staging)
+    if share is None:
+        return memory, disk
+    noted = cast("SharedDisk", disk).without_uploads(share).noting(staging, partition, share)
+    return replace(memory, shares=memory.shares.staged(staging)), noted
+
+
+def torn_upload(staging: fx.StagingId, memory: Memory, disk: Disk) -> Disk:
+    """Return the disk of a process that died while it staged: it forgets an upload before it stages a part of it."""
+    share = dict(memory.shares.uploads).get(staging)
+    return disk if share is None else cast("SharedDisk", disk).without_uploads(share)
 
 
 def to_let_go_of(disk: SharedDisk, moves: MovesKnown) -> tuple[Left, ...]:
@@ -288,5 +313,7 @@ __all__ = [
     "is_held",
     "perform",
     "sharer_of",
+    "staged_upload",
     "to_let_go_of",
+    "torn_upload",
 ]

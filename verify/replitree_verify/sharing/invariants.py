@@ -13,10 +13,9 @@ from replitree_verify.sharing.world import INCARNATION, PIECES, TABLE, Model, Wo
 
 DESCRIPTIONS = {
     "MARKED": "a registered part has a mark on each of its shares, and every mark of a replica has a registered part",
-    "THERE": "the objects of every share that has a node are there",
+    "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
     "ONCE": "no share is owned and in the garbage",
-    "NAMED": "a client hears the name of a share only while its attempt is noted",
     "HELD": "fsck takes nothing from a replica that has it on its disk",
     "TRUE": "what fsck says is so: what is called dangling lacks objects, what is called an orphan has no owner",
     "FOUND": "no part is called broken whose objects are in the store, under a mark of its replica",
@@ -85,7 +84,7 @@ def _shares(world: World, damaged: set[str]) -> Iterator[str]:
         if not world.tree.children(layout.share(TABLE, share)):
             yield f"OWNED: {share} has no owner"
         if any((share, piece) not in world.objects for piece in range(PIECES)):
-            yield f"THERE: {share} lacks objects"
+            yield f"WHOLE: {share} lacks objects"
         if share in garbage:
             yield f"ONCE: {share}"
 

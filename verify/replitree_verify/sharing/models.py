@@ -1,13 +1,12 @@
-"""The scenarios: fsck, uploads, and replicas that have lost their disks, while what goes wrong."""
+"""The scenarios: fsck, and replicas that have lost their disks, while what goes wrong."""
 
 from __future__ import annotations
 
 from replitree_verify.sharing.models_fsck import FSCK_MODELS
 from replitree_verify.sharing.models_own import OWN_MODELS
-from replitree_verify.sharing.models_upload import UPLOAD_MODELS
 from replitree_verify.sharing.world import Model
 
-MODELS = (*FSCK_MODELS, *UPLOAD_MODELS, *OWN_MODELS)
+MODELS = (*FSCK_MODELS, *OWN_MODELS)
 
 
 def find_model(name: str) -> Model:

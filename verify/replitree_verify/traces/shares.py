@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replitree.protocol.program.stages import AwaitMove, MoveEnded
+from replitree.protocol.program.stages import AwaitMove, ForgetUpload, MoveEnded, NoteUpload
 from replitree.protocol.shares.moving import (
     BringRows,
     FindShare,
@@ -29,7 +29,9 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
+from replitree_verify.process.fsck import AwaitOrphans
 from replitree_verify.process.moves import HearPlaces, LoseRows
+from replitree_verify.process.uploads import AwaitUpload, DiscardUpload, HearName, KeepUpload, TellName
 from replitree_verify.world.objects import PutObjects
 
 
@@ -64,6 +66,14 @@ VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ToShare: lambda e, _r: ("say", f"in the manifest that {e.part} is in {e.share}"),
     BringRows: lambda e, _r: ("bring", f"the files of {e.part} from {e.share}"),
     ToDisk: lambda e, _r: ("say", f"in the manifest that {e.part} is on disk"),
+    AwaitUpload: lambda _e, _r: ("wakes", "a client uploads"),
+    NoteUpload: lambda e, _r: ("note", f"on disk that an upload has {', '.join(e.shares)}"),
+    ForgetUpload: lambda e, _r: ("forget", f"on disk that an upload has {', '.join(e.shares)}"),
+    DiscardUpload: lambda e, _r: ("discard", f"the upload of {', '.join(e.shares)}"),
+    KeepUpload: lambda e, _r: ("remember", f"to stage {e.staging} of {e.share}"),
+    TellName: lambda e, _r: ("tell", f"a client of {e.share}"),
+    HearName: lambda _e, _r: ("hear", "of a share"),
+    AwaitOrphans: lambda _e, _r: ("wakes", "objects without a node"),
     LoseRows: lambda e, _r: ("lose", f"the files of {e.part}"),
 }
 """What each effect is called, and what it is about; the second argument is the name of the replica."""

@@ -48,6 +48,8 @@ class SharesKnown:
         The numbers of what has left the disk and could not be let go of in this epoch, once for each time.
     incarnation
         Which replica of its name the process is, if not the first one.
+    uploads
+        What is staged next under an id has the objects of an upload: staging id, share.
     """
 
     named: tuple[tuple[StagingId, str, ShareId], ...] = ()
@@ -55,6 +57,7 @@ class SharesKnown:
     count: int = 0
     kept: tuple[str, ...] = ()
     incarnation: str = ""
+    uploads: tuple[tuple[StagingId, ShareId], ...] = ()
 
     def put(self, staging: StagingId, *, is_done: bool) -> SharesKnown:
         """Name the shares of a staging id no longer: their objects are there, or it is not known which are.
@@ -69,6 +72,12 @@ class SharesKnown:
         """Write these shares no more."""
         left = tuple(each for each in self.named if each[2] not in shares)
         return replace(self, named=left, new=self.new.difference(shares))
+
+    def staged(self, staging: StagingId) -> SharesKnown:
+        """Write the share of an upload, of which a part is staged."""
+        mine = tuple(each for each in self.uploads if each[0] == staging)
+        left = tuple(each for each in self.uploads if each not in mine)
+        return replace(self, uploads=left, new=self.new.union(share for _, share in mine)) if mine else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,15 @@ REMADE = TablePlace(TABLE.path, incarnation="b")
 class Insert:
     """A group of requests that clients send to one seat, each (number, token).
 
-    `drops`: the partitions that it replaces; `quorum`: how many replicas must have the rows.
+    `drops`: the partitions that it replaces; `quorum`: how many replicas must have the rows; `uploaded`: whether a client puts
+    the objects of the rows into the store by itself.
     """
 
     seat: str
     requests: tuple[tuple[int, str], ...]
     drops: tuple[str, ...] = ()
     quorum: int = 0
+    uploaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class SharedDisk(Disk):
         Of which parts the rows were brought here from which share, and may take its place.
     bare
         Parts without a share whose rows are gone: there must be none.
+    uploads
+        The shares of uploads that clients have begun here and that were not staged.
     files
         Parts whose files are others than those of most replicas, here or in the share, each with the replica that wrote them.
     detached
@@ -56,6 +58,7 @@ class SharedDisk(Disk):
     bare: tuple[str, ...] = ()
     detached: tuple[tuple[str, ShareId], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    uploads: tuple[ShareId, ...] = ()
 
     def share_of(self, part: str) -> ShareId | None:
         """Return the share of a published part; None when its rows are here, or it is not."""
@@ -70,7 +73,7 @@ class SharedDisk(Disk):
         """All shares that something here has."""
         published = (share for _, share in self.shares)
         left = (share for each in self.leaving for share in each.shares)
-        return frozenset((*published, *(each[2] for each in self.staged), *left))
+        return frozenset((*published, *(each[2] for each in self.staged), *left, *self.uploads))
 
     def noting(self, staging: StagingId, partition: str, share: ShareId) -> SharedDisk:
         """Note what share a staged part has, if it is there."""
@@ -88,6 +91,15 @@ class SharedDisk(Disk):
     def without_left(self, number: int) -> SharedDisk:
         """Forget what has left: it was let go of."""
         return replace(self, leaving=tuple(each for each in self.leaving if each.number != number))
+
+    def without_uploads(self, *shares: ShareId) -> SharedDisk:
+        """Forget shares of uploads."""
+        return replace(self, uploads=tuple(each for each in self.uploads if each not in shares))
+
+    def discarding(self, *shares: ShareId) -> SharedDisk:
+        """Note shares of uploads as left, as far as the disk has them."""
+        gone = tuple(each for each in self.uploads if each in shares)
+        return self._noting_left(tuple(("", share) for share in gone)).without_uploads(*gone)
 
     # --- moves ----------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,176 @@
+"""Uploads beside replicas on an object store: a replica names a share, a client's task puts its objects, and a part is made.
+
+The replica runs the stages of `replitree.protocol.program.uploader` for the client, and then inserts the part.  The client asks
+the next process again while the disk has its upload; each replica has one such client.  The task puts the objects of a share of
+which a client can have heard, at any later moment: also when the rest is over, and again after its own death.
+
+NAMED is checked where a client hears a name (`outcomes.objects.tell_name`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import inserter, uploader
+from replitree.protocol.program.stages import CurrentSharer, End, ForgetUpload, NoteUpload, Stage, Then
+from replitree.protocol.shares.share import ObjectsThere, ShareId
+from replitree.protocol.shares.share_effects import Sharer
+from replitree_verify.process.shares import Performed
+from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.objects import PutObjects
+from replitree_verify.world.shared_disk import SharedDisk
+
+# --- effects ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitUpload:
+    """Wait, while active, until the client asks for a name.  Outcome: `UploadTurn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTurn:
+    """What the replica works with.
+
+    Attributes
+    ----------
+    epoch
+        Under which it is active.
+    named, begun
+        A share that no upload has, and those that the disk has noted.
+    is_first
+        Whether it is the first process of its seat.
+    """
+
+    epoch: Epoch
+    named: ShareId
+    begun: tuple[ShareId, ...]
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TellName:
+    """The client hears the name of its share.  Outcome: None."""
+
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class HearName:
+    """Wait until a client can have heard of a share.  Outcome: the share."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepUpload:
+    """What is staged next under an id has the objects of an upload; lost with the process.  Outcome: None."""
+
+    staging: StagingId
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardUpload:
+    """The client discards its upload, and the disk notes that its shares are to be let go of.  Outcome: None."""
+
+    shares: tuple[ShareId, ...]
+
+
+ON_DISK = (DiscardUpload, ForgetUpload, NoteUpload)
+"""What changes the disk."""
+
+EFFECTS = (AwaitUpload, KeepUpload, *ON_DISK)
+
+
+def perform(effect: Any, me: bytes, memory: Memory, disk: SharedDisk) -> Performed | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    outcome: UploadTurn | None = None
+    match effect:
+        case AwaitUpload():
+            if memory.state is not State.ACTIVE or memory.epoch is None:
+                return None
+            count = memory.shares.count
+            named = ShareId(f"{me.decode()}-uploaded-{count}")
+            outcome = UploadTurn(memory.epoch, named, disk.uploads, is_first=not memory.incarnation)
+            memory = replace(memory, shares=replace(memory.shares, count=count + 1))
+        case KeepUpload(staging, share):
+            kept = (*memory.shares.uploads, (staging, share))
+            memory = replace(memory, shares=replace(memory.shares, uploads=kept))
+        case NoteUpload(shares):
+            disk = replace(disk, uploads=(*disk.uploads, *shares))
+        case ForgetUpload(shares):
+            disk = disk.without_uploads(*shares)
+        case DiscardUpload(shares):
+            disk = disk.discarding(*shares)
+    return Performed(outcome, memory, disk)
+
+
+# --- stages -------------------------------------------------------------------------------------------------------------------
+
+
+def begin_upload(
+    replica: Replica, me: bytes, tokens: tuple[tuple[RequestId, BlockId], ...], drops: tuple[str, ...], quorum: int
+) -> Stage:
+    """Give the client a name, and go on with what an earlier process has begun; parameters as of `accept_insert`."""
+    turn: UploadTurn = yield AwaitUpload()
+    sharer: Sharer = yield CurrentSharer()
+    share = turn.named
+    if turn.begun:
+        ended = yield from uploader.resume_upload(sharer, turn.begun)
+        assert isinstance(ended, End), "no other stage follows"
+        if ended.outcome:
+            (share,) = ended.outcome
+    elif not turn.is_first:
+        return None  # the upload became a part, or was discarded, before the earlier process ended
+    if share == turn.named and (yield from uploader.begin_upload(sharer, turn.epoch, (share,))) != End(outcome=True):
+        return None
+    yield TellName(share)
+    return Then(take_upload, (replica, me, tokens, drops, quorum, share))
+
+
+def take_upload(
+    replica: Replica,
+    me: bytes,
+    tokens: tuple[tuple[RequestId, BlockId], ...],
+    drops: tuple[str, ...],
+    quorum: int,
+    share: ShareId,
+) -> Stage:
+    """Insert a part of what was put, if it is there by now; parameters as of `begin_upload`."""
+    sharer: Sharer = yield CurrentSharer()
+    if (yield from uploader.seal_upload(sharer, (share,))) != End(ObjectsThere()):
+        yield DiscardUpload((share,))
+        return None
+    # The folder of the first group under the staging id of `Accepted`.
+    yield KeepUpload(StagingId(f"{me.decode()}-{tokens[0][0]}.0"), share)
+    return Then(inserter.accept_insert, (replica, tokens, drops, quorum))
+
+
+def put_objects(_task: Replica) -> Stage:
+    """Put the objects of a share, some time after its client has heard of it."""
+    share: ShareId = yield HearName()
+    yield PutObjects(share)
+    return None
+
+
+DUTIES = {"put": put_objects}
+"""What a model can ask for, by name; the next process does it as well."""
+
+
+__all__ = [
+    "DUTIES",
+    "EFFECTS",
+    "ON_DISK",
+    "AwaitUpload",
+    "DiscardUpload",
+    "HearName",
+    "KeepUpload",
+    "TellName",
+    "UploadTurn",
+    "begin_upload",
+    "perform",
+    "put_objects",
+    "take_upload",
+]
