@@ -50,7 +50,7 @@ def test_reductions_are_compared(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("model", "mutant", "invariant"),
-    [("own_store", "own-first-owner-only", "FOUND"), ("same_generation_of_two", "fence-without-majority", "I1")],
+    [("lone_copied_earlier", "owed-as-it-is", "O2"), ("same_generation_of_two", "fence-without-majority", "I1")],
 )
 def test_models_beside_those_of_the_table(run: Run, model: str, mutant: str, invariant: str) -> None:
     ran = run("verify", "explore", model, "--json")
@@ -71,7 +71,7 @@ def test_models_beside_those_of_the_table(run: Run, model: str, mutant: str, inv
 def test_no_two_models_have_one_name(run: Run) -> None:
     names = [model["name"] for model in run("verify", "list", "--json").json]
     assert len(names) == len(set(names))
-    assert {"own_store", "insert_one_token", "mended/quorum"} <= set(names)
+    assert {"lone_copied_earlier", "insert_one_token", "mended/quorum"} <= set(names)
 
 
 def test_mutant_that_is_caught_ends_with_0_and_its_trace(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,7 +14,6 @@ from replitree_verify.models import rejoined
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
 from replitree_verify.prepared import models as prepared_models
-from replitree_verify.sharing import models
 from tests.project.source import ROOT, functions
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
@@ -23,10 +22,6 @@ ROW = re.compile(r"^\| (I?[\d, ]+) \|", re.MULTILINE)
 CASES: dict[str, set[str]] = {
     "tests/verify/test_models.py": set(EXPLORED),
     "tests/verify/test_mutants.py": set(MUTANTS),
-    "tests/verify/sharing/test_sharing.py": {
-        *(model.name for model in models.MODELS),
-        *(mutant.name for mutant in read_patches("sharing")),
-    },
     "tests/verify/prepared/test_prepared.py": {
         *(model.name for model in prepared_models.MODELS),
         *(mutant.name for mutant in read_patches("prepared")),
@@ -40,6 +35,10 @@ KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
+    "A lost disk": (
+        [each for name, each in EXPLORED.items() if name.startswith("stored_found_")],
+        [each for each in read_patches("stored") if each.name.startswith("own-")],
+    ),
     "Uploads": ([each for name, each in EXPLORED.items() if name.startswith("upload")], read_patches("uploads")),
 }
 
@@ -51,26 +50,15 @@ def told(paragraph: str, what: str) -> int:
     return int(found)
 
 
-def named(every: Iterable[Named], *begin: str) -> int:
-    """How many names begin so."""
-    return sum(each.name.startswith(begin) for each in every)
-
-
 @pytest.mark.parametrize("suite", SUITES)
 def test_there_are_as_many_models_and_mutants_as_is_said(suite: str) -> None:
     every_model, every_mutant = SUITES[suite]
     assert (told(suite, "models"), told(suite, "mutants")) == (len(every_model), len(every_mutant))
 
 
-@pytest.mark.parametrize(("paragraph", "begin"), [("A lost disk", ("own_", "own-"))])
-def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, begin: tuple[str, ...]) -> None:
-    said = told(paragraph, "models"), told(paragraph, "mutants")
-    assert said == (named(models.MODELS, *begin), named(read_patches("sharing"), *begin))
-
-
 def test_every_mutant_is_a_known_bug() -> None:
     every = [each.name for suite in SUITES.values() for each in suite[1]] + [
-        each.name for room in ("sharing", "stored", "moved") for each in read_patches(room)
+        each.name for room in ("stored", "moved") for each in read_patches(room)
     ]
     assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 

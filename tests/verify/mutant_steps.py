@@ -271,15 +271,23 @@ STEPS = {
     "removed-unmarked": 29,
     "store-chosen-unproved": 13,
     # fsck
+    "fsck-asks-before-fence": 59,
     "fsck-attempts-by-age": 26,
     "fsck-forgets-garbage-first": 19,
     "fsck-keeps-marks-of-the-gone": 34,
+    "fsck-marks-unproven": 54,
     "fsck-one-look": 30,
     "fsck-one-share-each": 33,
     "fsck-references-first": 22,
     "fsck-registered-is-all": 35,
     "fsck-silence-is-no": 30,
     "fsck-silence-needs-nothing": 34,
+    # a lost disk
+    "own-first-owner-only": 19,
+    "own-mark-taken-for-stale": 31,
+    "own-of-any-incarnation": 11,
+    "own-silence-is-no": 19,
+    # parts that move
     "claim-kept": 18,
     "doubt-worked-off": 11,
     "home-before-rows": 4,
@@ -300,7 +308,7 @@ STEPS = {
     "other-files-taken-over": 16,
     "removed-before-owned": 9,
     "swapped-before-marked": 9,
-    "written-anew-unowned": 17,
+    "written-anew-unowned": 20,
     # uploads
     "upload-believed": 15,
     "upload-given-up-for-its-age": 25,

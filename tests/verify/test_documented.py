@@ -7,7 +7,6 @@ import pytest
 from replitree_verify.pins import PINS
 from tests.project.source import ROOT
 from tests.verify.prepared.test_prepared import PREPARED
-from tests.verify.sharing.test_sharing import SHARING
 from tests.verify.small_models import SmallModels
 
 PARAGRAPHS = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8").split("\n\n")
@@ -23,7 +22,6 @@ def paragraph(heading: str) -> str:
     ("heading", "known", "prefix"),
     [
         ("Merges that a client makes*", PREPARED, ""),
-        ("A lost disk.*", SHARING, "own_"),
     ],
 )
 def test_the_smallest_and_the_largest_model_are_told(heading: str, known: SmallModels, prefix: str) -> None:

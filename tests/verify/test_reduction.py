@@ -43,6 +43,8 @@ SMALL: dict[str, dict[Fault, int]] = {
     "stored_twice": {Fault.CRASH: 1},
     "stored_fsck_write": {},
     "stored_fsck_leave": {},
+    "stored_fsck_again": {},
+    "stored_found_store": {Fault.STORE: 1},
     "stored_open": {Fault.UNKNOWN: 1},
     "stored_merge_paused": {},
     "stored_mutate": {},

@@ -1,8 +1,6 @@
-"""The models beside those of the table's protocol, by name: shared storage, openings of blob groups, tablets, leases.
+"""The models beside those of the table's protocol, by name: prepared merges, openings of blob groups, tablets, leases.
 
 All have one search, `engine.small_search`.
-
-Shared storage has several kinds: owners of shares alone, replicas of tables with their disks, and what these make together.
 """
 
 from __future__ import annotations
@@ -29,9 +27,6 @@ from replitree_verify.pins import is_nightly
 from replitree_verify.prepared.models import MODELS as PREPARED
 from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
-from replitree_verify.sharing.invariants import DESCRIPTIONS
-from replitree_verify.sharing.models import MODELS as SHARING
-from replitree_verify.sharing.search import search
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
@@ -50,7 +45,6 @@ class Room:
 TABLET_MUTANTS = read_patches("tablets")
 
 ROOMS = (
-    Room(SHARING, read_patches("sharing"), DESCRIPTIONS, search),
     Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),

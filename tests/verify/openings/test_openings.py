@@ -74,3 +74,8 @@ def test_what_was_acknowledged_is_lost_where_a_member_without_memory_is_counted(
     mutant = find_patch("openings", name)
     found = search(next(each for each in MODELS if each.name == mutant.model), mutant)
     assert found.violation.partition(":")[0] == "O1"
+
+
+def test_a_model_that_is_too_large_is_told() -> None:
+    with pytest.raises(RuntimeError, match="opening has more than 100 states"):
+        search(next(model for model in MODELS if model.name == "opening"), states_max=100)

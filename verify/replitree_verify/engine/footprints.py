@@ -7,7 +7,15 @@ from operator import itemgetter
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program.mender_effects import AwaitLacking, AwaitLoss, PutBack, TakeOut, WholeAgain, WriteAnew
+from replitree.protocol.program.mender_effects import (
+    AwaitLacking,
+    AwaitLoss,
+    PutBack,
+    TakeFromStore,
+    TakeOut,
+    WholeAgain,
+    WriteAnew,
+)
 from replitree.protocol.program.stages import (
     Accept,
     AwaitElection,
@@ -77,7 +85,7 @@ _KINDS: dict[type, int] = {
     **dict.fromkeys(uploads.EFFECTS, DISK),
     **dict.fromkeys((fx.FetchMany, AwaitWork), DISKS),
     fx.ProbeOwner: MEMORIES,
-    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects, PutPart, BringRows, WriteAnew), STORED),
+    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects, PutPart, BringRows, TakeFromStore, WriteAnew), STORED),
     **dict.fromkeys((PutObjects, AwaitOrphans), STORED),
     **dict.fromkeys((AwaitUpkeep, AwaitMove, HearPlaces), ALONE),
 }  # fmt: skip

@@ -154,11 +154,13 @@ def _drop(space: Space, world: World, name: str) -> World:
 
 
 def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
-    """Change the copy of a part on a replica's disk; `what` names both."""
-    name, part = what.split()
+    """Change the copy of a part on a replica's disk, or all of the disk; `what` names the replica and the part."""
+    name, _, part = what.partition(" ")
     position = space.disk_at[space.model.replicas.index(name)]
     disk = space.disks[world[position]]
     match verb:
+        case "empty":  # the disk was lost, with all that was noted there; the next process has another one
+            disk = SharedDisk()
         case "spoil":
             content = disk.content(part)
             assert content is not None
@@ -199,6 +201,16 @@ def _damage(space: Space, world: World, what: str) -> World:
     if share is not None:
         after[OBJECTS] = space.objects.number(objects.after(PutObjects(share)))
     return tuple(after)
+
+
+def _tear(space: Space, world: World, what: str) -> World:
+    """Let the manifest of a part's share be unreadable; `what` names a replica that has the share, and the part."""
+    name, part = what.split()
+    disk, objects = space.disks[world[space.disk_at[space.model.replicas.index(name)]]], space.objects[world[OBJECTS]]
+    assert isinstance(disk, SharedDisk)
+    assert objects is not None
+    torn = space.objects.number(replace(objects, torn=frozenset(disk.shares_of(part))))
+    return (*world[:OBJECTS], torn, *world[OBJECTS + 1 :])
 
 
 def _lend(space: Space, world: World, what: str) -> World:
@@ -253,9 +265,10 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "halve": _halve,
     "drop": _drop,
     "wipe": _wipe,
-    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark", "rewrite")},
+    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark", "rewrite", "empty")},
     "borrow": _borrow,
     "damage": _damage,
+    "tear": _tear,
     "leave": _leave,
     "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),

@@ -223,10 +223,11 @@ MODELS = (
     ),
     _alone(
         "home_anew",
-        "a part of the only replica was brought, loses its folder, and is written anew of its share, which is let go of",
+        "a part of the only replica was brought, loses its folder, and is written anew of its share, which is let go of and has"
+        " no manifest that can be read",
         {},
         HOME,
-        prelude=(*ALONE, "r1 move"),
+        prelude=(*ALONE, f"tear r1 {PART}", "r1 move"),
         duties=(Duty("r1", "break", (PART,)), Duty("r1", "watch"), Duty("r1", "heal", (PART,))),
     ),
     _borrowing("home_borrowed", "two replicas bring a part at once that borrows: they let go of both shares", {}, BOTH),

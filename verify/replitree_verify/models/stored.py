@@ -28,6 +28,9 @@ BORROWED = (*REGISTERED, BORROW, "r2 pull", "r1 ask 9", "r1 pull")
 LEAVES = (*REGISTERED, "r2", "r1 ask 9", "r1 pull")
 """Both replicas have the part, and it is about to leave the first one."""
 
+EMPTY = (*REGISTERED, "r2", "stop r2", "empty r2", "r2 life")
+"""Both replicas have the part; the second one has lost its disk, and is active again."""
+
 DAMAGE = tuple(f"damage {what}" for what in ("orphan", "garbage", "unowned", "attempt", "gone"))
 GONE = ("damage gone", "damage attempt")
 """A replica that is gone has left a mark and an attempt."""
@@ -154,6 +157,27 @@ def _loses(name: str, description: str, faults: dict[Fault, int], *more: str) ->
         resting=("r1 pull", "r2 pull") if "r1 ask 9" in more else STILL,
         duties=(Duty("r2", "break", (PART,)), Duty("r2", "watch"), Duty("r2", "heal", (PART,))),
     )
+
+
+CHECKED: dict[str, Any] = {
+    "seats": (*TWO, ("op", "op")),
+    "operators": ("op",),
+    "duties": (Duty("r2", "watch"), Duty("op", "fsck")),
+}
+"""Fsck runs while the second replica looks for its part."""
+
+
+def _found(name: str, description: str, faults: dict[Fault, int], *leaves: str, **more: Any) -> Model:
+    """Return a model in which a replica has lost its disk, and the other one is away, or the part leaves it (`leaves`)."""
+    given: dict[str, Any] = {
+        "upkeepers": BOTH if leaves else ("r2",),
+        "commands": DROP if leaves else (),
+        "prelude": (*EMPTY, *(leaves or ("stop r1",))),
+        "resting": ("r1 pull", "r2 pull") if leaves else ("r1 life",),
+        "duties": (Duty("r2", "watch"),),
+        "probes": ("found in the store",),
+    }
+    return _both(name, description, faults, **(given | more))
 
 
 JOINING: dict[str, Any] = {
@@ -304,6 +328,77 @@ MODELS = (
         "stored_fsck_cut", "fsck is cut off, or not answered", {Fault.CRASH: 1, Fault.UNKNOWN: 1}, *REGISTERED, *GONE
     ),
     _checked("stored_fsck_two", "two fscks at once", {}, *REGISTERED, *GONE, operators=("op", "ap")),
+    _both(
+        "stored_fsck_again",
+        "fsck, and a replica that has lost its disk before it let go of its share, and recovers the part from another one",
+        {},
+        seats=(*TWO, ("op", "op")),
+        operators=("op",),
+        commands=DROP,
+        prelude=(*REGISTERED, "r2", "r1 ask 9", "r2 pull", "r2 work", "stop r2", "empty r2", "lose r2"),
+        resting=(*STILL, "r2 pull", "r2 work"),
+        duties=(Duty("op", "fsck"),),
+        probes=("recovered",),
+    ),
+    _found(
+        "stored_found_leave",
+        "a replica has lost its disk and finds its part again, while the part leaves the other one, and fsck runs",
+        {},
+        "r1 ask 9",
+        "r1 pull",
+        **CHECKED,
+    ),
+    _found(
+        "stored_found_second",
+        "its session ends meanwhile, and a second process takes the replica and looks for the part as well",
+        {Fault.EXPIRY: 1},
+        seats=(*TWO, ("x2", "r2")),
+        upkeepers=("r2", "x2"),
+        duties=(Duty("r2", "watch"), Duty("x2", "watch")),
+        struck=((Fault.EXPIRY, "r2"),),
+    ),
+    _found(
+        "stored_found_replaced",
+        "its session ends meanwhile, and a second process takes the replica and lets go of the part",
+        {Fault.EXPIRY: 1},
+        seats=(*TWO, ("x2", "r2")),
+        workers=(*BOTH, "x2"),
+        upkeepers=("x2",),
+        commands=DROP,
+        prelude=(*EMPTY, "r1 ask 9", "r2 pull", "stop r1"),
+        resting=("r1 life", "r2 pull", "r2 work", "x2 pull"),
+        struck=((Fault.EXPIRY, "r2"),),
+    ),
+    _found(
+        "stored_found_crash",
+        "it finds its part again, and the part leaves both replicas, with a crash",
+        {Fault.CRASH: 1},
+        "r1 ask 9",
+        "r1 pull",
+        "r1 work",
+        "r2 pull",
+        struck=((Fault.CRASH, "r2"),),
+    ),
+    _found(
+        "stored_found_doubt",
+        "it finds its part again, while the answer to a commit is lost, and fsck runs",
+        {Fault.UNKNOWN: 1},
+        **CHECKED,
+    ),
+    _found(
+        "stored_found_store",
+        "it finds its part again, while the store gives no answer up to twice, and the other replica lets go of the part",
+        {Fault.STORE: 2},
+        "r1 ask 9",
+        "r1 pull",
+        "r1 work",
+    ),
+    _found(
+        "stored_found_old",
+        "there is a share with a mark of an earlier replica of this name, too, which fsck lets go of",
+        {},
+        **(CHECKED | {"prelude": (*EMPTY, "stop r1", "damage earlier")}),
+    ),
     _restored(
         "stored_restore",
         "coordination has lost the table, and it is made anew from r1's disk; the other replica joins, and the part leaves",

@@ -27,6 +27,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
+from replitree.protocol.program.mender_effects import TakeFromStore, WriteAnew
 from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
 from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
 from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
@@ -117,7 +118,7 @@ def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
     if lost is not None and breach is None:
         breach = kept_rows(lost, here.replica, here.tree, here.disks)
     if isinstance(effect, RepairCommit) and isinstance(outcome, fx.Applied) and breach is None:
-        breach = taken_from(effect, here.replica.table, here.disks)
+        breach = taken_from(effect, here.replica.table, here.disks, here.tree)
     if isinstance(outcome, fx.Applied) and breach is None:
         breach = wrongly_ended(effect, here.memory, here.replica, tree)
     after = here._replace(tree=tree)
@@ -390,6 +391,8 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
     PutShares: objects.put,
     DeleteObjects: objects.delete,
     LookAtObjects: objects.look,
+    TakeFromStore: objects.take,
+    WriteAnew: objects.take,
     RepairCommit: _commit,
     ListAges: _read,
     ListObjects: objects.check,

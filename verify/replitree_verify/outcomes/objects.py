@@ -12,6 +12,7 @@ from typing import cast
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.program.mender_effects import TakeFromStore, WriteAnew
 from replitree.protocol.rescue.fsck_look import AskReferences, ListObjects
 from replitree.protocol.shares.moving import BringRows, FindShare, FoundShare, PutPart, ShareInDoubt
 from replitree.protocol.shares.share import (
@@ -27,6 +28,7 @@ from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.outcomes.local import Here
 from replitree_verify.process import fsck
 from replitree_verify.process.fsck import AwaitOrphans, ReportFindings
+from replitree_verify.process.mender import publish_marked
 from replitree_verify.process.uploads import HearName, TellName
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.objects import Objects, PutObjects
@@ -155,6 +157,17 @@ def look(effect: LookAtObjects, scene: Scene) -> Iterator[Branch]:
         yield Branch(ObjectsInDoubt("no answer"), scene.here, Fault.STORE.cost)
 
 
+def take(effect: TakeFromStore | WriteAnew, scene: Scene) -> Iterator[Branch]:
+    """Publish parts that this disk has lost, by the manifests in their marked shares, or written anew of the data there."""
+    here, objects = scene.here, objects_of(scene.here)
+    can_use = objects.is_whole if isinstance(effect, WriteAnew) else objects.can_be_read
+    found, disk = publish_marked(effect.parts, effect.marked, cast("SharedDisk", here.disk), can_use)
+    yield Branch(found, here._replace(disk=disk))
+    if Fault.STORE in scene.faults:
+        asked = replace(here.memory.shares, undecided=tuple(name for name, _ in effect.marked))
+        yield Branch((), here._replace(memory=replace(here.memory, shares=asked)), Fault.STORE.cost, "no answer")
+
+
 def check(effect: ListObjects | AskReferences | ReportFindings, scene: Scene) -> Iterator[Branch]:
     """Perform what fsck asks of the store and of replicas, and judge what it tells."""
     here = scene.here
@@ -205,5 +218,6 @@ __all__ = [
     "put",
     "put_objects",
     "put_part",
+    "take",
     "tell_name",
 ]

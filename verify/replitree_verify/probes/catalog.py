@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program.mender_effects import TakeFromStore
 from replitree.protocol.program.stages import AwaitReplica, AwaitSource, Elected, GiveBack, Missed, Stop, TakeOver
 from replitree_verify.probes.longlife import probes_of_long_life
 from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
@@ -163,6 +164,7 @@ _NAMES: dict[type, Callable[[Seen], str | bool]] = {
     fx.CurrentEpoch: lambda seen: seen.stage == "become_active" and seen.outcome is not None and "activated again",
     fx.ProbeOwner: lambda seen: seen.outcome is fx.Owner.DEAD and "dead owner replaced",
     fx.Publish: lambda seen: seen.stage == "execute_next" and seen.disk_changed and "own part published by execute",
+    TakeFromStore: lambda seen: bool(seen.outcome) and "found in the store",
     fx.RemovePart: lambda seen: "other content thrown away" if seen.stage == "make_next" else "unknown part set aside",
     fx.MakeEmpty: lambda _: "made empty",
     fx.RemoveStaging: lambda _: "staging removed",

@@ -17,6 +17,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.run import translate
+from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.rescue import fsck_repair
 from replitree.protocol.rescue.fsck import Finding, FindingKind
@@ -82,12 +83,22 @@ def references(disk: SharedDisk, memory: Memory) -> tuple[Reference, ...]:
 # --- whether fsck does harm ---------------------------------------------------------------------------------------------------
 
 
-def taken_from(effect: RepairCommit, table: TablePlace, disks: Mapping[str, Disk]) -> str | None:
-    """Return what a repair takes from a replica that has it on its disk: HELD."""
+def taken_from(effect: RepairCommit, table: TablePlace, disks: Mapping[str, Disk], tree: Tree) -> str | None:
+    """Return what a repair takes from a replica that has it on its disk, or has lost its disk: HELD."""
     held: set[str] = set()
+    every_share = tuple(map(ShareId, tree.children(layout.shares(table)) or ()))
     for name, each in disks.items():
-        disk, sharer = cast("SharedDisk", each), sharer_of(Replica(table, name))
-        held.update(sharer.mark(SharedPart(part, share, is_new=False)) for part, share in disk.shares)
+        replica, disk = Replica(table, name), cast("SharedDisk", each)
+        sharer = sharer_of(replica)
+        registered, is_lost = tree.children(layout.parts(replica)) or (), tree.get(layout.is_lost(replica))
+        # What a replica fetches while it recovers is its own once it is registered: under an epoch that fsck has ended it never
+        # is, and the next try takes the share over again.
+        is_good = is_lost is not None and is_lost.value == NOT_LOST
+        kept = (each for each in disk.shares if is_good or each[0] in registered)
+        # Of a registered part that the disk has lost only the marks say which shares it has.
+        lost = (part for part in registered if disk.content(part) is None)
+        needed = (*kept, *((part, share) for part in lost for share in every_share))
+        held.update(sharer.mark(SharedPart(part, share, is_new=False)) for part, share in needed)
         held.update(layout.writing(table, share) for share in disk.all_shares)
     made = {each.path for each in effect.operations if isinstance(each, fx.Create)}
     taken = [each.path for each in effect.operations if isinstance(each, fx.Delete) and each.path in held - made]
@@ -142,7 +153,8 @@ def damage(what: str, part: str, tree: Tree, table: TablePlace) -> tuple[tuple[f
     ----------
     what, part
         `orphan`: objects without a node; `garbage`; `unowned`: a share without owners; `attempt`, `gone`: an attempt and a mark
-        of a replica that is gone; the name of a replica: a mark of an earlier one of that name on a part's share.
+        of a replica that is gone; `earlier`: a mark of an earlier r2 on a share that has no other one; the name of a replica:
+        a mark of an earlier one of that name on a part's share.
     """
     share = ShareId(f"{DAMAGED}{what}")
     node = fx.Create(layout.share(table, share))
@@ -157,6 +169,8 @@ def damage(what: str, part: str, tree: Tree, table: TablePlace) -> tuple[tuple[f
             return (fx.Create(layout.writing(table, share), b"r9~i"),), share
         case "gone":
             return (node, fx.Create(f"{node.path}/r9~i~{part}")), share
+        case "earlier":
+            return (node, fx.Create(f"{node.path}/r2~{DAMAGED}i~{part}")), share
     shares = tree.children(layout.shares(table)) or ()
     return (fx.Create(f"{layout.share(table, ShareId(shares[0]))}/{what}~{DAMAGED}i~{part}"),), None
 

@@ -1,17 +1,18 @@
 """What the mender asks of its process, as the explorer and the simulator perform it.
 
 A process finds out at any moment that a registered part is not whole on its disk.  Patience is left out: a part that a round
-has looked for in vain is given up.  There is no manifest in an object store; data files without a manifest are there only, in
-the shares that have marks of the replica.
+has looked for in vain is given up.  Data files without a manifest are in the object store only, in the shares that have marks
+of the replica.  `outcomes.objects` performs what is asked of the store: it may give no answer, and then
+nothing is decided.
 
 The mender waits while a round would change nothing.  So a state in which no mender goes on is one in which none could.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
@@ -22,6 +23,7 @@ from replitree.protocol.program.mender_effects import (
     AwaitLacking,
     BrokenNotes,
     Losing,
+    MarkedShares,
     MendTurn,
     PartContent,
     PutBack,
@@ -31,7 +33,6 @@ from replitree.protocol.program.mender_effects import (
     Telling,
     TellTurn,
     WholeAgain,
-    WriteAnew,
 )
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
@@ -42,7 +43,7 @@ from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.shared_disk import SharedDisk
 
-EFFECTS = (AwaitLacking, PutBack, SeekShares, SeekFiles, WriteAnew, Losing, TakeOut, WholeAgain, AskAgain, Telling)
+EFFECTS = (AwaitLacking, PutBack, SeekShares, SeekFiles, Losing, TakeOut, WholeAgain, AskAgain, Telling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,10 @@ def perform(
             for name, content in parts:
                 disk = disk.with_part(name, content) if content in disk.aside else disk
             return Changed(tuple(name for name, content in parts if disk.content(name) == content), memory, disk)
-        case SeekFiles(parts) if objects is not None:
+        case SeekShares(parts) if objects is not None:
             return Changed(parts, memory, disk)
-        case WriteAnew(parts):
-            found = {name: _share_of(name, replica, memory, tree, objects) for name, _ in parts}
-            for name, content in parts:
-                if (share := found[name]) is not None:
-                    disk = cast("SharedDisk", disk.with_part(name, content)).having(name, share)
-            return Changed(tuple(name for name, share in found.items() if share is not None), memory, disk)
+        case SeekFiles(parts) if objects is not None:
+            return Changed(tuple(each for each in parts if each[0] not in memory.shares.undecided), memory, disk)
         case Losing():
             return Changed(_losing(memory), memory, disk)
         case TakeOut(parts):
@@ -109,7 +106,8 @@ def _await_lacking(
             lacking.setdefault(name, content_of(node.value))
     wanted = tuple(sorted((name, content) for name, content in lacking.items() if name not in losing))
     changes_notes = notes.epoch != memory.epoch or any(name not in lacking for name in notes.parts)
-    after = replace(memory, lacking=tuple(sorted(lacking.items())))
+    # What the store has not told is looked for again.
+    after = replace(memory, lacking=tuple(sorted(lacking.items())), shares=replace(memory.shares, undecided=()))
     if (
         not changes_notes
         and after == memory
@@ -149,6 +147,19 @@ def _share_of(name: str, replica: Replica, memory: Memory, tree: Tree, objects: 
     return None
 
 
+def publish_marked(
+    parts: tuple[PartContent, ...], marked: MarkedShares, disk: SharedDisk, can_use: Callable[[ShareId], bool]
+) -> tuple[tuple[str, ...], SharedDisk]:
+    """Publish parts, each with the first of its marked shares that can be used; return their names, and the disk."""
+    shares, found = dict(marked), list[str]()
+    for name, content in parts:
+        share = next(filter(can_use, shares.get(name, ())), None)
+        if share is not None:
+            disk = disk.with_part(name, content).having(name, share)
+            found.append(name)
+    return tuple(found), disk
+
+
 def _losing(memory: Memory) -> tuple[PartContent, ...]:
     entries = (item.entry for item in memory.queue)
     return tuple((entry.part, entry.content_hash) for entry in entries if isinstance(entry, LostEntry))
@@ -158,7 +169,8 @@ def _tell_turn(missing: tuple[str, ...], memory: Memory) -> TellTurn | None:
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
     lacking = tuple(name for name, _ in memory.lacking)
-    return TellTurn(memory.epoch, lacking, tuple(name for name in missing if name in lacking))
+    given_up = (name for name in missing if name in lacking and name not in memory.shares.undecided)
+    return TellTurn(memory.epoch, lacking, tuple(given_up))
 
 
-__all__ = ["EFFECTS", "Changed", "perform"]
+__all__ = ["EFFECTS", "Changed", "perform", "publish_marked"]

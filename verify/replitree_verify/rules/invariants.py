@@ -355,7 +355,9 @@ def registered_parts_are_on_disk(look: Look) -> str | None:
             # A covered part's files may go first: its node is forgotten later, by the keeper.
             own = parse_part(part)
             is_covered = any(other != own and other.covers(own) for other in parts)
-            if look.disk(name).content(part) != content and not is_covered:
+            found = look.disk(name).content(part)
+            is_lost = found is None and name in look.model.emptied
+            if found != content and not is_covered and not is_lost:
                 return f"FILES: {name} registered {part}, and its disk does not have it"
     return None
 

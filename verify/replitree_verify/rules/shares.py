@@ -11,6 +11,7 @@ from replitree.protocol.core.effects import Node
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
+from replitree.protocol.state.registration import is_broken
 from replitree_verify.process.fsck import DAMAGED
 from replitree_verify.rules.stored_shares import claims, marks_of, of_shares, without_rows
 from replitree_verify.world.disk import Disk
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {
+    "FOUND": "no part is called broken whose objects are in the store, under a mark of its replica",
     "MARKED": "a registered part has a mark on every share that it has on the disk, unless reads are not shown it yet",
     "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of;"
     " fsck takes nothing from a replica that has it",
@@ -75,7 +77,7 @@ def _violations(look: Look) -> Iterator[str]:
     moment = _moment(look)
     marks = marks_of(moment.tree, TABLE)
     if not moment.tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
-        yield from _of_replicas(look, marks)
+        yield from _of_replicas(look, moment, marks)
     yield from of_shares(moment, TABLE, marks)
     files: dict[tuple[str, ShareId], str] = {}
     for disk in map(_shared, look.disks.values()):
@@ -94,9 +96,9 @@ def _moment(look: Look) -> _Moment:
     return _Moment(look.log.tree, look.objects)
 
 
-def _of_replicas(look: Look, marks: set[tuple[str, str]]) -> Iterator[str]:
+def _of_replicas(look: Look, moment: _Moment, marks: set[tuple[str, str]]) -> Iterator[str]:
     """Yield what does not hold of marks and disks, of replicas that are not being dropped."""
-    tree = look.log.tree
+    tree = moment.tree
     for name in look.model.replicas:
         replica, disk = look.log.replica(name), cast("SharedDisk", look.disk(name))
         host = tree.get(layout.host(replica))
@@ -110,11 +112,19 @@ def _of_replicas(look: Look, marks: set[tuple[str, str]]) -> Iterator[str]:
             is_meant = part in registered and (not look.model.fragile or _is_shown(look, name, part))
             if is_meant and (share, f"{owner}~{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
+        for part in registered:
+            own = tree.get(layout.part(replica, part))
+            assert own is not None
+            places = (ShareId(place) for place, mark in marks if mark == f"{owner}~{part}")
+            if is_broken(own.value) and any(map(moment.is_whole, places)):
+                yield f"FOUND: {name} calls {part} broken"
         yield from without_rows(name, disk, registered)
         left = ((each.part, share) for each in disk.leaving for share in each.shares)
         known = {(share, f"{owner}~{part}") for part, share in (*disk.shares, *left)}
         for place, mark in sorted(marks):
-            is_lost = mark.rpartition("~")[2] in look.model.fragile  # what its folder had can't be told any more
+            part = mark.rpartition("~")[2]
+            # What its folder, or its disk, had can't be told any more.
+            is_lost = part in look.model.fragile or (name in look.model.emptied and disk.content(part) is None)
             if mark.startswith(f"{name}~") and (place, mark) not in known and not is_lost:
                 yield f"HELD: {place} is marked by {mark}, which is not there"
 
@@ -155,9 +165,11 @@ def _unsettled(look: Look) -> Iterator[str]:
         replica = look.log.replica(name)
         is_known = name in look.model.replicas and DAMAGED not in incarnation
         is_registered = is_known and moment.tree.exists(layout.part(replica, part))
+        # A part that leaves a replica before its lost disk has it again leaves its mark to fsck.
+        is_lost = part in look.model.fragile or (is_known and name in look.model.emptied)
         is_kept = is_known and may_stay and look.disk(name).content(part) is not None
         is_kept = is_kept and moment.tree.exists(layout.host(replica))
-        if not (is_registered or is_kept) and part not in look.model.fragile and name not in rest:
+        if not (is_registered or is_kept or is_lost) and name not in rest:
             yield f"SETTLES: {mark} stays on {share} without a part"
     owned = {share for share, _ in marks_of(moment.tree, TABLE)}
     is_checked = any(duty.name == "fsck afterwards" for duty in look.model.duties)

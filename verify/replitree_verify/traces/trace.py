@@ -44,6 +44,7 @@ from replitree.protocol.program.mender_effects import (
     PutBack,
     SeekFiles,
     SeekShares,
+    TakeFromStore,
     TakeOut,
     Telling,
     WholeAgain,
@@ -310,6 +311,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ),
     AwaitUpkeep: lambda _e, _r: ("wakes", "shares to look after"),
     **shares.VERBS,
+    TakeFromStore: lambda e, _r: ("take", f"{_names(e.parts)} from the store"),
     WriteAnew: lambda e, _r: ("write anew", _names(e.parts)),
     LetGoEnded: lambda e, _r: (
         "remember",

@@ -50,6 +50,8 @@ class SharesKnown:
         Which replica of its name the process is, if not the first one.
     uploads
         What is staged next under an id has the objects of an upload: staging id, share.
+    undecided
+        The parts that it lacks and that the store may have: it gave no answer when they were looked for.
     """
 
     named: tuple[tuple[StagingId, str, ShareId], ...] = ()
@@ -58,6 +60,7 @@ class SharesKnown:
     kept: tuple[str, ...] = ()
     incarnation: str = ""
     uploads: tuple[tuple[StagingId, ShareId], ...] = ()
+    undecided: tuple[str, ...] = ()
 
     def put(self, staging: StagingId, *, is_done: bool) -> SharesKnown:
         """Name the shares of a staging id no longer: their objects are there, or it is not known which are.

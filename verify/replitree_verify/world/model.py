@@ -248,6 +248,11 @@ class Model:
         return frozenset(str(duty.arguments[0]) for duty in self.duties if duty.name == "break")
 
     @property
+    def emptied(self) -> frozenset[str]:
+        """The replicas that have lost their disks."""
+        return frozenset(name for name in self.replicas if f"empty {name}" in self.prelude)
+
+    @property
     def is_still(self) -> bool:
         """Whether no replica is marked, added or dropped, and the log is not cleaned."""
         return all(duty.name in LOSING for duty in self.duties) and not self.absent

@@ -35,19 +35,26 @@ class Objects:
     stray
         The shares whose objects may come when no process knows of them: a put was on its way when its process died, or its
         replica was dropped.
+    torn
+        The shares whose manifest can't be read; their data can.
     """
 
     there: frozenset[tuple[ShareId, int]] = frozenset()
     late: tuple[PutObjects | DeleteObjects, ...] = ()
     stray: frozenset[ShareId] = frozenset()
+    torn: frozenset[ShareId] = frozenset()
 
     def is_whole(self, share: ShareId) -> bool:
         """Whether all objects of a share are there."""
         return all((share, piece) in self.there for piece in range(PIECES))
 
     def has_manifest(self, share: ShareId) -> bool:
-        """Whether the object of a share that is put last is there."""
-        return (share, PIECES - 1) in self.there
+        """Whether the object of a share that is put last is there, and can be read."""
+        return (share, PIECES - 1) in self.there and share not in self.torn
+
+    def can_be_read(self, share: ShareId) -> bool:
+        """Whether a share has all its objects, and a manifest that says what they are."""
+        return self.is_whole(share) and share not in self.torn
 
     def after(self, request: PutObjects | DeleteObjects) -> Objects:
         """Return the store after a request."""
