@@ -13,7 +13,6 @@ from replitree_verify.models import MODELS as EXPLORED
 from replitree_verify.models import rejoined
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
-from replitree_verify.prepared import models as prepared_models
 from tests.project.source import ROOT, functions
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
@@ -22,10 +21,6 @@ ROW = re.compile(r"^\| (I?[\d, ]+) \|", re.MULTILINE)
 CASES: dict[str, set[str]] = {
     "tests/verify/test_models.py": set(EXPLORED),
     "tests/verify/test_mutants.py": set(MUTANTS),
-    "tests/verify/prepared/test_prepared.py": {
-        *(model.name for model in prepared_models.MODELS),
-        *(mutant.name for mutant in read_patches("prepared")),
-    },
 }
 """Names of the models and mutants that these tests run through."""
 
@@ -33,13 +28,15 @@ CASES: dict[str, set[str]] = {
 VERIFICATION = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8")
 KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
-    "Merges that a client makes": (prepared_models.MODELS, read_patches("prepared")),
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
     "A lost disk": (
         [each for name, each in EXPLORED.items() if name.startswith("stored_found_")],
         [each for each in read_patches("stored") if each.name.startswith("own-")],
     ),
-    "Uploads": ([each for name, each in EXPLORED.items() if name.startswith("upload")], read_patches("uploads")),
+    "Uploads": (
+        [each for name, each in EXPLORED.items() if name.startswith(("upload", "merge_prepared"))],
+        read_patches("uploads"),
+    ),
 }
 
 

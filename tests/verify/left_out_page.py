@@ -40,7 +40,7 @@ REASONS: dict[tuple[str, str], str] = {
     (
         "publish_result",
         "fx.Delete",
-    ): "Only object stores have work marks: `mark-kept` breaks it in the models of `merging`.",
+    ): "Only object stores have work marks: `mark-kept` breaks it in the models `stored_merge…`.",
     ("publish_result", "*ending"): "As above.",
     ("declare_lost", "fx.Sync"): FRESH,
     ("stand_in_log", "fx.Sync"): "Progress, as in `catch_up`.",

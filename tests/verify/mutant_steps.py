@@ -314,10 +314,14 @@ STEPS = {
     "upload-given-up-for-its-age": 25,
     "upload-late-put-kept": 38,
     "upload-named-by-the-disk": 18,
+    "prepared-believed": 12,
+    "prepared-forgotten": 33,
+    "prepared-twin-kept": 51,
 }
 """Steps of the shortest counterexample."""
 
 LONG = (
+    "prepared-twin-kept",
     "drop-before-covered-insert",
     "drop-of-named-parts",
     "drop-leaves-covered-parts",

@@ -1,4 +1,4 @@
-"""The models beside those of the table's protocol, by name: prepared merges, openings of blob groups, tablets, leases.
+"""The models beside those of the table's protocol, by name: openings of blob groups, tablets, leases.
 
 All have one search, `engine.small_search`.
 """
@@ -18,14 +18,11 @@ from replitree_verify.leases.model import search as search_lease
 from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
-from replitree_verify.merging.invariants import DESCRIPTIONS as OF_MERGES
 from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.pins import is_nightly
-from replitree_verify.prepared.models import MODELS as PREPARED
-from replitree_verify.prepared.search import search as search_prepared
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
@@ -45,7 +42,6 @@ class Room:
 TABLET_MUTANTS = read_patches("tablets")
 
 ROOMS = (
-    Room(PREPARED, read_patches("prepared"), OF_MERGES, search_prepared),
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
     Room(LONE_PLACES, read_patches("lone"), OF_LONE_PLACES, search_lone_places),
     Room(

@@ -24,6 +24,7 @@ from replitree_verify.process import fsck
 from replitree_verify.process.restore_duties import SPOILT, wiped
 from replitree_verify.process.seat_threads import UNTAKEN, WORKING, begins_again
 from replitree_verify.process.shares import sharer_of
+from replitree_verify.process.uploads import TellName
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import budget_of
 from replitree_verify.world.kernel import END
@@ -277,6 +278,7 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "publish": _publish,
     "begin": partial(_until, effect=fx.Merge),
     "hold": partial(_until, effect=fx.Commit),
+    "tell": partial(_until, effect=TellName),
 }
 """What a prelude can say besides the names of threads."""
 

@@ -44,6 +44,30 @@ def _merge(name: str, description: str, faults: dict[Fault, int], **more: Any) -
     return Model(name, description, faults=faults, **(given | more))
 
 
+def _prepared(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model in which a task puts the result of a merge for r1, which proposes the merge; `more` as of `Model`."""
+    given: dict[str, Any] = {
+        "seats": (*ONE, TASK),
+        "workers": ("r1",),
+        "started": ("r1",),
+        "upkeepers": ("r1",),
+        "operators": ("task",),
+        "merges": (),
+        "prelude": REGISTERED,
+        "duties": (Duty("r1", "prepare", ((PART,),)), Duty("task", "put")),
+        "probes": ("upload taken", "upload discarded"),
+    }
+    return _merge(name, description, faults, **(given | more))
+
+
+TASK = ("task", "task")
+"""The seat of a task that puts objects."""
+
+NAMED = (*REGISTERED, "r2", "tell r1 prepare1")
+"""The first replica is about to tell a client where the result of a merge may be put."""
+
+PAIR: dict[str, Any] = {"seats": (*TWO, TASK), "workers": BOTH, "started": BOTH}
+
 THREE: dict[str, Any] = {
     "seats": (*TWO, ("r3", "r3")),
     "workers": (*BOTH, "r3"),
@@ -188,6 +212,33 @@ MODELS = (
         **THREE,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r1 pull", "r2 pull", "r3 pull"),
         probes=("result fetched",),
+    ),
+    _prepared(
+        "merge_prepared",
+        "a task puts the result of a merge for one replica, or comes too late; the other one proposes the merge, too",
+        {},
+        **PAIR,
+        merges=(Proposal("r2", (PART,)),),
+        prelude=(*NAMED, "r2 lead1", "r2 pull"),
+    ),
+    _prepared(
+        "merge_prepared_crash",
+        "the replica that takes what was put dies at any step, and its old session, with its mark, ends later",
+        CRASH,
+    ),
+    _prepared(
+        "merge_prepared_doubt",
+        "the same while the answer to a commit is lost: it takes place, or comes late, or never",
+        DOUBT,
+    ),
+    _prepared(
+        "merge_prepared_expiry",
+        "what was put is there, and the session of the replica with the work mark ends: both may have a result",
+        EXPIRY,
+        **PAIR,
+        prelude=(*NAMED, "task put2", "r1 prepare1", "r1 pull", "r2 pull"),
+        upkeepers=(),
+        probes=("activated again", "another published first", "result fetched"),
     ),
     _mutate(
         "stored_mutate",

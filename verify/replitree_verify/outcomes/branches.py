@@ -340,7 +340,7 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
         return
     folder = done.disk.folder(effect.staging)
     assert folder is not None
-    torn = here.disk.with_folder(replace(folder, torn=True))
+    torn = torn_upload(effect.staging, here.memory, here.disk).with_folder(replace(folder, torn=True))
     if Fault.CRASH in scene.faults:
         yield Branch(None, here._replace(disk=torn), Fault.CRASH.cost, "half written", dies=True)
     if Fault.DISK in scene.faults:

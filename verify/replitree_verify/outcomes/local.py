@@ -207,7 +207,7 @@ def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> 
         # What is linked has the shares of its source; what is mutated writes some files, and keeps the others.
         for share in disk.shares_of(effect.source) if isinstance(effect, fx.Link) or here.objects is not None else ():
             disk = disk.noting(effect.staging, partition, share)
-    return Done(fx.Made(content), held, disk)
+    return Done(fx.Made(content), *shares.staged_upload(effect.staging, partition, held, disk))
 
 
 def _untouched(effect: fx.Untouched, here: Here) -> Done:
@@ -324,7 +324,9 @@ def _give_back(effect: GiveBack, here: Here) -> Done:
     memory = here.memory.executed(effect.batch, effect.done, tuple(each.index for each in effect.postponed))
     if here.objects is None or here.loader != "maker":
         return _remember(here, memory)
-    return Done(None, *shares.end_making(memory, cast("SharedDisk", here.disk)))
+    done = (item for item in here.memory.queue if item.index in effect.done)
+    made = frozenset(part.name for item in done for part in item.change.added)
+    return Done(None, *shares.end_making(memory, cast("SharedDisk", here.disk), made))
 
 
 def _take_over(effect: TakeOver, here: Here) -> Done:

@@ -16,7 +16,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
-from replitree.protocol.execute.making import MAKING
+from replitree.protocol.execute.making import MAKING, result_of
 from replitree.protocol.membership.table import mark_dropped
 from replitree.protocol.program import life_in_store, table_drop
 from replitree.protocol.program.stages import (
@@ -200,8 +200,20 @@ def is_held(tree: Tree, table: layout.TablePlace, result: str, by: Sharer) -> bo
     return mark is not None and mark.value == by.signature
 
 
-def end_making(memory: Memory, disk: SharedDisk) -> tuple[Memory, SharedDisk]:
-    """Remove what was staged of results in vain, and hold it no more."""
+def discarding(shares: tuple[ShareId, ...], memory: Memory, disk: SharedDisk) -> tuple[Memory, SharedDisk]:
+    """Give up uploads that are not staged."""
+    kept = tuple(each for each in memory.shares.uploads if each[1] not in shares)
+    return replace(memory, shares=replace(memory.shares, uploads=kept)), disk.discarding(*shares)
+
+
+def end_making(memory: Memory, disk: SharedDisk, made: frozenset[str] = frozenset()) -> tuple[Memory, SharedDisk]:
+    """Remove what was staged of results in vain, and hold it no more; give up what clients have put of results that are there.
+
+    `made`: the names of these.
+    """
+    uploads = tuple(share for staging, share in memory.shares.uploads if result_of(staging) in made)
+    if uploads:
+        memory, disk = discarding(uploads, memory, disk)
     making = tuple(staging for staging in memory.staging if staging.startswith(MAKING))
     for staging in making:
         disk = disk.without_folder(staging)
@@ -308,6 +320,7 @@ __all__ = [
     "STORE_ID",
     "Performed",
     "StoreKernel",
+    "discarding",
     "end_making",
     "incarnation_of",
     "is_held",

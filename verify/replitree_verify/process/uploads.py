@@ -1,8 +1,10 @@
 """Uploads beside replicas on an object store: a replica names a share, a client's task puts its objects, and a part is made.
 
-The replica runs the stages of `replitree.protocol.program.uploader` for the client, and then inserts the part.  The client asks
-the next process again while the disk has its upload; each replica has one such client.  The task puts the objects of a share of
-which a client can have heard, at any later moment: also when the rest is over, and again after its own death.
+The replica runs the stages of `replitree.protocol.program.uploader` for the client.  Then it inserts the part; or it keeps the
+part as the result of a merge, proposes the merge, and takes the result when it executes that.  The client of an insert asks the
+next process again while the disk has its upload; what is kept for a merge is lost with its process.  Each replica has one
+client.  The task puts the objects of a share of which a client can have heard, at any later moment: also when the rest is over,
+and again after its own death.
 
 NAMED is checked where a client hears a name (`outcomes.objects.tell_name`).
 """
@@ -13,12 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
+from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import inserter, uploader
+from replitree.protocol.core.parts import merged_part, parse_part
+from replitree.protocol.execute.making import staged_result
+from replitree.protocol.program import inserter, leader, uploader
 from replitree.protocol.program.stages import CurrentSharer, End, ForgetUpload, NoteUpload, Stage, Then
 from replitree.protocol.shares.share import ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree_verify.process.shares import Performed
+from replitree_verify.process.shares import Performed, discarding
+from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.objects import PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -65,15 +71,19 @@ class HearName:
 
 @dataclass(frozen=True, slots=True)
 class KeepUpload:
-    """What is staged next under an id has the objects of an upload; lost with the process.  Outcome: None."""
+    """What is staged next under an id has the objects of an upload; lost with the process.
+
+    Outcome: True; False when a source of what is to be staged has left the replica.
+    """
 
     staging: StagingId
     share: ShareId
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardUpload:
-    """The client discards its upload, and the disk notes that its shares are to be let go of.  Outcome: None."""
+    """The upload ends, and the disk notes that its shares are to be let go of, unless they are staged.  Outcome: None."""
 
     shares: tuple[ShareId, ...]
 
@@ -86,7 +96,7 @@ EFFECTS = (AwaitUpload, KeepUpload, *ON_DISK)
 
 def perform(effect: Any, me: bytes, memory: Memory, disk: SharedDisk) -> Performed | None:
     """Perform one of `EFFECTS`; None while what it waits for is not there."""
-    outcome: UploadTurn | None = None
+    outcome: UploadTurn | bool | None = None
     match effect:
         case AwaitUpload():
             if memory.state is not State.ACTIVE or memory.epoch is None:
@@ -95,19 +105,21 @@ def perform(effect: Any, me: bytes, memory: Memory, disk: SharedDisk) -> Perform
             named = ShareId(f"{me.decode()}-uploaded-{count}")
             outcome = UploadTurn(memory.epoch, named, disk.uploads, is_first=not memory.incarnation)
             memory = replace(memory, shares=replace(memory.shares, count=count + 1))
-        case KeepUpload(staging, share):
-            kept = (*memory.shares.uploads, (staging, share))
-            memory = replace(memory, shares=replace(memory.shares, uploads=kept))
+        case KeepUpload(staging, share, sources):
+            outcome = all(parse_part(source) in memory.held for source in sources)
+            if outcome:
+                kept = (*memory.shares.uploads, (staging, share))
+                memory = replace(memory, shares=replace(memory.shares, uploads=kept))
         case NoteUpload(shares):
             disk = replace(disk, uploads=(*disk.uploads, *shares))
         case ForgetUpload(shares):
             disk = disk.without_uploads(*shares)
         case DiscardUpload(shares):
-            disk = disk.discarding(*shares)
+            memory, disk = discarding(shares, memory, disk)
     return Performed(outcome, memory, disk)
 
 
-# --- stages -------------------------------------------------------------------------------------------------------------------
+# --- stages of inserts --------------------------------------------------------------------------------------------------------
 
 
 def begin_upload(
@@ -155,7 +167,39 @@ def put_objects(_task: Replica) -> Stage:
     return None
 
 
-DUTIES = {"put": put_objects}
+# --- stages of merges ---------------------------------------------------------------------------------------------------------
+
+
+def prepare_merge(replica: Replica, sources: tuple[str, ...]) -> Stage:
+    """Give the client a name for the result of a merge; give up what an earlier process has begun."""
+    turn: UploadTurn = yield AwaitUpload()
+    if turn.begun:
+        yield DiscardUpload(turn.begun)
+    if not turn.is_first:
+        return None
+    sharer: Sharer = yield CurrentSharer()
+    if (yield from uploader.begin_upload(sharer, turn.epoch, (turn.named,))) != End(outcome=True):
+        return None
+    yield TellName(turn.named)
+    return Then(take_result, (replica, sources, turn.named))
+
+
+def take_result(replica: Replica, sources: tuple[str, ...], share: ShareId) -> Stage:
+    """Keep the result of a merge, if it is there by now, and propose the merge."""
+    sharer: Sharer = yield CurrentSharer()
+    staging = staged_result(merged_part(tuple(map(parse_part, sources))))
+    sealed = yield from uploader.seal_upload(sharer, (share,))
+    if sealed != End(ObjectsThere()) or not (yield KeepUpload(staging, share, sources)):
+        yield DiscardUpload((share,))
+        return None
+    led = yield from leader.lead(replica, (MergeEntry(replica.name, sources),), sharer)
+    # A result whose merge may never get into the log is given up some time.
+    if led == End(()):
+        yield DiscardUpload((share,))
+    return None
+
+
+DUTIES: dict[str, StageFunction] = {"put": put_objects, "prepare": prepare_merge}
 """What a model can ask for, by name; the next process does it as well."""
 
 
@@ -171,6 +215,8 @@ __all__ = [
     "UploadTurn",
     "begin_upload",
     "perform",
+    "prepare_merge",
     "put_objects",
+    "take_result",
     "take_upload",
 ]

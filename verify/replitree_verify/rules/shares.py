@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
@@ -45,24 +45,6 @@ NAMES = {
 """The invariants of models whose table lies in an object store."""
 
 
-class _Moment(NamedTuple):
-    """Coordination and the object store."""
-
-    tree: Tree
-    store: Objects
-
-    @property
-    def objects(self) -> frozenset[tuple[ShareId, int]]:
-        return self.store.there
-
-    @property
-    def stray(self) -> frozenset[ShareId]:
-        return self.store.stray
-
-    def is_whole(self, share: ShareId) -> bool:
-        return self.store.is_whole(share)
-
-
 def shares_hold(look: Look) -> str | None:
     """Return what does not hold of shares in some state, or None; what fsck is to find is overlooked."""
     return next((each for each in _violations(look) if DAMAGED not in each), None)
@@ -74,11 +56,11 @@ def shares_settle(look: Look) -> str | None:
 
 
 def _violations(look: Look) -> Iterator[str]:
-    moment = _moment(look)
-    marks = marks_of(moment.tree, TABLE)
-    if not moment.tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
-        yield from _of_replicas(look, moment, marks)
-    yield from of_shares(moment, TABLE, marks)
+    tree = look.log.tree
+    marks = marks_of(tree, TABLE)
+    if not tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
+        yield from _of_replicas(look, _objects(look), marks)
+    yield from of_shares(tree, _objects(look), TABLE, marks)
     files: dict[tuple[str, ShareId], str] = {}
     for disk in map(_shared, look.disks.values()):
         for part, share in disk.shares:
@@ -91,14 +73,14 @@ def _shared(disk: Disk) -> SharedDisk:
     return disk
 
 
-def _moment(look: Look) -> _Moment:
+def _objects(look: Look) -> Objects:
     assert look.objects is not None
-    return _Moment(look.log.tree, look.objects)
+    return look.objects
 
 
-def _of_replicas(look: Look, moment: _Moment, marks: set[tuple[str, str]]) -> Iterator[str]:
+def _of_replicas(look: Look, objects: Objects, marks: set[tuple[str, str]]) -> Iterator[str]:
     """Yield what does not hold of marks and disks, of replicas that are not being dropped."""
-    tree = moment.tree
+    tree = look.log.tree
     for name in look.model.replicas:
         replica, disk = look.log.replica(name), cast("SharedDisk", look.disk(name))
         host = tree.get(layout.host(replica))
@@ -116,7 +98,7 @@ def _of_replicas(look: Look, moment: _Moment, marks: set[tuple[str, str]]) -> It
             own = tree.get(layout.part(replica, part))
             assert own is not None
             places = (ShareId(place) for place, mark in marks if mark == f"{owner}~{part}")
-            if is_broken(own.value) and any(map(moment.is_whole, places)):
+            if is_broken(own.value) and any(map(objects.is_whole, places)):
                 yield f"FOUND: {name} calls {part} broken"
         yield from without_rows(name, disk, registered)
         left = ((each.part, share) for each in disk.leaving for share in each.shares)
@@ -143,8 +125,8 @@ def _is_away(look: Look, note: Node | None) -> bool:
 
 
 def _unsettled(look: Look) -> Iterator[str]:
-    moment = _moment(look)
-    if moment.store.late:
+    tree, objects = look.log.tree, _objects(look)
+    if objects.late:
         return
     lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers and look.goes_on(name)}
     rest = set(look.model.replicas) - lets_go
@@ -152,40 +134,40 @@ def _unsettled(look: Look) -> Iterator[str]:
     on_disks = {share for disk in look.disks.values() for _, share in cast("SharedDisk", disk).shares}
     # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
     may_stay = Fault.UNKNOWN in look.model.faults
-    noted = set(moment.tree.children(layout.all_writing(TABLE)) or ())
-    away = {share for share in noted if _is_away(look, moment.tree.get(layout.writing(TABLE, share)))}
+    noted = set(tree.children(layout.all_writing(TABLE)) or ())
+    away = {share for share in noted if _is_away(look, tree.get(layout.writing(TABLE, share)))}
     for share in sorted(noted - on_disks - away if not may_stay else ()):
-        node = moment.tree.get(layout.writing(TABLE, share))
+        node = tree.get(layout.writing(TABLE, share))
         if node is not None and node.value.decode().partition("~")[0] not in rest:
             yield f"SETTLES: {share} stays noted as being written"
-    for share in (moment.tree.children(layout.all_garbage(TABLE)) or ()) if lets_go else ():
+    for share in (tree.children(layout.all_garbage(TABLE)) or ()) if lets_go else ():
         yield f"SETTLES: {share} stays in the garbage"
-    for share, mark in sorted(marks_of(moment.tree, TABLE)):
+    for share, mark in sorted(marks_of(tree, TABLE)):
         name, incarnation, part = mark.split("~", 2)
         replica = look.log.replica(name)
         is_known = name in look.model.replicas and DAMAGED not in incarnation
-        is_registered = is_known and moment.tree.exists(layout.part(replica, part))
+        is_registered = is_known and tree.exists(layout.part(replica, part))
         # A part that leaves a replica before its lost disk has it again leaves its mark to fsck.
         is_lost = part in look.model.fragile or (is_known and name in look.model.emptied)
         is_kept = is_known and may_stay and look.disk(name).content(part) is not None
-        is_kept = is_kept and moment.tree.exists(layout.host(replica))
+        is_kept = is_kept and tree.exists(layout.host(replica))
         if not (is_registered or is_kept or is_lost) and name not in rest:
             yield f"SETTLES: {mark} stays on {share} without a part"
-    owned = {share for share, _ in marks_of(moment.tree, TABLE)}
+    owned = {share for share, _ in marks_of(tree, TABLE)}
     is_checked = any(duty.name == "fsck afterwards" for duty in look.model.duties)
-    known = {share for share, _ in moment.objects} - owned - noted - (set() if is_checked else moment.stray)
+    known = {share for share, _ in objects.there} - owned - noted - (set() if is_checked else objects.stray)
     for share in sorted(known) if lets_go else ():
         yield f"SETTLES: no replica deletes {share}"
-    if marks := moment.tree.children(layout.all_merged(TABLE)):
+    if marks := tree.children(layout.all_merged(TABLE)):
         yield f"SETTLES: the work mark of {marks[0]} stays"
-    yield from _copies(look, moment.tree)
-    yield from (f"SETTLES: {claim} stays" for claim in claims(moment.tree, TABLE))
+    yield from _copies(look, tree)
+    yield from (f"SETTLES: {claim} stays" for claim in claims(tree, TABLE))
     yield from _not_moved(look)
     for name in look.model.replicas:
         shared = cast("SharedDisk", look.disk(name))
         if shared.uploads:
             yield f"SETTLES: an upload of {name} still has {shared.uploads[0]}"
-        if shared.leaving and name in lets_go and moment.tree.exists(layout.host(look.log.replica(name))):
+        if shared.leaving and name in lets_go and tree.exists(layout.host(look.log.replica(name))):
             yield f"SETTLES: {name} has not let go of {shared.leaving[0].shares}"
 
 

@@ -4,7 +4,7 @@ Read `options` (what a seed draws), `cluster` (time, coordination, links), `proc
 must hold), then `simulate`.  A part of the seeds has its table in an object store:
 `replitree_verify.simulation.store`.
 
-Imports: `traces`, `moving`, `shared_tables` and all that these may import.
+Imports: `traces` and all that it may import.
 
 Changes: with the pinned seeds: the same seed must give the same digest.
 """

@@ -14,6 +14,7 @@ from replitree.protocol.core.effects import Epoch, LogIndex, StagingId
 from replitree.protocol.core.entries import MergeEntry, MutateEntry
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.execute.making import result_of
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree_verify.world.moves import MovesKnown
@@ -156,9 +157,11 @@ class Memory:
 
     @property
     def results_in_work(self) -> tuple[str, ...]:
-        """The names of the results that it is making."""
+        """The names of the results that it is making, and of those that clients have made for it."""
         made = (item for item in self.queue if item.index in self.running and is_made(item))
-        return tuple(sorted(part.name for item in made for part in item.change.added))
+        names = {part.name for item in made for part in item.change.added}
+        uploaded = (result_of(staging) for staging, _ in self.shares.uploads)
+        return tuple(sorted(names.union(name for name in uploaded if name is not None)))
 
     def with_trouble(self) -> Memory:
         """Something went wrong: read-only at once, until it has activated again."""

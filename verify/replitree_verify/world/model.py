@@ -285,7 +285,8 @@ class Model:
     @property
     def has_makers(self) -> bool:
         """Whether anything is merged or mutated."""
-        return bool(self.merges) or any(isinstance(ask.command, MutateEntry) for ask in self.commands)
+        is_prepared = any(duty.name == "prepare" for duty in self.duties)
+        return bool(self.merges) or is_prepared or any(isinstance(ask.command, MutateEntry) for ask in self.commands)
 
     @property
     def gone(self) -> frozenset[str]:
