@@ -74,10 +74,13 @@ Those that share a session stand together.  The checker's tests compute and wait
 SPARK_WITH_A_STORE = (
     "tests/spark/test_store.py",
     "tests/spark/test_store_damage.py",
-    "tests/spark/test_store_write.py",
     "tests/bench/test_read_store.py",
 )
-"""What one worker runs of Spark; another one has the other files."""
+"""What one worker runs of Spark; another one has the other files.
+
+Its Java machine begins with a store's credentials, which the processes of Python tasks inherit.  A file whose tasks must not
+have them runs on the other one.
+"""
 
 Golden = Callable[[str, str], None]
 """Compares a text with the file of this name beside the test."""
