@@ -10,7 +10,7 @@ from replitree_verify.engine.initial import table_tree
 from replitree_verify.rules.invariants import (
     Look,
     log_and_queue_give_the_table,
-    nobody_gives_up,
+    no_process_gives_up,
     parts_never_overlap,
     registered_parts_are_on_disk,
 )
@@ -54,9 +54,9 @@ def test_a_registered_part_with_other_content_on_disk_is_noticed() -> None:
 
 
 def test_a_process_that_stops_for_no_reason_is_noticed() -> None:
-    assert nobody_gives_up(look_at(Tree(), Memory(0, 1, state=State.ACTIVE))) is None
-    assert nobody_gives_up(look_at(Tree(), Memory(0, 1, state=State.STOPPED))) is not None
-    assert nobody_gives_up(look_at(Tree(), Memory(0, 1, missed=LogIndex(0)))) is not None
+    assert no_process_gives_up(look_at(Tree(), Memory(0, 1, state=State.ACTIVE))) is None
+    assert no_process_gives_up(look_at(Tree(), Memory(0, 1, state=State.STOPPED))) is not None
+    assert no_process_gives_up(look_at(Tree(), Memory(0, 1, missed=LogIndex(0)))) is not None
 
 
 def test_a_log_is_read_as_far_as_it_goes() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar, assert_never
@@ -96,7 +97,7 @@ class Reply:
         return self._value
 
 
-class _Request:
+class _Request(ABC):
     """What kazoo's connection wants a request to be: a type, and ways to and from bytes."""
 
     type: ClassVar[int]
@@ -123,8 +124,9 @@ class _Request:
         except (struct.error, ValueError, LookupError, RuntimeError) as error:
             raise MarshallingError(f"ZooKeeper's answer can't be read: {error}") from error
 
+    @abstractmethod
     def _results(self, data: bytes, offset: int) -> list[Any]:
-        raise NotImplementedError
+        """Read the results; any of the errors that `deserialize` turns into its own may be raised."""
 
 
 class _Transaction(_Request):

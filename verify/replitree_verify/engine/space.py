@@ -99,8 +99,8 @@ class Space:
             Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)
         ]
         self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
-        self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
-        self._ended = Move("nobody", "expiry", -1)
+        self._leftover = Move("coordination", "expiry", -1, Fault.EXPIRY.cost)
+        self._ended = Move("coordination", "expiry", -1)
         self._makes_once = model.stored and model.has_makers
         self._markers: dict[int, frozenset[int]] = {}
         self._footprints: list[int] = [0]

@@ -116,7 +116,7 @@ def good_replicas(look: Look) -> tuple[str, ...]:
     return tuple(name for name in look.model.replicas if look.log.is_good(look.log.replica(name)))
 
 
-def nobody_serves_ahead(look: Look) -> str | None:
+def no_process_serves_ahead(look: Look) -> str | None:
     """AHEAD: who serves is not lost, and has exactly the table at its pointer, also after it has recovered."""
     for seat, name in () if look.model.is_still else look.model.seats:
         replica = look.log.replica(name)
@@ -395,7 +395,7 @@ def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...]
     return None
 
 
-def nobody_gives_up(look: Look) -> str | None:
+def no_process_gives_up(look: Look) -> str | None:
     """No process believes that entries are gone, or that it was replaced, when that is not so."""
     for seat, _ in look.model.seats:
         memory = look.memories[seat]
@@ -495,8 +495,8 @@ READS: dict[Invariant, tuple[str, ...]] = {
     parts_have_their_rows: (),
     covered_rows_are_mutated: (),
     registered_parts_are_on_disk: ("disks",),
-    nobody_gives_up: ("memories",),
-    nobody_serves_ahead: ("memories",),
+    no_process_gives_up: ("memories",),
+    no_process_serves_ahead: ("memories",),
     failed_inserts_are_not_there: ("answers",),
     acknowledged_inserts_are_in_the_log: ("answers",),
     inserted_rows_are_there: ("disks",),

@@ -226,7 +226,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     fx.Publish: lambda e, _r: ("publish", f"{e.staging} as {', '.join(name for _, name in e.names)}"),
     fx.FetchMany: lambda e, _r: (
         "fetch",
-        "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches),
+        "; ".join(f"{f.part} from {', '.join(f.sources) or 'no replica'}" for f in e.fetches),
     ),
     fx.Reveal: lambda e, _r: (
         "reveal",
@@ -264,7 +264,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     Appear: lambda _e, _r: ("starts", ""),
     AwaitDecided: lambda e, _r: ("waits", f"for the quorum of {e.index}"),
     AwaitOpen: lambda _e, _r: ("wakes", "an insert is open"),
-    AwaitReplica: lambda _e, _r: ("wakes", "nobody holds the replica"),
+    AwaitReplica: lambda _e, _r: ("wakes", "no process holds the replica"),
     Serve: lambda _e, _r: ("serve", ""),
     Stop: lambda _e, _r: ("stops", "another process has the replica"),
     Missed: lambda e, _r: ("missed", f"log entry {e.index}: must activate again"),
