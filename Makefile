@@ -91,7 +91,7 @@ fuzz: $(READY)  ## feed everything that reads bytes with damaged and invented on
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS) $(ARGS)
 
 record: $(READY)  ## explore every model, and keep what was counted in docs/results (ARGS="--seconds 3600": a slice; the next one goes on)
-	$(BIN)/python -m tests.verify.record $(ARGS)
+	$(BIN)/python -m tests.verify.record --workers $(WORKERS) $(ARGS)
 
 nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
 	$(PYTEST) -m "not system or nightly" --hypothesis-profile search --timeout 3600 tests

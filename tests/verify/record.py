@@ -1,4 +1,4 @@
-"""Explore every model to its end, in slices, and keep a record: ``python -m tests.verify.record [--seconds 3600]``.
+"""Explore every model to its end, in slices, and keep a record: ``python -m tests.verify.record --seconds 3600 --workers 2``.
 
 The record is ``docs/results/models.jsonl``: a line for each model, with its states, its transitions, how long it took, the
 commit, and a digest of the code that the exploration runs (`tests.verify.code`) and of the model.  A line is current as long as
@@ -16,8 +16,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from functools import partial
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,8 +70,15 @@ def explore(name: str, commit: str, code: str) -> Line:
     return Line(name, found.states, found.transitions, round(time.process_time() - began, 1), commit, code, what)
 
 
-def record(codes: Mapping[str, str], file: Path, seconds: float, explore_one: Callable[[str, str], Line]) -> Recorded:
-    """Explore the models of which the record has no current line, one after the other, until the time is over.
+def record(
+    codes: Mapping[str, str],
+    file: Path,
+    seconds: float,
+    explore_one: Callable[[str, str], Line],
+    pool: Executor,
+    workers: int,
+) -> Recorded:
+    """Explore the models of which the record has no current line, `workers` at a time, until the time is over.
 
     Parameters
     ----------
@@ -81,19 +90,21 @@ def record(codes: Mapping[str, str], file: Path, seconds: float, explore_one: Ca
         No model is begun later than this.
     explore_one
         Explores a model, given its name and the digest.
+    pool
+        Runs `explore_one`.
     """
     end = time.monotonic() + seconds
     known = {line.model: line for line in read_lines(file, Line)}
-
-    def is_current(name: str) -> bool:
-        return name in known and known[name].code == codes[name]
-
-    for name, code in codes.items():
-        if not is_current(name) and time.monotonic() < end:
-            known[name] = explore_one(name, code)
-            write_lines(file, [known[each] for each in sorted(known) if each in codes])
-    left = tuple(name for name in codes if not is_current(name))
-    return Recorded(tuple(known[name] for name in codes if name not in left), left)
+    waiting = [name for name, code in codes.items() if name not in known or known[name].code != code]
+    running = set[Future[Line]]()
+    while running or (waiting and time.monotonic() < end):
+        while waiting and len(running) < workers and time.monotonic() < end:
+            name = waiting.pop(0)
+            running.add(pool.submit(explore_one, name, codes[name]))
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        known |= {line.model: line for line in (each.result() for each in done)}
+        write_lines(file, [known[each] for each in sorted(known) if each in codes])
+    return Recorded(tuple(known[name] for name in codes if name not in waiting), tuple(waiting))
 
 
 def every_model() -> dict[str, str]:
@@ -143,8 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.verify.record", description=__doc__)
     parser.add_argument("--file", type=Path, default=RECORD)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no model after this time")
+    parser.add_argument("--workers", type=int, default=1, help="explore so many models at a time")
     asked = parser.parse_args(arguments)
-    found = record(every_model(), asked.file, asked.seconds, partial(_explore_and_print, commit_of(ROOT)))
+    one = partial(_explore_and_print, commit_of(ROOT))
+    # A process for each model: it gives the memory of a large one back.
+    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        found = record(every_model(), asked.file, asked.seconds, one, pool, asked.workers)
     wrong = [line for line in found.lines if line.violation]
     states, cpu = sum(line.states for line in found.lines), sum(line.cpu_seconds for line in found.lines)
     print(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -31,21 +33,36 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stood(tmp_path: Path) -> None:
         return Line(name, 1, 0, 0.0, "c1", digest)
 
     codes = dict.fromkeys("dbca", "d1")
-    with pytest.raises(KeyboardInterrupt):
-        record(codes, file, 60, one)
-    assert explored == ["d", "b"]
-    explored = []
-    found = record(codes, file, 60, one)
-    assert explored == ["c", "a"]
-    assert ([line.model for line in found.lines], found.left) == (["d", "b", "c", "a"], ())
-    explored = []
-    assert record(codes | {"c": "d2"}, file, 60, one).left == ()
-    assert explored == ["c"]
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            record(codes, file, 60, one, pool, 1)
+        assert explored == ["d", "b"]
+        explored = []
+        found = record(codes, file, 60, one, pool, 1)
+        assert explored == ["c", "a"]
+        assert ([line.model for line in found.lines], found.left) == (["d", "b", "c", "a"], ())
+        explored = []
+        assert record(codes | {"c": "d2"}, file, 60, one, pool, 1).left == ()
+        assert explored == ["c"]
 
 
 def test_no_model_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
-    found = record({"a": "d1", "b": "d1"}, tmp_path / "models.jsonl", 0.0, lambda name, _: explore(name, "", ""))
+    with ThreadPoolExecutor(1) as pool:
+        found = record(
+            {"a": "d1", "b": "d1"}, tmp_path / "models.jsonl", 0.0, lambda name, _: explore(name, "", ""), pool, 1
+        )
     assert found == ((), ("a", "b"))
+
+
+def test_two_models_are_explored_at_a_time(tmp_path: Path) -> None:
+    both = Barrier(2)
+
+    def one(name: str, digest: str) -> Line:
+        both.wait(timeout=60)
+        return Line(name, 1, 0, 0.0, "c1", digest)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert record(dict.fromkeys("abcd", "d1"), tmp_path / "models.jsonl", 600, one, pool, 2).left == ()
 
 
 def test_every_room_is_recorded() -> None:
