@@ -141,7 +141,12 @@ def install_packages() -> None:
     """Install replitree, what it needs and what its development needs, at the pinned versions."""
     print("set-up: installing the packages (Spark alone has 450 MB: the first time takes minutes)")
     pip("pip")  # the pinned one: older ones don't know --build-constraint
-    projects = (f"{ROOT}[dev,spark,verify]", f"{ROOT}/verify", f"{ROOT}/published[compiled]", f"{ROOT}/bench")
+    projects = (
+        f"{ROOT}[dev,duckdb,pandas,polars,spark,verify]",
+        f"{ROOT}/verify",
+        f"{ROOT}/published[compiled]",
+        f"{ROOT}/bench",
+    )
     pip("--build-constraint", str(CONSTRAINTS), *(word for each in projects for word in ("--editable", each)))
 
 

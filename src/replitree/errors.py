@@ -30,7 +30,8 @@
     │   └── TabletDamaged       confirmed entries of a tablet can't be found; an operator must look
     ├── UnsupportedFormat       written by a newer replitree
     ├── JavaMissing
-    └── SparkMissing
+    ├── SparkMissing
+    └── EngineMissing           DuckDB, Polars or pandas; the message names the extra
 """
 
 from __future__ import annotations
@@ -170,3 +171,7 @@ class JavaMissing(ReplitreeError):
 
 class SparkMissing(ReplitreeError):
     """PySpark is not installed; ``pip install 'replitree[spark]'`` installs it."""
+
+
+class EngineMissing(ReplitreeError):
+    """DuckDB, Polars or pandas is not installed; the message names the extra that installs it."""

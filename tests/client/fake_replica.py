@@ -122,7 +122,9 @@ class FakeReplica:
         if match := re.fullmatch(r".*/uploads/([0-9a-f]{32})(?:/([^/]+)/([^/]+)|/commit)?", seen.path):
             return self._upload(seen, *match.groups())
         if seen.path.endswith("/snapshot"):
-            return _json(self.snapshot)
+            # A replica gives a lease only to a reader that asks for one.
+            left_out = () if "lease_s" in seen.query else ("lease", "lease_s")
+            return _json({name: value for name, value in self.snapshot.items() if name not in left_out})
         name = "/".join(seen.path.split("/")[-3:]).replace("/files/", "/")
         return (200, self.files[name]) if name in self.files else _failure(Failure(404, "TableNotFound"))
 

@@ -378,7 +378,7 @@ def test_a_predicate_knows_its_columns() -> None:
         ("t = '2018-13-01'", "is not a timestamp"),
         ("n = '2018-01-01T00:00:00+01:00'", "no time zone"),
         ("d = 5", "use a date"),
-        ("k in (select 1)", "query|list of values"),
+        ("k in (select 1)", "it can't select others"),
         ("k between symmetric 2 and 1", "symmetric|can't read"),
         ("k = s", "don't compare"),
         ("r = 1", "not the whole"),
@@ -415,7 +415,7 @@ def test_definitions_with_odd_names_are_found_in_backquotes() -> None:
     assert replace(parse_predicate("`a b` = 1", definition), text="").text == ""
 
 
-@pytest.mark.parametrize(("where", "shown"), [("s = 1", "string, and 1 is not"), ("k = 'x'", "int64, and 'x' is not")])
+@pytest.mark.parametrize(("where", "shown"), [("s = 1", "string, and 1 is not"), ("k = 'x'", "bigint, and 'x' is not")])
 def test_a_literal_that_does_not_fit_is_shown_as_it_was_written(where: str, shown: str) -> None:
     with pytest.raises(BadInput, match=shown):
         parse_predicate(where, bench_table())

@@ -32,14 +32,16 @@ from replitree.client.insert.upload import Overwrite
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
+from replitree.client.read.scan import LEASE_S, Scan, Source
+from replitree.client.read.shown import table_html
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.lease import LeaseHandle, hold, keep_for_frame
+from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.routing import Router
 from replitree.client.transport.stored import StoredParts, Through, stored_parts
-from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
+from replitree.errors import BadInput, SchemaMismatch
 from replitree.protocol.state.read import ReadLevel
 from replitree.storage.parts.conform import UTC, check_zone
 from replitree.storage.schema.definition import TableDefinition
@@ -49,13 +51,6 @@ if TYPE_CHECKING:
 
 SNAPSHOT_S = 30.0
 """How long a snapshot may wait until a replica has what it must include, in seconds."""
-
-LEASE_S = 60.0
-"""For how long a replica keeps the parts of a read that takes long, after each renewal, in seconds."""
-
-FRAME_LEASE_S = 1800.0
-"""For how long a replica keeps the parts of a Spark frame, in seconds.  The last use of a frame is not known, so this
-lease is neither renewed nor released."""
 
 
 @check_arguments
@@ -95,6 +90,9 @@ class Table(TableChanges):
         shown = ", ".join((*names[:6], "…") if len(names) > 6 else names)
         order = f", order by {', '.join(self._definition.order_by)}" if self._definition.order_by else ""
         return f"<Table {self.name}{at}: {shown}{order}>"
+
+    def _repr_html_(self) -> str:
+        return table_html(self._definition)
 
     @property
     def definition(self) -> TableDefinition:
@@ -408,6 +406,71 @@ class Table(TableChanges):
         except TimeIsUp as over:
             raise over.error from over
 
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        level: ReadLevel | None = None,
+        min_index: int | None = None,
+        as_of: int | None = None,
+        final: bool = False,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> Scan:
+        """Return a scan, which gives rows to Arrow, pandas, Polars, DuckDB and Spark; nothing is read before.
+
+        Each result is a snapshot of its own, taken when it is asked for; `Snapshot.scan` gives several results of one.
+
+        Parameters
+        ----------
+        columns
+            Names, in the order wanted; all by default.
+        where
+            Spark SQL condition, see ``docs/conditions.md``; parts that can't match are not opened.
+        final
+            Apply the table's policy first, as a merge of everything would: of rows with equal keys one is left.
+        level, min_index, as_of, timeout_s
+            As `snapshot`.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown, or the condition can't be used; says what to do.
+
+        Examples
+        --------
+        ::
+
+            scan = table.scan(["kind", "v"], where="day >= '2026-11-01'")
+            scan.count(), scan.head(5), scan.to_pandas(), scan.to_polars(lazy=True)
+            duckdb.sql("SELECT kind, avg(v) FROM scan GROUP BY kind")
+        """
+        found = self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final))
+        try:
+            found.check()
+        except BadInput:
+            # Another client may have added the column since.
+            known = self._definition.schema_version
+            if self.refresh().schema_version == known:
+                raise
+            found.check()
+        return found
+
+    def _scan(self, columns: Sequence[str] | None, options: ReadOptions) -> Scan:
+        def before_frame(spark: SparkSession) -> None:
+            frames().include_written(self, spark)
+
+        source = Source(lambda: self._definition, self._snapshot, None, self._http, before_frame)
+        return Scan(source, columns, options)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows of a snapshot that is taken now as a capsule of Arrow's C stream interface."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema as a capsule of Arrow's C data interface."""
+        return self.schema.__arrow_c_schema__()
+
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
@@ -444,16 +507,7 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        options = ReadOptions(level, min_index, as_of, timeout_s, where, final)
-        try:
-            snapshot = self._snapshot(options)
-            return snapshot.to_arrow(columns, where, final=final)
-        except SnapshotExpired:
-            # An earlier snapshot can't be taken again, because its parts are gone.
-            if as_of is not None:
-                raise
-        with self._snapshot(replace(options, lease_s=LEASE_S)) as held:
-            return held.to_arrow(columns, where, final=final)
+        return self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final)).to_arrow()
 
     def batches(
         self,
@@ -470,8 +524,7 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        with self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, final, LEASE_S)) as snapshot:
-            yield from snapshot.batches(columns, where, final=final)
+        yield from self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final)).batches()
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
         self,
@@ -512,12 +565,8 @@ class Table(TableChanges):
             How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
             ``"replica"``; by default there if this process reaches it, else through a replica.
         """
-        if as_of is None:
-            frames().include_written(self, spark)
-        snapshot = self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, final, FRAME_LEASE_S))
-        if snapshot.lease is not None:
-            keep_for_frame(snapshot.lease, self._http)
-        return snapshot.to_df(spark, columns, where, final=final, through=through)
+        options = ReadOptions(level, min_index, as_of, timeout_s, where, final)
+        return self._scan(columns, options).to_df(spark, through=through)
 
     def partitions(self) -> tuple[PartitionInfo, ...]:
         """Return what the table has in each of its partitions now."""

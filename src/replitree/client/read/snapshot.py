@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,20 +49,24 @@ from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.frames import frames
 from replitree.client.transport.lease import Lease
 from replitree.client.transport.stored import StoredParts, Through
-from replitree.errors import CorruptPart, ReplitreeError, RowsUnavailable, SnapshotExpired
+from replitree.errors import BadInput, CorruptPart, ReplitreeError, RowsUnavailable, SnapshotExpired
 from replitree.protocol.core.parts import parse_part
-from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, manifest_problem
+from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, manifest_problem
 from replitree.storage.parts.part_folder import DamagedFile
 from replitree.storage.parts.partition_bounds import bounds_manifest
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, Problem, is_whole_file, sound_path
 from replitree.storage.rewrite.read import read_batches, read_parts
 from replitree.storage.schema.bounds import Scalar
 from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.layout import layouts_of
 from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
+
+    from replitree.client.read.scan import Scan
 
 FETCHES_MAX = 4
 """Files fetched at once."""
@@ -171,6 +175,38 @@ class PartSource(Protocol):
         """
 
 
+class DataFiles(list[Path]):
+    """Paths of data files, for an engine that reads Parquet itself.
+
+    Parameters
+    ----------
+    paths
+        The files.
+    schema
+        Of the columns that the engine reads.
+    problem
+        Why files do not have these columns; empty: they have.
+    """
+
+    def __init__(self, paths: Iterable[Path], schema: pa.Schema, problem: str = "") -> None:
+        super().__init__(paths)
+        self._schema = schema
+        self._problem = problem
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the columns, which all files have.
+
+        Raises
+        ------
+        BadInput
+            A file is older than one of them: it has the column under another name or type, or not at all.
+        """
+        if self._problem:
+            raise BadInput(self._problem)
+        return self._schema
+
+
 class SoundFile(NamedTuple):
     """A data file of a part, as Spark's JVM reads it: what it reads at `path` is verified."""
 
@@ -219,6 +255,11 @@ class Snapshot:
     def __repr__(self) -> str:
         what = f"{len(self.parts):,} parts, {self.rows:,} rows"
         return f"<Snapshot of {self.definition.name} at {self.index:,} ({self.replica}): {what}>"
+
+    def _repr_html_(self) -> str:
+        from replitree.client.read.shown import snapshot_html
+
+        return snapshot_html(self)
 
     def __enter__(self) -> Self:
         return self
@@ -407,9 +448,134 @@ class Snapshot:
                 self.others[damage.part.part] = self.source.good_part(damage.part)
 
     @check_arguments
-    def files(self, where: str | None = None) -> list[Path]:
-        """Return the data files of the parts that `where` may match, on this machine; every byte of them is verified now."""
-        return [file.path for part in self.whole(self.select(where)) for file in part.files]
+    def files(self, where: str | None = None, *, columns: Sequence[str] | None = None) -> DataFiles:
+        """Return the data files of the parts that `where` may match, on this machine; every byte of them is verified now.
+
+        Files of other machines and of object stores are brought here first.
+
+        Parameters
+        ----------
+        where
+            Spark SQL condition; it leaves out parts, and filters no rows.
+        columns
+            Which columns an engine will read: refuse files that have them under other names or types.
+
+        Returns
+        -------
+        DataFiles
+            The paths, and `DataFiles.schema` of these columns.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown, `where` can't be read, or a file has `columns` under other names or types.
+        CorruptPart
+            A part is damaged, and no replica has good files with its rows.
+        SnapshotExpired
+            A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
+        """
+        schema, parts = self.schema_of(columns), self.select(where)
+        layouts = layouts_of(self.definition, (part.manifest.schema_version for part in parts))
+        problem = ""
+        for part in parts:
+            other = next(
+                (
+                    o.column.name
+                    for o in layouts[part.manifest.schema_version]
+                    if o.column.name in schema.names and not o.is_plain
+                ),
+                None,
+            )
+            if other is not None:
+                problem = (
+                    f"the files of part {part.part} are older than column {other!r} is now: it has another name or type"
+                    " there, or is missing. Read scan() or dataset(), which show it, or leave the column out"
+                )
+                break
+        if problem and columns is not None:
+            raise BadInput(problem)
+        return DataFiles((file.path for part in self.whole(parts) for file in part.files), schema, problem)
+
+    @check_arguments
+    def dataset(self, columns: Sequence[str] | None = None, where: str | None = None) -> Dataset:
+        """Return the rows as a dataset of Arrow's, with a fragment for each data file: for DuckDB, Polars, pandas and others.
+
+        It has the columns as they are at this snapshot, also of parts that are older than a column.  Statistics of the
+        parts are the fragments' ``partition_expression``: an engine's filter opens only the files that can have rows for it.
+        A file is opened, and brought here if it is elsewhere, when an engine reads it; every byte is verified.
+
+        The dataset holds the snapshot, and with it the lease if there is one.
+
+        Parameters
+        ----------
+        columns
+            Names, in the order wanted; all by default.
+        where
+            Spark SQL condition: other rows are not in the dataset.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown, `where` can't be read, or has to be calculated for each row; `scan` can do that.
+        RowsUnavailable
+            A part that can hold such rows can't be read.
+        """
+        from replitree.storage.rewrite.dataset import parts_dataset
+
+        predicate = None if where is None else parse_predicate(where, self.definition)
+        if predicate is not None and predicate.is_computed:
+            raise BadInput(
+                f"the condition {where!r} is calculated for each row, which no dataset does: use scan(where=…).to_reader(),"
+                " or leave it to the engine"
+            )
+        # A part whose files are damaged everywhere is read from another replica's files.
+        found = {
+            part.part: self.others[part.part].manifest if part.part in self.others else part.manifest
+            for part in self.select(where)
+        }
+        parts = {part.part: part for part in self.parts if part.part in found}
+
+        def find(name: str, manifest: PartManifest, entry: FileEntry) -> CheckedFile:
+            (checked,) = self.checked([parts[name]])
+            if checked.manifest.files != manifest.files:
+                raise CorruptPart(
+                    f"part {name} of table {self.definition.name} is read from other files by now: make the dataset again"
+                )
+            return next(file for file in checked.files if file.entry == entry)
+
+        return parts_dataset(found, self.definition, columns, find, predicate)
+
+    @check_arguments
+    def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False) -> Scan:
+        """Return a scan of this snapshot: see `Table.scan`."""
+        from replitree.client.read.read_options import ReadOptions
+        from replitree.client.read.scan import Scan, Source
+
+        found = Scan(
+            Source(lambda: self.definition, lambda _: self, self), columns, ReadOptions(where=where, final=final)
+        )
+        found.check()
+        return found
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as a capsule of Arrow's C stream interface."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema as a capsule of Arrow's C data interface."""
+        return self.definition.arrow_schema.__arrow_c_schema__()
+
+    @check_arguments
+    def count_rows(self, parts: Sequence[SnapshotPart], predicate: Predicate) -> int:
+        """Count the rows of parts that a condition keeps.  Raises as `to_arrow`."""
+        columns = predicate.columns[:1] or (self.definition.columns[0].name,)
+
+        def count() -> int:
+            return sum(
+                batch.num_rows for batch in read_batches(self.checked(parts), self.definition, columns, predicate)
+            )
+
+        return self.good(count)
 
     def sound_files(self, parts: Sequence[SnapshotPart]) -> list[SoundFile]:
         """Return the data files of parts, on this machine, for Spark's JVM, as `storage.parts.verified.sound_path` does.
@@ -596,4 +762,13 @@ def _link_of(part: SnapshotPart, file: CheckedFile) -> Path:
     return folder / file.entry.name
 
 
-__all__ = ["PartSource", "Snapshot", "SnapshotBody", "SnapshotPart", "SoundFile", "local_folder", "near_folder"]
+__all__ = [
+    "DataFiles",
+    "PartSource",
+    "Snapshot",
+    "SnapshotBody",
+    "SnapshotPart",
+    "SoundFile",
+    "local_folder",
+    "near_folder",
+]

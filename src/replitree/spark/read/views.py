@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from replitree.client.arguments import check_arguments
-from replitree.client.table import FRAME_LEASE_S, LEASE_S, SNAPSHOT_S
+from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
+from replitree.client.table import SNAPSHOT_S
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.state.read import ReadLevel

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from replitree.storage.parts.verified import CheckedFile, StoredFile
+from replitree.storage.parts.manifest import FileEntry
 
 
-def file_system_of(files: Iterable[CheckedFile | StoredFile]) -> pafs.FileSystem:
+class ArrowFile(Protocol):
+    """A verified data file that Arrow opens: a `CheckedFile`, for example."""
+
+    @property
+    def entry(self) -> FileEntry:
+        """What the manifest says of it."""
+
+    def open(self) -> pa.NativeFile:
+        """Open it."""
+
+
+def file_system_of(files: Mapping[str, ArrowFile]) -> pafs.FileSystem:
     """Return a file system that has these files, by their paths, and verifies what is read of them."""
-    return pafs.PyFileSystem(_CheckedFiles({str(file.path): file for file in files}))
+    return pafs.PyFileSystem(_CheckedFiles(files))
 
 
 class _CheckedFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # it has no types
     """The methods that Arrow calls; a scan only opens files for reading."""
 
-    def __init__(self, files: dict[str, CheckedFile | StoredFile]) -> None:
+    def __init__(self, files: Mapping[str, ArrowFile]) -> None:
         self._files = files
 
     def get_type_name(self) -> str:
@@ -49,4 +60,4 @@ class _CheckedFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # it has no 
     delete_file = move = copy_file = open_output_stream = open_append_stream = _refused
 
 
-__all__ = ["file_system_of"]
+__all__ = ["ArrowFile", "file_system_of"]

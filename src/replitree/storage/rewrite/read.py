@@ -231,7 +231,7 @@ def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout) -> ds.Da
     # What the files promise is checked by the cast to the table's schema; a filter on "not null" would be simplified away.
     # The schema is the layout's, not that of the first file, which may lack columns.
     schema, form = stored_schema(layout), ds.ParquetFileFormat()
-    checked = file_system_of(files)
+    checked = file_system_of({str(file.path): file for file in files})
     fragments, room = [], READ_FIRST_BYTES
     for file in files:
         # Of objects, also small ones are opened by the scan's threads: they wait for the store, side by side.

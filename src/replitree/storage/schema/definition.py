@@ -14,6 +14,7 @@ Absent on purpose: where parts lie, replicas, anything that changes with an inse
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,14 +159,18 @@ class TableDefinition:
         Raises
         ------
         BadInput
-            There is none; names those there are.
+            There is none; names the nearest one and those there are.
         """
         for column in self.columns:
             if column.name == name:
                 return column
         names = [column.name for column in self.columns]
+        by_lower = {known.lower(): known for known in names}
+        near = [by_lower[found] for found in difflib.get_close_matches(name.lower(), by_lower, n=1)]
+        hint = f"did you mean {near[0]!r}? " if near else ""
         more = f" and {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else ""
-        raise BadInput(f"table {self.name} has no column {name!r}; it has {', '.join(names[:NAMES_LISTED])}{more}")
+        listed = f"{', '.join(names[:NAMES_LISTED])}{more}"
+        raise BadInput(f"table {self.name} has no column {name!r}; {hint}it has {listed}")
 
     def selected(self, names: Sequence[str] | None) -> tuple[Column, ...]:
         """Give the columns of these names in this order; all columns if `names` is None.

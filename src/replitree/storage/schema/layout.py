@@ -137,6 +137,14 @@ def is_plain(layout: Layout) -> bool:
     return all(origin.is_plain for origin in layout)
 
 
+def has_other_names(definition: TableDefinition) -> bool:
+    """Tell whether data files have a column, or a field inside one, under another name than readers see.
+
+    A column that has the name of one that was dropped is such a column.
+    """
+    return any(column.stored_name != column.name or column.stored_type != column.type for column in definition.columns)
+
+
 def stored_schema(layout: Layout) -> pa.Schema:
     """Give the schema of the files as far as readers need it; every column may be null, as Parquet readers have it."""
     return pa.schema([field for origin in layout if (field := origin.stored_field) is not None])

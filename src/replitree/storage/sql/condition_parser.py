@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from replitree.errors import BadInput
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.types import format_type, is_nested
+from replitree.storage.schema.spark_types import spark_type
+from replitree.storage.schema.types import is_nested
 from replitree.storage.sql.expression import (
     Among,
     Cast,
@@ -220,7 +221,7 @@ def _is_text(tree: exp.Expr) -> bool:
 
 
 def _name(arrow: pa.DataType) -> str:
-    return "null" if pa.types.is_null(arrow) else format_type(arrow)
+    return "null" if pa.types.is_null(arrow) else spark_type(arrow)
 
 
 def _sql(tree: exp.Expr) -> str:

@@ -22,7 +22,8 @@ import pyarrow as pa
 from replitree.errors import BadInput
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, format_type, is_nested, parse_type
+from replitree.storage.schema.spark_types import spark_type
+from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, is_nested, parse_type
 from replitree.storage.sql.condition_parser import NULL_TESTS, as_type, condition_expression
 from replitree.storage.sql.expression import (
     FUNCTIONS,
@@ -232,7 +233,7 @@ class _Reader:
                 return constant
         inner = inner or self.expression(literal)
         if not can_cast(inner.type, target):
-            raise self.error(f"a cast of a {_name(inner.type)} to {format_type(target)} is not understood here")
+            raise self.error(f"a cast of a {_name(inner.type)} to {spark_type(target)} is not understood here")
         return as_type(inner, target)
 
     def moment(self, text: str, target: pa.DataType) -> Expression | None:
@@ -357,7 +358,7 @@ def _function_name(tree: exp.Expr) -> str:
 
 
 def _name(arrow: pa.DataType) -> str:
-    return "null" if pa.types.is_null(arrow) else format_type(arrow)
+    return "null" if pa.types.is_null(arrow) else spark_type(arrow)
 
 
 def _sql(tree: exp.Expr) -> str:

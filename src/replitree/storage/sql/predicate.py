@@ -218,6 +218,10 @@ class Predicate:
         # Statistics of no rows prove nothing, and an empty part has none to show.
         return manifest.rows > 0 and Outcomes.TRUE in _Pruner(manifest, self.definition).outcomes(self.node)
 
+    def must_match(self, manifest: PartManifest) -> bool:
+        """Tell whether every row of the part is wanted; True is certain."""
+        return _Pruner(manifest, self.definition).outcomes(self.node) == Outcomes.TRUE
+
 
 def is_computed(node: Node) -> bool:
     """Whether a node, or one inside of it, has to be calculated for the rows."""
@@ -396,18 +400,8 @@ class _Pruner:
                 assert_never(node)
 
     def _stats(self, column: ColumnRef) -> ColumnStats | None:
-        """Give what is known of a column; manifests name it as files do."""
-        if len(column.path) > 1:
-            return None
-        if not self._definition.history:
-            return self._manifest.columns.get(column.path[0])
-        found = self._definition.column(column.path[0])
-        if found.is_in(self._manifest.schema_version):
-            return self._manifest.columns.get(found.stored_name)
-        # The part is older than the column: every row shows the default that it was added with, or null.
-        if not isinstance(found.initial, bool | int | float | str):
-            return ColumnStats(found.type, nulls=self._manifest.rows)
-        return ColumnStats(found.type, found.initial, found.initial)
+        """Give what is known of a column; nothing is known of fields inside structs."""
+        return column_stats(self._manifest, self._definition, column.path[0]) if len(column.path) == 1 else None
 
     def _with_nulls(self, column: ColumnRef, known: Outcomes) -> Outcomes:
         """Add null, or leave only null, as the column's count of nulls says."""
@@ -450,6 +444,29 @@ class _Pruner:
         found = self.outcomes(And(tuple(prefix_range(column, prefix))))
         # A string in the range need not match the rest of the pattern.
         return found | Outcomes.FALSE if Outcomes.TRUE in found else found
+
+
+def column_stats(manifest: PartManifest, definition: TableDefinition, name: str) -> ColumnStats | None:
+    """Give the statistics of a column as readers see it in a part; None: there are none.
+
+    Parameters
+    ----------
+    manifest
+        Of the part; it names columns as files do.
+    definition
+        The table.
+    name
+        The column's exact name.
+    """
+    if not definition.history:
+        return manifest.columns.get(name)
+    found = definition.column(name)
+    if found.is_in(manifest.schema_version):
+        return manifest.columns.get(found.stored_name)
+    # The part is older than the column: every row shows the default that it was added with, or null.
+    if not isinstance(found.initial, bool | int | float | str):
+        return ColumnStats(found.type, nulls=manifest.rows)
+    return ColumnStats(found.type, found.initial, found.initial)
 
 
 def interval_outcomes(op: Operator, value: Bound, low: Bound | None, high: Bound | None) -> Outcomes:

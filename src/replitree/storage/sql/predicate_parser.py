@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from replitree.errors import BadInput
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, format_type, is_nested
+from replitree.storage.schema.spark_types import spark_type
+from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, is_nested
 from replitree.storage.sql.literals import NoMeaningError, coerce, parse_date, parse_moment
 from replitree.storage.sql.predicate import (
     FLIPPED,
@@ -96,6 +97,10 @@ class _Translator:
         known = _PARTS.get(type(tree).__name__, frozenset())
         unknown = sorted(name for name, part in tree.args.items() if part and name not in known)
         # A node that is not in the table is refused where it is read.
+        if unknown == ["query"]:
+            raise self.error(
+                "a condition looks at one row; it can't select others: read them first, and list the values"
+            )
         if unknown and known:
             raise self.error(f"{text_of(tree)[:80]!r} is not understood here ({unknown[0]})")
 
@@ -127,7 +132,11 @@ class _Translator:
             return self.computed(tree)
         match tree:
             case exp.Column() | exp.Dot():
-                return self.compare(Operator.EQ, self.column(tree), True)
+                column = self.column(tree)
+                if not pa.types.is_boolean(column.type):
+                    kind = spark_type(column.type)
+                    raise self.error(f"column {'.'.join(column.path)} is {kind}: compare it with something")
+                return self.compare(Operator.EQ, column, True)
             case exp.Is():
                 return self.is_(tree)
             case exp.In():
@@ -195,11 +204,11 @@ class _Translator:
         except (NoMeaningError, ValueError) as error:
             name = ".".join(column.path)
             shown = repr(value) if isinstance(value, str | bytes) else str(value)
-            raise self.error(f"column {name} is {format_type(column.type)}, and {shown} is not; {error}") from error
+            raise self.error(f"column {name} is {spark_type(column.type)}, and {shown} is not; {error}") from error
 
     def columns(self, left: ColumnRef, op: Operator, right: ColumnRef) -> Node:
         if is_nested(left.type) or not (left.type == right.type or _are_comparable_numbers(left.type, right.type)):
-            types = f"{format_type(left.type)} and {format_type(right.type)}"
+            types = f"{spark_type(left.type)} and {spark_type(right.type)}"
             raise self.error(f"columns of the types {types} don't compare here; use `to_df(spark)`")
         return CompareColumns(left, op, right)
 

@@ -17,6 +17,9 @@ _T = TypeVar("_T")
 _INCOMPLETE = re.compile(r"Required keyword: '\w+' missing for <class '(?:\w+\.)*(\w+)'>")
 """How sqlglot says that something is missing."""
 
+_SIGNS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+"""What sqlglot calls comparisons."""
+
 
 class NotRead(BadInput):
     """A text can't be read as SQL; the message is what is wrong, and may be empty."""
@@ -87,7 +90,11 @@ def _problem(error: Exception) -> str:
     'WHERE is not complete. Line 1'
     """
     first = (str(error).splitlines() or [""])[0]
-    return _INCOMPLETE.sub(lambda found: f"{found[1].upper()} is not complete", first)
+    if first.startswith("No expression was parsed"):
+        return ""
+    if first.startswith("Error tokenizing"):
+        return "a quote is not closed, or a character means nothing here"
+    return _INCOMPLETE.sub(lambda found: f"{_SIGNS.get(found[1], found[1].upper())} is not complete", first)
 
 
 __all__ = ["NotRead", "parse_all", "parse_one", "text_of", "tokens_of"]

@@ -1,0 +1,186 @@
+"""Parts as a dataset of Arrow's, for engines that read Arrow: DuckDB, Polars, pandas and others.
+
+Guarantees:
+
+* The dataset has the table's columns under the names and with the types that readers see, whatever the schema version of a
+  part: a column that was renamed is found (`replitree.storage.rewrite.renamed_footer`), one that was widened is cast by Arrow,
+  one that was added since shows the default that it was added with.  Fields inside structs are treated likewise.
+* There is one fragment for each data file, in the order of the parts; nearly every part has one file.  The fragment's
+  ``partition_expression`` is what statistics prove of every row: a filter that contradicts it does not open the file.
+* No file is opened before an engine asks for its rows.
+
+Arrow takes a column's value from the ``partition_expression`` where that says ``==``: so a default needs no column in the file.
+
+An engine's own filters are Arrow's; where these differ from Spark's is said in `replitree.storage.sql.predicate`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from replitree.storage.parts.checked_files import file_system_of
+from replitree.storage.parts.manifest import FileEntry, PartManifest
+from replitree.storage.parts.verified import CheckedFile
+from replitree.storage.rewrite.renamed_footer import renamed_file
+from replitree.storage.schema.bounds import Bound
+from replitree.storage.schema.columns import Column, arrow_scalar
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.layout import Layout, Origin, has_other_names, layouts_of
+from replitree.storage.schema.types import is_nested
+from replitree.storage.sql.predicate import Predicate, column_stats
+
+Opener = Callable[[str, PartManifest, FileEntry], CheckedFile]
+"""Returns a data file of a part on this machine; may take long, and raise what the reader is to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LazyFile:
+    """A data file that is looked for when it is opened."""
+
+    entry: FileEntry
+    find: Callable[[], CheckedFile]
+    layout: Layout | None
+
+    def open(self) -> pa.NativeFile:
+        """Open it for Arrow, with the names that readers see."""
+        file = self.find().open()
+        return file if self.layout is None else renamed_file(file, self.layout)
+
+
+class PartsDataset(ds.FileSystemDataset):  # type: ignore[misc]  # it has no types
+    """A dataset that shows some of the columns of its files, and some of their rows.
+
+    Engines ask a dataset for `schema` and for scanners; both are as if the files had nothing else.
+    """
+
+    _names: list[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in the order wanted."""
+        every = super().schema
+        return pa.schema([every.field(name) for name in self._names])
+
+    def scanner(self, columns: Any = None, *more: Any, **options: Any) -> ds.Scanner:
+        """Return a scanner: see ``pyarrow.dataset.Dataset.scanner``."""
+        return super().scanner(self._names if columns is None else columns, *more, **options)
+
+    def filter(self, expression: pc.Expression) -> PartsDataset:
+        """Return this dataset with fewer rows."""
+        found: PartsDataset = super().filter(expression)
+        found._names = self._names
+        return found
+
+
+def parts_dataset(
+    parts: Mapping[str, PartManifest],
+    definition: TableDefinition,
+    columns: Sequence[str] | None,
+    find: Opener,
+    where: Predicate | None = None,
+) -> ds.Dataset:
+    """Return a dataset of parts.
+
+    Parameters
+    ----------
+    parts
+        The manifest of each, by name.
+    definition
+        The table.
+    columns
+        Names, in the order wanted; all by default.
+    find
+        Finds a data file when an engine opens it.
+    where
+        Which rows; nothing of it is calculated for each row.
+
+    Raises
+    ------
+    BadInput
+        A column is unknown.
+    StoreError
+        A part is newer than the definition.
+    """
+    names = [column.name for column in definition.selected(columns)]
+    needed = dict.fromkeys([*names, *(where.columns if where is not None else ())])
+    # A filter by "not null" would be simplified away, before anything is checked.
+    schema = pa.schema([definition.arrow_schema.field(name).with_nullable(True) for name in needed])
+    layouts = layouts_of(definition, (manifest.schema_version for manifest in parts.values()))
+    is_renamed = has_other_names(definition)
+    files: dict[str, _LazyFile] = {}
+    proved: dict[str, pc.Expression] = {}
+    for name, manifest in parts.items():
+        layout = layouts[manifest.schema_version]
+        facts = guarantee(manifest, definition, layout)
+        for entry in manifest.files:
+            path = f"{name}/{entry.name}"
+            files[path] = _LazyFile(entry, partial(find, name, manifest, entry), layout if is_renamed else None)
+            proved[path] = facts
+    form, system = ds.ParquetFileFormat(), file_system_of(files)
+    fragments = [form.make_fragment(path, system, partition_expression=facts) for path, facts in proved.items()]
+    found = PartsDataset(fragments, schema, form, system)
+    found._names = names  # noqa: SLF001 - there is no other way to make one
+    return found if where is None else found.filter(where.to_arrow())
+
+
+# --- what statistics prove ----------------------------------------------------------------------------------------------------
+
+
+def guarantee(manifest: PartManifest, definition: TableDefinition, layout: Layout) -> pc.Expression:
+    """Return what is true of every row of a part, as an expression over the columns that readers see.
+
+    Parameters
+    ----------
+    manifest
+        Of the part.
+    definition
+        The table.
+    layout
+        Of the part's files.
+    """
+    facts = [fact for origin in layout for fact in _facts(manifest, definition, origin)]
+    return reduce(operator.and_, facts) if facts else pc.scalar(True)
+
+
+def _facts(manifest: PartManifest, definition: TableDefinition, origin: Origin) -> Iterator[pc.Expression]:
+    """Give what is true of one column's values."""
+    column = origin.column
+    field = pc.field(column.name)
+    if origin.stored_type is None:
+        value = column.initial_scalar
+        yield field == pc.scalar(value) if value.is_valid else field.is_null()
+        return
+    stats = column_stats(manifest, definition, column.name)
+    # Statistics of no rows prove nothing.
+    if stats is None or not manifest.rows:
+        return
+    if stats.nulls == manifest.rows:
+        yield field.is_null()
+        return
+    for compare, bound in ((operator.ge, stats.low), (operator.le, stats.high)):
+        limit = _limit(column, bound)
+        if limit is not None:
+            fact = compare(field, pc.scalar(limit))
+            # To Arrow a bound alone says that there are no nulls.
+            yield fact | field.is_null() if stats.nulls else fact
+
+
+def _limit(column: Column, bound: Bound | None) -> pa.Scalar | None:
+    """Return a bound in the column's type; None when there is none, or when it is of another type than the column is now."""
+    if bound is None or is_nested(column.arrow_type):
+        return None
+    try:
+        return arrow_scalar(column.arrow_type, bound)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+__all__ = ["Opener", "PartsDataset", "guarantee", "parts_dataset"]
