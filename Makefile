@@ -35,7 +35,8 @@ ifneq ($(shell head -n 1 $(READY) 2>/dev/null),$(CURDIR))
 .PHONY: $(READY)
 endif
 
-$(READY): pyproject.toml verify/pyproject.toml published/pyproject.toml bench/pyproject.toml constraints.txt tools/set_up.py
+$(READY): pyproject.toml verify/pyproject.toml published/pyproject.toml bench/pyproject.toml constraints.txt tools/set_up.py \
+		tools/jar.py $(wildcard scala/*.scala)
 	@$(SET_UP)
 
 setup:  ## make .venv with everything in it (quick when it is there)

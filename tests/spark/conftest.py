@@ -16,6 +16,7 @@ from replitree.spark.read import source_read
 from replitree.spark.session.session import spark_session
 from replitree.spark.write import source_write
 from tests.client.conftest import FakeCluster
+from tools import jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,8 @@ class SharedSpark:
     def session(self) -> SparkSession:
         """Return the session; the first caller begins it."""
         if self._session is None:
+            # `make` has made it; a single file of tests may be run without, after the Scala sources have changed.
+            assert jar.main() == 0
             warnings.simplefilter(
                 "ignore", ResourceWarning
             )  # Spark leaves its gateway's sockets to the end of the process

@@ -22,6 +22,7 @@ import replitree
 from replitree.client.arguments import check_arguments
 from replitree.errors import BadInput
 from replitree.java import java_home
+from replitree.spark.session.catalog import catalog_settings, use_catalog
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
 CHECK_S_MAX = 60.0
@@ -55,7 +56,7 @@ def spark_session(
     master: str | None = None,
     conf: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """Return a session with the settings that tables want.
+    """Return a session with the settings that tables want, and with their catalog `replitree` for SQL.
 
     Parameters
     ----------
@@ -79,6 +80,7 @@ def spark_session(
 
         spark = spark_session(conf={"spark.sql.shuffle.partitions": 8})
         table.to_df(spark).groupBy("k").count().show()
+        spark.sql("select k, count(*) from replitree.default.events group by k").show()
     """
     set_worker_python()
     # Spark's launcher looks there first, however old that Java is.
@@ -91,9 +93,11 @@ def spark_session(
     chosen.setdefault("spark.app.name", app_name)
     chosen["spark.master"] = master or chosen.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     defaults = DEFAULTS | (LOCAL_DEFAULTS if str(chosen["spark.master"]).startswith("local") else {})
-    for key, value in (defaults | chosen).items():
+    for key, value in (defaults | chosen | catalog_settings(chosen)).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    use_catalog(spark)
+    return spark
 
 
 def set_worker_python() -> None:

@@ -280,7 +280,15 @@ def check_local(spark: SparkSession, table: str) -> None:
 
 def is_local(spark: SparkSession) -> bool:
     """Tell whether Spark's executors run on this machine, so that they see its files."""
-    master = spark.conf.get("spark.master", None) or ""
+    return is_local_master(spark.conf.get("spark.master", None) or "")
+
+
+def is_local_master(master: str) -> bool:
+    """Tell whether the executors of a master, named by its URL, run on this machine.
+
+    >>> is_local_master("local[2]"), is_local_master("yarn")
+    (True, False)
+    """
     if not master.startswith("spark://"):
         return master.startswith("local")
     # Workers reach a master at a loopback address from this machine only, whatever it is called.
@@ -302,4 +310,4 @@ def is_loopback(host: str) -> bool:
     return bool(found) and all(ip_address(each.partition("%")[0]).is_loopback for each in found)
 
 
-__all__ = ["SnapshotPlace", "check_local", "is_local", "located", "s3a_opens", "same_server"]
+__all__ = ["SnapshotPlace", "check_local", "is_local", "is_local_master", "located", "s3a_opens", "same_server"]

@@ -1,0 +1,141 @@
+package io.replitree.spark
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException}
+import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, SupportsNamespaces, Table}
+import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange, TableContext, TimeTravel}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScanBuilder
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * The tables of a cluster as a catalog of Spark: `spark.sql.catalog.replitree=io.replitree.spark.ReplitreeCatalog`.
+ *
+ * Guarantees: `loadTable` takes one snapshot, and everything that is planned with the table it returns reads that one.
+ * Spark loads tables again for each execution, and uses one of them for all uses in a query.
+ *
+ * Settings below `spark.sql.catalog.<name>.`: `url` (otherwise REPLITREE_URL, then REPLITREE_DIR), `tokenFile` (otherwise
+ * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `python` that has replitree. A token itself is no
+ * setting.
+ *
+ * Absent on purpose: writes, and namespaces other than `default`.
+ */
+class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
+  private var known = "replitree"
+  private var level: Option[String] = None
+  private var python = "python3"
+  private var settings = Map.empty[String, String]
+  private lazy val planner = Planner.of(python, settings)
+
+  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
+    known = name
+    level = Option(options.get("level"))
+    val conf = SparkSession.active.sparkContext.getConf
+    python = Option(options.get("python"))
+      .orElse(conf.getOption("spark.pyspark.python"))
+      .orElse(sys.env.get("PYSPARK_PYTHON"))
+      .getOrElse("python3")
+    val chosen = Seq("url", "tokenFile").flatMap(key => Option(options.get(key)).map(key -> _)).toMap
+    settings = chosen + ("master" -> conf.get("spark.master", ""))
+  }
+
+  override def name(): String = known
+  override def defaultNamespace(): Array[String] = ReplitreeCatalog.Namespace
+
+  /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
+  override def tableStateOptionKeys(): util.Set[String] = ReadOptions.names.asJava
+
+  // --- tables ---
+
+  override def listTables(namespace: Array[String]): Array[Identifier] = {
+    check(namespace)
+    asked(planner.ask("tables")).elements.asScala.map(name => Identifier.of(ReplitreeCatalog.Namespace, name.asText)).toArray
+  }
+
+  override def loadTable(table: Identifier): Table = load(table, CaseInsensitiveStringMap.empty(), None)
+
+  override def loadTable(table: Identifier, version: String): Table =
+    load(table, CaseInsensitiveStringMap.empty(), Some(version))
+
+  override def loadTable(table: Identifier, timestamp: Long): Table = throw new CatalogError(
+    s"${table.name} has no history by time yet: use VERSION AS OF with an index of its log, as DESCRIBE EXTENDED shows it")
+
+  override def loadTable(table: Identifier, context: TableContext, options: CaseInsensitiveStringMap): Table =
+    if (context.timeTravel.isEmpty) load(table, options, None)
+    else context.timeTravel.get match {
+      case at: TimeTravel.AsOfVersion => load(table, options, Some(at.version))
+      case _ => loadTable(table, 0L)
+    }
+
+  private def load(table: Identifier, options: CaseInsensitiveStringMap, version: Option[String]): Table = {
+    if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
+    def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
+      val answer = try planner.ask(
+        "load",
+        "table" -> table.name,
+        "version" -> version.orNull,
+        "level" -> Option(options.get("level")).orElse(level).orNull,
+        "min_index" -> options.get("minIndex"),
+        "as_of" -> options.get("asOf"),
+        "final" -> options.get("final"),
+        "timeout" -> options.get("timeout"))
+      catch {
+        case error: PlannerError if error.kind == "TableNotFound" => throw new NoSuchTableException(table)
+        case error: PlannerError => throw new CatalogError(error.getMessage, error)
+      }
+      new LoadedSnapshot(planner, table.name, answer)
+    }
+    new ReplitreeTable(s"$known.default.${table.name}", snapshot(options), options, snapshot)
+  }
+
+  override def alterTable(table: Identifier, changes: TableChange*): Table = throw unsupported("ALTER TABLE")
+  override def dropTable(table: Identifier): Boolean = throw unsupported("DROP TABLE")
+  override def renameTable(from: Identifier, to: Identifier): Unit = throw unsupported("ALTER TABLE … RENAME TO")
+  override def createTable(
+      table: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String]): Table =
+    throw unsupported("CREATE TABLE")
+
+  // --- namespaces ---
+
+  override def listNamespaces(): Array[Array[String]] = Array(ReplitreeCatalog.Namespace)
+  override def listNamespaces(parent: Array[String]): Array[Array[String]] =
+    if (parent.isEmpty) listNamespaces() else { check(parent); Array.empty }
+  override def namespaceExists(namespace: Array[String]): Boolean = isDefault(namespace)
+  override def loadNamespaceMetadata(namespace: Array[String]): util.Map[String, String] = {
+    check(namespace)
+    util.Map.of(SupportsNamespaces.PROP_COMMENT, "all tables of the cluster")
+  }
+  override def createNamespace(namespace: Array[String], metadata: util.Map[String, String]): Unit =
+    throw unsupported("CREATE NAMESPACE")
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
+    throw unsupported("ALTER NAMESPACE")
+  override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean =
+    throw unsupported("DROP NAMESPACE")
+
+  private def isDefault(namespace: Array[String]) = namespace.sameElements(ReplitreeCatalog.Namespace)
+  private def check(namespace: Array[String]): Unit =
+    if (!isDefault(namespace)) throw new NoSuchNamespaceException(namespace)
+  private def unsupported(statement: String) = new UnsupportedOperationException(
+    s"$statement is not supported by the catalog $known yet: use the Python client, or the command replitree")
+
+  private def asked[T](answer: => T): T =
+    try answer catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+}
+
+object ReplitreeCatalog {
+  private val Namespace = Array("default")
+
+  /** Does nothing when this Spark has the classes that reads of tables need; otherwise it throws what is missing. */
+  def checkLinks(): Unit = {
+    classOf[ParquetScanBuilder].getConstructor(
+      classOf[SparkSession], classOf[PartitioningAwareFileIndex], classOf[StructType], classOf[StructType],
+      classOf[CaseInsensitiveStringMap])
+    SnapshotScanBuilder.toString
+  }
+}

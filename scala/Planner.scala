@@ -1,0 +1,113 @@
+package io.replitree.spark
+
+import java.io.{BufferedReader, BufferedWriter, IOException, InputStreamReader, OutputStreamWriter}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, ExecutionException}
+import java.util.concurrent.atomic.AtomicLong
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import org.apache.spark.sql.AnalysisException
+
+/** What a planner answers instead of a result: the class of replitree's error, and its message. */
+final class PlannerError(val kind: String, text: String) extends IOException(text)
+
+/** An error that a user of SQL reads: PySpark shows its message without the JVM's stack. */
+final class CatalogError(text: String, reason: Throwable = null)
+    extends AnalysisException(text, None, None, Option(reason), None, Map.empty, Array.empty)
+
+/**
+ * The Python process that plans reads for a catalog: `python -m replitree.spark.catalog`.
+ *
+ * It speaks one JSON object per line. Several threads may ask at the same time; answers come in any order and carry the
+ * number of their request. The process ends when its standard input does, so it never outlives this JVM. It inherits the
+ * environment, which names the token's file: no token is in an argument, an option or a plan. A process that has ended is
+ * started again by the next request.
+ */
+final class Planner(python: String, settings: Map[String, String]) {
+  private val json = new ObjectMapper
+  private val numbers = new AtomicLong
+  private var running: Running = _
+
+  /** Asks for one thing, and waits for the answer. Throws [[PlannerError]]. */
+  def ask(operation: String, fields: (String, Any)*): JsonNode = {
+    val request = json.createObjectNode().put("id", numbers.incrementAndGet()).put("do", operation)
+    for ((name, value) <- fields if value != null) request.set[JsonNode](name, json.valueToTree[JsonNode](value))
+    try current().ask(request.get("id").asLong, json.writeValueAsString(request)).get()
+    catch { case error: ExecutionException => throw error.getCause }
+  }
+
+  private def current(): Running = synchronized {
+    if (running == null || !running.isAlive) running = new Running
+    running
+  }
+
+  private final class Running {
+    private val waiting = new ConcurrentHashMap[Long, CompletableFuture[JsonNode]]
+    private val process = {
+      val builder = new ProcessBuilder(python, "-m", "replitree.spark.catalog")
+      builder.redirectError(ProcessBuilder.Redirect.INHERIT)
+      try builder.start()
+      catch {
+        case error: IOException =>
+          throw new PlannerError("BadInput",
+            s"can't start $python (${error.getMessage}): set PYSPARK_PYTHON to the Python that has replitree")
+      }
+    }
+    private val lines = new BufferedWriter(new OutputStreamWriter(process.getOutputStream, UTF_8))
+
+    private val reader = new Thread(() => read(), "replitree-planner")
+    reader.setDaemon(true)
+    reader.start()
+    // The first line has the settings of the catalog: arguments of a process can be seen by every user of the machine.
+    send(json.writeValueAsString(settings.asJava))
+
+    def isAlive: Boolean = process.isAlive
+
+    def ask(id: Long, line: String): CompletableFuture[JsonNode] = {
+      val answer = new CompletableFuture[JsonNode]
+      waiting.put(id, answer)
+      send(line)
+      // The process may have ended between the look at it and this request: its reader has failed all others by then.
+      if (!reader.isAlive) fail()
+      answer
+    }
+
+    private def send(line: String): Unit = lines.synchronized {
+      try { lines.write(line); lines.write('\n'); lines.flush() }
+      catch { case _: IOException => fail() }
+    }
+
+    private def read(): Unit = {
+      val answers = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
+      try Iterator.continually(answers.readLine()).takeWhile(_ != null).map(line => json.readTree(line)).foreach(settle)
+      catch { case _: IOException => () }
+      finally fail()
+    }
+
+    private def settle(answer: JsonNode): Unit = {
+      val asked = waiting.remove(answer.get("id").asLong)
+      if (asked != null) {
+        val error = answer.get("error")
+        if (error == null) asked.complete(answer.get("result"))
+        else asked.completeExceptionally(new PlannerError(error.get("kind").asText, error.get("message").asText))
+      }
+    }
+
+    private def fail(): Unit = waiting.keySet.forEach { id =>
+      val asked = waiting.remove(id)
+      if (asked != null) asked.completeExceptionally(
+        new PlannerError("Ended",
+          "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"))
+    }
+  }
+}
+
+object Planner {
+  private val planners = new ConcurrentHashMap[(String, Map[String, String]), Planner]
+
+  /** The planner of these settings: one for all sessions of this JVM. */
+  def of(python: String, settings: Map[String, String]): Planner =
+    planners.computeIfAbsent((python, settings), _ => new Planner(python, settings))
+}

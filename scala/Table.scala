@@ -1,0 +1,98 @@
+package io.replitree.spark
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import org.apache.hadoop.fs.{FileStatus, Path}
+import org.apache.spark.sql.connector.catalog.{SupportsRead, Table, TableCapability}
+import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** One snapshot of a table, as the planner has loaded it; the planner keeps it under `handle`, with the lease of its files. */
+final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
+  private val handle = answer.get("handle").asText
+
+  val tableId: String = answer.get("table_id").asText
+  val index: Long = answer.get("index").asLong
+  /** Names the rows: the index, and which parts have them. */
+  val version: String = answer.get("version").asText
+  val schema: StructType = DataType.fromJson(answer.get("schema").asText).asInstanceOf[StructType]
+  val bytes: Long = answer.get("bytes").asLong
+  val isPlain: Boolean = answer.get("is_plain").asBoolean
+  /** Why Spark's own scan can't read it; "" when it can. */
+  val otherWay: String = answer.get("other_way").asText
+  val properties: Map[String, String] = texts(answer.get("properties"))
+  /** Options of a reader that opens the files. */
+  val readOptions: Map[String, String] = texts(answer.get("read_options"))
+  /** Options of `format("replitree")` that read the same snapshot. */
+  val sourceOptions: Map[String, String] = texts(answer.get("source_options"))
+  val description: String = s"$name at $index of ${answer.get("replica").asText}"
+
+  val partitioning: Array[Transform] = answer.get("partition_by").elements.asScala.map { each =>
+    val (kind, column) = (each.get(0).asText, each.get(1).asText)
+    kind match {
+      case "identity" => Expressions.identity(column)
+      case "year" => Expressions.years(column)
+      case "month" => Expressions.months(column)
+      case "day" => Expressions.days(column)
+      case "hour" => Expressions.hours(column)
+      case "bucket" => Expressions.bucket(each.get(2).asInt, column)
+      case _ => Expressions.apply(kind, Expressions.literal(each.get(2).asInt), Expressions.column(column))
+    }
+  }.toArray
+
+  /** The data files of the parts that can hold rows which a condition keeps. */
+  def files(condition: String): Seq[FileStatus] =
+    try {
+      planner.ask("files", "handle" -> handle, "where" -> condition).elements.asScala.map { file =>
+        // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
+        val place = file.get(0).asText
+        val path = if (place.startsWith("/")) new Path("file", "", place) else new Path(place)
+        new FileStatus(file.get(1).asLong, false, 1, SnapshotFilesBlock, file.get(2).asLong, path)
+      }.toSeq
+    } catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+
+  private val SnapshotFilesBlock = 128L << 20
+
+  private def texts(node: JsonNode): Map[String, String] =
+    node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
+}
+
+/** A table of the catalog at one snapshot, which `loadTable` has taken: all that reads this object reads that snapshot. */
+final class ReplitreeTable(
+    qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
+    load: CaseInsensitiveStringMap => LoadedSnapshot)
+    extends Table with SupportsRead {
+  override def name(): String = qualified
+  /** A table that is dropped and created again has another id, so Spark never takes one for the other. */
+  override def id(): String = snapshot.tableId
+  override def version(): String = snapshot.version
+  override def schema(): StructType = snapshot.schema
+  override def partitioning(): Array[Transform] = snapshot.partitioning
+  override def properties(): util.Map[String, String] = snapshot.properties.asJava
+  override def capabilities(): util.Set[TableCapability] = util.EnumSet.of(TableCapability.BATCH_READ)
+  override def toString: String = s"$qualified at ${snapshot.index}"
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val isFinal = ReadOptions.isFinal(options)
+    // Spark 4.2 does not pass a read's options to `loadTable`.
+    val read = if (ReadOptions.state(options) == ReadOptions.state(loadedWith)) snapshot else load(options)
+    if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
+    else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
+    else SnapshotScanBuilder.of(read)
+  }
+}
+
+/** The options of a read. */
+object ReadOptions {
+  val names: Set[String] = Set("level", "minIndex", "asOf", "final", "timeout")
+
+  def state(options: CaseInsensitiveStringMap): Map[String, String] =
+    names.flatMap(name => Option(options.get(name)).map(value => name.toLowerCase -> value)).toMap
+
+  def isFinal(options: CaseInsensitiveStringMap): Boolean = options.getBoolean("final", false)
+}

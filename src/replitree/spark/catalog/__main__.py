@@ -1,0 +1,22 @@
+"""``python -m replitree.spark.catalog``: started by the catalog in Spark's JVM, ends when its standard input does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from replitree.spark.catalog.conversation import converse
+
+
+def main() -> None:
+    """Answer on what was standard output; whatever else is printed goes to standard error."""
+    # An interrupt is meant for the program in the terminal: the process must outlive it, as Spark's JVM does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    converse(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

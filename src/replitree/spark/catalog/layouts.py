@@ -1,0 +1,66 @@
+"""Layouts: which parts of older columns Spark's own Parquet scan reads as the columns of now.
+
+===================================  =====================================================================================
+a column that was added              as it is: a file that lacks it shows null, or the value in the field's metadata
+a column that was dropped            as it is: no scan asks for it
+renamed, widened, altered inside     not: `unreadable` says so, and ``format("replitree")`` reads the parts
+===================================  =====================================================================================
+
+A scan finds columns by name, so a column whose stored name is not its name can't be read by it: another column may have had
+that name in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+
+import pyarrow as pa
+
+from replitree.spark.session.types import spark_type
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.layout import Origin, layouts_of
+
+EXISTENCE_DEFAULT = "EXISTS_DEFAULT"
+"""Spark's name, in a field's metadata, of the value that files without the column show."""
+
+
+def unreadable(definition: TableDefinition, versions: Iterable[int]) -> str:
+    """Return why Spark's scan can't read parts of these schema versions; "" when it can."""
+    names = {
+        origin.column.name
+        for layout in layouts_of(definition, versions).values()
+        for origin in layout
+        if not _is_readable(origin)
+    }
+    if not names:
+        return ""
+    return f'columns that were altered ({", ".join(sorted(names))}): read by format("replitree")'
+
+
+def _is_readable(origin: Origin) -> bool:
+    if origin.stored_type is None:
+        return origin.column.stored_name == origin.column.name
+    return origin.is_plain
+
+
+def field_metadata(column: Column) -> dict[str, str]:
+    """Return the metadata of a column's field for Spark: what files show that were written before it was added."""
+    value = column.initial_scalar
+    return {EXISTENCE_DEFAULT: _literal(value)} if value.is_valid else {}
+
+
+def _literal(value: pa.Scalar) -> str:
+    """Return a value of a simple type as a constant of Spark's SQL, the same in every time zone."""
+    kinds, arrow = pa.types, value.type
+    if kinds.is_binary(arrow):
+        return f"X'{value.as_py().hex()}'"
+    if kinds.is_timestamp(arrow) and arrow.tz is not None:
+        text = value.as_py().astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00")
+    elif kinds.is_boolean(arrow):
+        return str(value.as_py()).lower()
+    else:
+        text = str(value.as_py())
+    quoted = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return quoted if kinds.is_string(arrow) else f"CAST({quoted} AS {spark_type(arrow).simpleString()})"

@@ -1,0 +1,317 @@
+"""The planner: takes snapshots for Spark's catalog, keeps them, and says which files of them a scan reads.
+
+`load` takes one snapshot with a lease and keeps it under a handle; the JVM plans with that.  A later `load` that finds the same
+parts gets the same handle, as long as the lease is fresh, so a table that does not change costs one lease in
+`LEASE_FRESH_S`.  `files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of
+this machine, or URLs of this process's gateway for what is in a bucket.
+
+Guarantees: all files of one handle are of one snapshot.  Parts are left out only when their statistics prove that they have no
+row that the condition keeps; a condition that can't be read prunes nothing.
+
+A read that Spark's Parquet scan can't do says why (`Loaded.other_way`), and has the options with which ``format("replitree")``
+reads the same snapshot.  That reads the log's rows below an index, so such a snapshot is taken at the level ``sequential``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import xxhash
+from pyspark.sql.types import StructField, StructType
+
+from replitree.client.connection import Connection, connect
+from replitree.client.read.scan import FRAME_LEASE_S
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.table import SNAPSHOT_S, Table
+from replitree.client.transport.access import URL_VARIABLE
+from replitree.client.transport.lease import keep_for_frame
+from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.catalog.layouts import field_metadata, unreadable
+from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_level, seconds
+from replitree.spark.session.types import spark_type
+from replitree.spark.session.written import last_written
+from replitree.spark.store.gateway import this_gateway
+from replitree.spark.store.located import is_local_master
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.merge_policy import PLAIN
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+LEASE_FRESH_S = FRAME_LEASE_S / 2
+"""A kept snapshot is given again when its lease still lasts that long, in seconds."""
+
+SNAPSHOTS_MAX = 64
+"""Snapshots that are kept; the one that was given longest ago is forgotten first."""
+
+
+class Settings(msgspec.Struct, frozen=True, rename="camel"):
+    """The catalog's settings: the cluster, the file with its token, and Spark's master."""
+
+    url: str = ""
+    token_file: str = ""
+    master: str = ""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request; what it needs depends on `do`."""
+
+    id: int
+    do: str
+    table: str = ""
+    version: str = ""
+    level: str = ""
+    min_index: str = ""
+    as_of: str = ""
+    final: str = ""
+    timeout: str = ""
+    handle: str = ""
+    where: str = ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the read that were given, as ``format("replitree")`` names them."""
+        named = {
+            "level": self.level,
+            "minindex": self.min_index,
+            "asof": self.version or self.as_of,
+            "final": self.final,
+            "timeout": self.timeout,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A snapshot that is kept, and until when its lease is fresh (monotonic seconds)."""
+
+    snapshot: Snapshot
+    version: str
+    fresh_until: float
+
+
+class Planner:
+    """Plans reads for one catalog.  Any thread may use it.
+
+    Parameters
+    ----------
+    settings
+        Of the catalog.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._number = 0
+
+    def answer(self, request: Request) -> Any:
+        """Return the answer to a request, ready for JSON.
+
+        Raises
+        ------
+        ReplitreeError
+            It can't be answered; the message says what to do.
+        """
+        match request.do:
+            case "tables":
+                return self._connected().tables()
+            case "load":
+                return self.load(request)
+            case "files":
+                return self.files(request.handle, request.where)
+        raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
+
+    def load(self, request: Request) -> dict[str, Any]:
+        """Take a snapshot for a read, and describe it.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        ReplitreeError
+            An option is wrong, or no replica shows that snapshot.
+        """
+        table = self._connected().table(request.table)
+        snapshot, other_way = self._snapshot(table, request)
+        definition = snapshot.definition
+        handle, version = self._keep(table, snapshot)
+        shown = {
+            "provider": "replitree",
+            "index": str(snapshot.index),
+            "replica": snapshot.replica,
+            "parts": str(len(snapshot.parts)),
+            "rows": str(snapshot.rows),
+            "bytes": str(snapshot.bytes),
+            "order_by": ", ".join(definition.order_by),
+            "policy": definition.policy.text,
+            "storage": definition.storage,
+            "schema_version": str(definition.schema_version),
+        }
+        return {
+            "handle": handle,
+            "table_id": definition.table_id,
+            "index": snapshot.index,
+            "version": version,
+            "replica": snapshot.replica,
+            "schema": _schema(definition).json(),
+            "bytes": snapshot.bytes,
+            "is_plain": definition.policy == PLAIN,
+            "other_way": other_way,
+            "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
+            "properties": {name: value for name, value in shown.items() if value},
+            "read_options": this_gateway().options if _has_bucket(snapshot) else {},
+            "source_options": self._source_options(snapshot),
+        }
+
+    def _snapshot(self, table: Table, request: Request) -> tuple[Snapshot, str]:
+        """Take the snapshot of a read; also return why Spark's scan can't read it, "" when it can."""
+        options = request.options
+        level, as_of = read_level(options), _index(options, "asof")
+        if as_of is None:
+            # What jobs of this application have written is included, as in every read of it.
+            table.inserter.written.add(last_written(table.definition.table_id))
+        take = partial(
+            table.snapshot,
+            _index(options, "minindex"),
+            as_of=as_of,
+            lease_s=FRAME_LEASE_S,
+            timeout_s=seconds(options, SNAPSHOT_S),
+        )
+        snapshot = take(level=level)
+        other_way = self._other_way(snapshot)
+        reads_log = bool(other_way) or (flag(options, "final") and snapshot.definition.policy != PLAIN)
+        if reads_log and as_of is None and level in (None, "eventual"):
+            snapshot.close()
+            snapshot = take(level="sequential")
+            other_way = self._other_way(snapshot)
+        return snapshot, other_way
+
+    def _other_way(self, snapshot: Snapshot) -> str:
+        if not is_local_master(self._settings.master):
+            return 'executors on other machines: read by format("replitree")'
+        return unreadable(snapshot.definition, {part.manifest.schema_version for part in snapshot.parts})
+
+    def _keep(self, table: Table, snapshot: Snapshot) -> tuple[str, str]:
+        """Keep a snapshot; return its handle, and the version that names its rows.  The same parts get the same handle."""
+        names = "\n".join(part.part for part in snapshot.parts)
+        digest = xxhash.xxh3_64_hexdigest(f"{snapshot.definition.schema_version}\n{names}".encode())
+        version = f"{snapshot.index}-{digest}"
+        key = f"{snapshot.definition.table_id}/{version}/{snapshot.replica}"
+        now = time.monotonic()
+        with self._lock:
+            for handle, held in reversed(self._held.items()):
+                if handle.startswith(f"{key}/") and now < held.fresh_until:
+                    self._held.move_to_end(handle)
+                    break
+            else:
+                self._number += 1
+                handle = f"{key}/{self._number}"
+                self._held[handle] = _Held(snapshot, version, now + LEASE_FRESH_S)
+                if len(self._held) > SNAPSHOTS_MAX:
+                    self._held.popitem(last=False)
+                if snapshot.lease is not None:
+                    keep_for_frame(snapshot.lease, table.http)
+                return handle, version
+        # The lease of the first one keeps the same parts.
+        snapshot.close()
+        return handle, version
+
+    def files(self, handle: str, where: str) -> list[tuple[str, int, int]]:
+        """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms.
+
+        Raises
+        ------
+        SnapshotExpired
+            The snapshot is kept no longer, or parts of it are gone.
+        RowsUnavailable
+            A part that is needed can't be read.
+        """
+        with self._lock:
+            held = self._held.get(handle)
+        if held is None:
+            raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
+        snapshot = held.snapshot
+        try:
+            predicate = parse_predicate(where, snapshot.definition) if where else None
+        except BadInput:
+            predicate = None
+        snapshot.require(predicate)
+        parts = [part for part in snapshot.parts if predicate is None or predicate.may_match(part.manifest)]
+        stored = [part for part in parts if _is_in_bucket(snapshot, part)]
+        others = [part for part in parts if not _is_in_bucket(snapshot, part)]
+        found = _at_gateway(snapshot, stored) if stored else []
+        for file in snapshot.sound_files(others):
+            status = file.path.stat()
+            found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000))
+        return found
+
+    def _source_options(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the options with which ``format("replitree")`` reads the log below the snapshot's index, at its replica."""
+        options = {"table": snapshot.definition.name, "asOf": str(snapshot.index), "replica": snapshot.replica}
+        if self._settings.url:
+            options["url"] = self._settings.url
+        if self._settings.token_file:
+            options["token_file"] = self._settings.token_file
+        return options
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            if self._connection is None:
+                url = self._settings.url or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
+                if not url:
+                    raise BadInput(
+                        f"which cluster? Set {URL_VARIABLE} or {FOLDER_VARIABLE} before Spark starts, or the session's"
+                        " spark.sql.catalog.replitree.url"
+                    )
+                self._connection = connect(url, token_file=self._settings.token_file or None)
+            return self._connection
+
+
+def _index(options: dict[str, str], name: str) -> int | None:
+    if name == "asof" and not options.get(name, "0").isdecimal():
+        raise BadInput(
+            f"VERSION AS OF takes an index of the table's log, which DESCRIBE EXTENDED shows, not {options[name]!r}"
+        )
+    return number(options, name)
+
+
+def _schema(definition: TableDefinition) -> StructType:
+    return StructType(
+        [
+            StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
+            for column in definition.columns
+        ]
+    )
+
+
+def _has_bucket(snapshot: Snapshot) -> bool:
+    return snapshot.stored is not None and not snapshot.stored.is_folder
+
+
+def _is_in_bucket(snapshot: Snapshot, part: SnapshotPart) -> bool:
+    """Tell whether a part is read in a bucket; where this process does not reach it, its files are fetched from a replica."""
+    stored = snapshot.stored
+    if stored is None or stored.is_folder or part.manifest.share_id is None or part.lacking:
+        return False
+    return stored.problem(part.manifest) is None
+
+
+def _at_gateway(snapshot: Snapshot, parts: list[SnapshotPart]) -> list[tuple[str, int, int]]:
+    """Let the JVM read parts in a bucket through this process, which verifies what it sends."""
+    stored = snapshot.stored
+    assert stored is not None
+    files, sizes = {}, {}
+    for part in parts:
+        for file in part.manifest.files:
+            name = f"{part.manifest.share_of(file)}-{file.name}"
+            files[name] = stored.objects.file(part.manifest, file, partial(snapshot.source.good_copy, part))
+            sizes[name] = file.bytes
+    folder = this_gateway().publish(stored.objects.root, files)
+    return [(f"{folder}/{name}", size, 0) for name, size in sizes.items()]

@@ -1,0 +1,49 @@
+"""The page on SQL: its statements and its programs run, in their order."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.spark.session import session as spark_module
+from replitree.spark.session.catalog import CATALOG
+from tests.project.source import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.system
+
+PAGE = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_statements_and_programs_of_the_page_run(
+    spark: SparkSession, running: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, object] = {}
+
+    def session(*, conf: dict[str, object]) -> SparkSession:
+        settings.update(conf)
+        return spark
+
+    monkeypatch.setattr(spark_module, "spark_session", session)
+    spark.conf.set(f"{CATALOG}.url", str(running.folder))
+    table = running.create_table("events", "id bigint not null, kind string", order_by="id", wait_replicas=2)
+    names: dict[str, Any] = {"table": table, "spark": spark}
+    blocks = BLOCK.findall(PAGE)
+    assert {language for language, _ in blocks} == {"python", "sql"}
+    try:
+        for language, text in blocks:
+            if language == "python":
+                exec(text, names)
+                continue
+            for statement in filter(None, map(str.strip, text.split(";"))):
+                spark.sql(statement).collect()
+    finally:
+        spark.sql("use spark_catalog.default")
+        running.drop_table("events")
+    assert settings == {f"{CATALOG}.url": "replitree-data"}

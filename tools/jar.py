@@ -1,0 +1,138 @@
+"""The jar of the catalog: `scala/` compiled to `src/replitree/spark/jars/replitree-spark.jar` by the compiler inside PySpark.
+
+PySpark's jars have the whole Scala compiler, so this needs a Java that runs and neither a JDK nor a network.  The jar has the
+digest of what it was made from, and is made again only when that has changed.  The same sources give the same bytes: entries
+are sorted and have one time.
+
+It runs in the Python that has PySpark: `make setup` and the build hook (`tools/hatch_jar.py`) start it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "scala"
+JAR = ROOT / "src" / "replitree" / "spark" / "jars" / "replitree-spark.jar"
+DIGEST = "META-INF/replitree.sha256"
+COMPILER = ("scala-compiler", "scala-library", "scala-reflect")
+BYTES_MAX = 100_000
+"""The wheel carries the jar, and every session of Spark loads it."""
+
+TIME = (1980, 1, 1, 0, 0, 0)
+"""Of every entry: the earliest that a zip file can say."""
+
+
+class JarError(Exception):
+    """The jar can't be made; the message says what to do."""
+
+
+def sources() -> list[Path]:
+    """Return what the jar is made from, in one order."""
+    return sorted(SOURCES.glob("*.scala"))
+
+
+def digest() -> str:
+    """Return the digest of the sources and of this file."""
+    found = hashlib.sha256()
+    for path in (*sources(), Path(__file__).resolve()):
+        data = path.read_bytes()
+        found.update(f"{path.name} {len(data)}\n".encode() + data)
+    return found.hexdigest()
+
+
+def is_current() -> bool:
+    """Tell whether the jar is there and was made from the sources of now."""
+    try:
+        with zipfile.ZipFile(JAR) as jar:
+            return jar.read(DIGEST).decode() == digest()
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return False
+
+
+def build() -> None:
+    """Make the jar.
+
+    Raises
+    ------
+    JarError
+        There is no PySpark or no Java here, the sources do not compile, or the jar is too large.
+    """
+    with tempfile.TemporaryDirectory(prefix="replitree-jar-") as folder:
+        classes = Path(folder)
+        compile_into(classes)
+        entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in walk(classes)}
+    entries[DIGEST] = digest().encode()
+    entries["META-INF/MANIFEST.MF"] = b"Manifest-Version: 1.0\r\n\r\n"
+    JAR.parent.mkdir(parents=True, exist_ok=True)
+    # Two builds at once: each writes a file of its own, and the later one replaces the other's, which is the same.
+    descriptor, name = tempfile.mkstemp(dir=JAR.parent, suffix=".tmp")
+    with os.fdopen(descriptor, "wb") as draft, zipfile.ZipFile(draft, "w") as jar:
+        for entry in sorted(entries, key=lambda entry: (entry != "META-INF/MANIFEST.MF", entry)):
+            head = zipfile.ZipInfo(entry, TIME)
+            head.compress_type = zipfile.ZIP_DEFLATED
+            head.external_attr = 0o644 << 16
+            jar.writestr(head, entries[entry], compresslevel=9)
+    made = Path(name)
+    made.chmod(0o644)
+    size = made.stat().st_size
+    if size > BYTES_MAX:
+        made.unlink()
+        raise JarError(f"the jar has {size:,} bytes, and {BYTES_MAX:,} are allowed")
+    made.replace(JAR)
+
+
+def walk(folder: Path) -> list[Path]:
+    """Return all files below a folder."""
+    return [file for path in folder.iterdir() for file in (walk(path) if path.is_dir() else [path])]
+
+
+def compile_into(folder: Path) -> None:
+    """Compile the sources into a folder.  Raises as `build`."""
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        raise JarError(f"{sys.executable} has no PySpark, whose jars have the compiler: run `make setup` first")
+    jars = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
+    compiler = [str(jar) for jar in jars if jar.name.startswith(COMPILER)]
+    command = [java(), "-Xss8m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(compiler)]
+    command += ["scala.tools.nsc.Main", "-classpath", ":".join(map(str, jars)), "-d", str(folder), "-release", "17"]
+    command += ["-Xlint:_,-missing-interpolator", "-Werror", *map(str, sources())]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise JarError(f"the Scala sources do not compile:\n{done.stdout}")
+
+
+def java() -> str:
+    """Return the Java that replitree finds; of the checkout, which need not be installed here."""
+    sys.path.insert(0, str(ROOT / "src"))
+    from replitree.errors import JavaMissing
+    from replitree.java import find_java
+
+    try:
+        return str(find_java())
+    except JavaMissing as error:
+        raise JarError(str(error)) from error
+
+
+def main() -> int:
+    """Make the jar unless it is current; return the exit code."""
+    if is_current():
+        return 0
+    try:
+        build()
+    except JarError as error:
+        print(f"jar: {error}", file=sys.stderr)
+        return 1
+    print(f"jar: {JAR.relative_to(ROOT)} ({JAR.stat().st_size:,} bytes)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
