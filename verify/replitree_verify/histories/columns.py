@@ -26,7 +26,7 @@ OK, FAILED, UNKNOWN = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class Dictionaries:
     """What the numbers in the columns stand for: each of these is a list of names."""
 
     client: tuple[str, ...]
@@ -61,7 +61,7 @@ class History:
         The ranges of operation k are ``first[offset[k]:offset[k + 1]]`` and the same of `last`.
     """
 
-    names: Names
+    names: Dictionaries
     scopes: dict[int, Ranges]
     file: Ints
     line: Ints
@@ -134,6 +134,7 @@ class History:
         counts = self.offset[1:][numbers] - self.offset[:-1][numbers]
         offset = offsets_of(counts)
         places = np.repeat(self.offset[:-1][numbers] - offset[:-1], counts) + np.arange(offset[-1])
+        # Most histories have no scopes, and this runs for millions of operations.
         new = {int(old): k for k, old in enumerate(numbers)} if self.scopes else {}
         scopes = {new[old]: scope for old, scope in self.scopes.items() if old in new}
         columns = {name: getattr(self, name)[numbers] for name in PLAIN}
@@ -179,7 +180,7 @@ def joined(parts: Sequence[History]) -> History:
             columns[name].append(column)
         scopes |= {count + number: scope for number, scope in part.scopes.items()}
         count += len(part)
-    names = Names(**{name: tuple(known) for name, known in codes.items()})
+    names = Dictionaries(**{name: tuple(known) for name, known in codes.items()})
     together = cast("dict[str, Any]", {name: np.concatenate(found) for name, found in columns.items()})
     # Offsets count within a part, so the lengths are joined, not the offsets.
     offset = offsets_of(np.concatenate([np.diff(part.offset) for part in parts]))

@@ -119,31 +119,24 @@ def spans_of(history: History, reads: Ints, base: int = 0) -> Spans:
     """Return the rows of some reads of a history."""
     some = history.take(reads)
     owner = np.repeat(np.arange(len(reads)), np.diff(some.offset))
-    first, last = some.first, some.last
+    first, last = some.first.copy(), some.last.copy()
     repeated = np.zeros(len(reads), np.bool_)
     repeated[owner[1:][(owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])]] = True
     raw = {number: some.ranges(number) for number in np.flatnonzero(repeated).tolist()}
-    if raw:  # few reads: the loop in Python costs nothing
-        owner, first, last = _without_repeats(owner, first, last, repeated)
-    new = np.ones(len(owner), np.bool_)
-    new[1:] = (owner[1:] != owner[:-1]) | (first[1:] != last[:-1] + 1)
-    ends = np.append(np.flatnonzero(new)[1:] - 1, len(owner) - 1) if len(owner) else new.nonzero()[0]
-    counts = np.bincount(owner[new], minlength=len(reads))
-    return Spans(base, offsets_of(counts), first[new], last[ends], repeated, raw)
-
-
-def _without_repeats(owner: Ints, first: Ints, last: Ints, repeated: Flags) -> tuple[Ints, Ints, Ints]:
-    """Return the ranges, those of the few reads with repeated rows cut so that none overlap."""
-    last = last.copy()
     kept = np.ones(len(owner), np.bool_)
-    first = first.copy()
+    # Ranges of one read that overlap are cut.  Few reads have a row twice: the loop in Python costs nothing.
     for k in np.flatnonzero(repeated[owner]).tolist():
         if k and owner[k] == owner[k - 1]:
             first[k] = max(first[k], last[k - 1] + 1)
             if first[k] > last[k]:
                 kept[k] = False
                 first[k], last[k] = last[k - 1] + 1, last[k - 1]
-    return owner[kept], first[kept], last[kept]
+    owner, first, last = owner[kept], first[kept], last[kept]
+    new = np.ones(len(owner), np.bool_)
+    new[1:] = (owner[1:] != owner[:-1]) | (first[1:] != last[:-1] + 1)
+    ends = np.append(np.flatnonzero(new)[1:] - 1, len(owner) - 1) if len(owner) else new.nonzero()[0]
+    counts = np.bincount(owner[new], minlength=len(reads))
+    return Spans(base, offsets_of(counts), first[new], last[ends], repeated, raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +183,14 @@ def look(spans: Spans, *shared: object) -> tuple[Ints, ...]:
     at, count = covered(spans, elements), len(spans)
     of = elements.of
     shown = _Ranges(at.start, at.end, at.owner, count)
-    lacking = _gaps(at, spans, len(of))
+    # The segments that no range shows: before the first of a read, between two, and after the last.
+    places, bounds = np.arange(len(at.owner)) + at.owner, spans.offset
+    start = np.zeros(len(at.owner) + count, np.int64)
+    end = np.full(len(at.owner) + count, len(of), np.int64)
+    start[places + 1], end[places] = at.end, at.start
+    start[bounds[:-1] + np.arange(count)] = 0
+    end[bounds[1:] + np.arange(count)] = len(of)
+    lacking = _Ranges(start, end, np.repeat(np.arange(count), np.diff(bounds) + 1), count)
     place, late = elements.least_place, elements.committed & (elements.place != elements.index)
     absent = np.where(elements.committed, elements.place, NEVER)
     torn = np.bincount(at.owner, at.torn, count) > 0
@@ -297,6 +297,7 @@ class _Ranges:
 
     def sums(self, values: Ints) -> Ints:
         """Return for each owner the sum of the values in its ranges, modulo 2⁶⁴."""
+        # Running sums may overflow: modulo 2⁶⁴ their differences are right all the same.
         before = offsets_of(values)
         upto = offsets_of(before[self.end] - before[self.start])
         bounds = np.searchsorted(self.owner, np.arange(self.count + 1))
@@ -316,16 +317,3 @@ class _Ranges:
             best.at(found, self.owner[at], pair)
             table = best(table[: -(1 << k)], table[1 << k :])
         return found
-
-
-def _gaps(at: Covered, spans: Spans, segments: int) -> _Ranges:
-    """Return the segments that reads do not show."""
-    count, bounds = len(spans), spans.offset
-    places = np.arange(len(at.owner)) + at.owner
-    start, end = np.zeros(len(at.owner) + count, np.int64), np.full(len(at.owner) + count, segments, np.int64)
-    start[places + 1] = at.end
-    end[places] = at.start
-    edges = bounds[:-1] + np.arange(count)
-    start[edges] = 0
-    end[bounds[1:] + np.arange(count)] = segments
-    return _Ranges(start, end, np.repeat(np.arange(count), np.diff(bounds) + 1), count)

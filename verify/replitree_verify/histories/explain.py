@@ -1,14 +1,14 @@
 """What is wrong, with the fewest operations that show it.
 
-Each function takes one suspect and looks at everything that it needs, exactly.  It returns the operations of the
+`explain_read` and its like take one suspect and look at everything that they need, exactly.  They return the operations of the
 anomaly, two to four of them, or None where the suspect turns out to be innocent (a misfit may be comparable with all others:
 then another one is to blame).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -25,14 +25,13 @@ from replitree_verify.histories.columns import (
     offsets_of,
 )
 from replitree_verify.histories.cover import Spans, add_up, covered, shows, taken
-from replitree_verify.histories.elements import Elements
 from replitree_verify.histories.screen import closing_reads
 
 Witness = tuple[str, tuple[int, ...]] | None
 """What happened, and the operations that show it."""
 
 
-class Seen:
+class SeenRead:
     """One read of a case, with everything that it shows.
 
     Parameters
@@ -95,210 +94,162 @@ def inside_scope(case: Case, operation: int) -> Flags:
     return found
 
 
-def see(case: Case, number: int) -> Seen:
+def see(case: Case, number: int) -> SeenRead:
     """Return a read of a case with what it shows."""
     return see_all(case, [number])[0]
 
 
-def see_all(case: Case, numbers: Sequence[int]) -> list[Seen]:
+def see_all(case: Case, numbers: Sequence[int]) -> list[SeenRead]:
     """Return some reads of a case with what they show."""
     if not numbers:
         return []
     spans = case.rows.spans(np.array(numbers, np.int64))
-    return [Seen(case, number, taken(spans, np.array([place]))) for place, number in enumerate(numbers)]
+    return [SeenRead(case, number, taken(spans, np.array([place]))) for place, number in enumerate(numbers)]
 
 
 # --- one read and what was inserted -----------------------------------------------------------------------------------
 
 
-def _garbage(read: Seen) -> Witness:
-    at = covered(read.spans, read.case.elements)
-    bad = np.flatnonzero(at.garbage)
-    if not len(bad):
-        return None
-    first, last = int(read.spans.first[bad[0]]), int(read.spans.last[bad[0]])
-    rows = f"row {first}" if first == last else f"all rows from {first} to {last}"
-    return f"no client inserted {rows}", (read.operation,)
+def explain_read(read: SeenRead, rule: str) -> Witness:
+    """Return how a read breaks a rule, or None when it keeps it."""
+    match rule:
+        case "S1" | "S2" | "S3" | "S4" | "S7":
+            return _explain_rows(read, rule)
+        case "L1" | "L2" | "L3" | "L6" | "Q2":
+            return _explain_places(read, rule)
+        case _:
+            return _explain_pair(read, rule)
 
 
-def _failed(read: Seen, *, dirty: bool) -> Witness:
+def _explain_rows(read: SeenRead, rule: str) -> Witness:
+    """Return how a read breaks a rule about the rows that it shows."""
     elements = read.case.elements
-    bad = np.flatnonzero(read.shown & elements.failed & (elements.dirty == dirty))
-    return ("the insert had failed for good", read.of(bad[0])) if len(bad) else None
-
-
-def _torn(read: Seen) -> Witness:
-    elements = read.case.elements
-    inside = inside_scope(read.case, read.operation)
-    # By the numbers of rows: an insert of several segments may be cut between two of them, which tears no segment.
-    rows = np.bincount(elements.of, elements.last - elements.first + 1, len(elements)).astype(np.int64)
-    part = np.flatnonzero((_shown_rows(read, elements) != rows) & read.shown & inside)
-    return ("the read shows some rows of the insert and not the others", read.of(part[0])) if len(part) else None
-
-
-def _shown_rows(read: Seen, elements: Elements) -> Ints:
-    """Return how many rows of each element a read shows."""
-    spans = read.spans
-    upto = offsets_of(spans.last - spans.first + 1)
-
-    def below(row: Ints) -> Ints:
-        at = np.searchsorted(spans.first, row, "left")
-        over = (
-            np.maximum(0, np.where(at > 0, spans.last[np.maximum(at - 1, 0)] + 1 - row, 0)) if len(spans.first) else 0
-        )
-        found: Ints = upto[at] - over
-        return found
-
-    rows = below(elements.last + 1) - below(elements.first)
-    return np.bincount(elements.of, rows, len(elements)).astype(np.int64)
-
-
-def _dirty(read: Seen) -> Witness:
-    elements, found = read.case.elements, _failed(read, dirty=True) if read.promises else None
-    if found is not None or not read.promises or read.index == NOTHING:
-        return found
-    bad = np.flatnonzero(read.shown & (elements.place >= read.index) & (elements.place != elements.index))
-    if not len(bad):
-        return None
-    return f"the insert counts from {elements.place[bad[0]]} on, the read is of {read.index}", read.of(bad[0])
-
-
-def _stale(read: Seen) -> Witness:
-    # The earliest answer decides: if even that came after the read began, the read may lack them all.
-    answer = np.where(read.lacked, read.case.elements.answer, NEVER)
-    at = int(np.argmin(answer)) if len(answer) else 0
-    if read.level != LINEARIZABLE or not len(answer) or answer[at] >= read.call:
-        return None
-    return "the insert was acknowledged before the read began, which does not show it", read.of(at)
-
-
-def _future(read: Seen) -> Witness:
-    elements = read.case.elements
-    bad = np.flatnonzero(read.shown & (read.earliest > read.answer))
-    if len(bad):
-        return "the read was over before the insert was asked for", read.of(bad[0])
-    if not read.promises or read.index == NOTHING:
-        return None
-    bad = np.flatnonzero(read.shown & (elements.least_place >= read.index) & (elements.least_place == elements.index))
-    if not len(bad):
-        return None
-    return f"the insert is at {elements.index[bad[0]]}, the read is of {read.index}", read.of(bad[0])
-
-
-def _hole(read: Seen) -> Witness:
-    elements = read.case.elements
-    below = np.where(read.lacked & elements.committed, elements.place, NEVER)
-    above = np.where(read.shown, elements.least_place, NOTHING)
-    if not len(below):
-        return None
-    low, high = int(np.argmin(below)), int(np.argmax(above))
-    if read.promises and below[low] <= above[high]:
-        text = f"the read shows position {above[high]} of the log and lacks {below[low]}"
-        return text, (int(elements.operation[low]), *read.of(high))
-    if read.index != NOTHING and below[low] < read.index:
-        return f"the insert is at {below[low]}, the read has everything below {read.index}", read.of(low)
+    match rule:
+        case "S1":
+            bad = np.flatnonzero(covered(read.spans, elements).garbage)
+            if len(bad):
+                first, last = int(read.spans.first[bad[0]]), int(read.spans.last[bad[0]])
+                rows = f"row {first}" if first == last else f"all rows from {first} to {last}"
+                return f"no client inserted {rows}", (read.operation,)
+        case "S2":
+            bad = np.flatnonzero(read.shown & elements.failed & ~elements.dirty)
+            if len(bad):
+                return "the insert had failed for good", read.of(bad[0])
+        case "S3":
+            return ("the read has a row twice", (read.operation,)) if read.spans.repeated[0] else None
+        case "S4":
+            spans = read.spans
+            edges = np.array([elements.first, elements.last + 1])
+            at = np.searchsorted(spans.first, edges)
+            # The rows below an edge: those of all ranges that begin below it, but for what the last of them has beyond it.
+            beyond = np.where(at > 0, np.maximum(0, np.append(spans.last, 0)[at - 1] + 1 - edges), 0)
+            below = offsets_of(spans.last - spans.first + 1)[at] - beyond
+            # By the numbers of rows: an insert of several segments may be cut between two of them, which tears no segment.
+            missing = np.bincount(elements.of, edges[1] - edges[0] - (below[1] - below[0]), len(elements))
+            bad = np.flatnonzero((missing > 0) & read.shown & inside_scope(read.case, read.operation))
+            if len(bad):
+                return "the read shows some rows of the insert and not the others", read.of(bad[0])
+        case "S7" if read.promises:
+            bad = np.flatnonzero(read.shown & elements.dirty)
+            if len(bad):
+                return "the insert had failed for good", read.of(bad[0])
+            # Of the inserts that waited for other replicas: they count after their own entries.
+            bad = np.flatnonzero(read.shown & (elements.place >= read.index) & (elements.place != elements.index))
+            if read.index != NOTHING and len(bad):
+                return f"the insert counts from {elements.place[bad[0]]} on, the read is of {read.index}", read.of(
+                    bad[0]
+                )
     return None
 
 
-def _inverted_read(read: Seen) -> Witness:
-    elements = read.case.elements
+def _explain_places(read: SeenRead, rule: str) -> Witness:
+    """Return how a read breaks a rule about the times and the positions of what it shows and what it lacks."""
+    case, elements = read.case, read.case.elements
     answer = np.where(read.lacked, elements.answer, NEVER)
-    call = np.where(read.shown, elements.call, NOTHING)
-    if not read.promises or not len(answer) or answer.min() >= call.max():
-        return None
-    one, two = int(np.argmin(answer)), int(np.argmax(call))
-    text = (
-        "the read shows the second insert and lacks the first, which was acknowledged before the second was asked for"
-    )
-    return text, (int(elements.operation[one]), *read.of(two))
-
-
-def _own(read: Seen) -> Witness:
-    history, elements = read.case.history, read.case.elements
-    mine = (history.client == read.client) & (history.outcome == OK) & (elements.attempts != NOTHING)
-    mine &= history.ended <= read.call
-    bad = np.flatnonzero(mine)[read.lacked[elements.attempts[mine]]]
-    if read.level != SEQUENTIAL or not len(bad):
-        return None
-    return "its client had been told of the insert", (int(bad[0]), read.operation)
+    # The earliest answer decides: if even that came after the read began, the read may lack them all.
+    first = int(np.argmin(answer)) if len(answer) else 0
+    match rule:
+        case "L1" if read.level == LINEARIZABLE and len(answer) and answer[first] < read.call:
+            return "the insert was acknowledged before the read began, which does not show it", read.of(first)
+        case "L2":
+            bad = np.flatnonzero(read.shown & (read.earliest > read.answer))
+            if len(bad):
+                return "the read was over before the insert was asked for", read.of(bad[0])
+            at_own_entry = elements.least_place == elements.index
+            bad = np.flatnonzero(read.shown & (elements.least_place >= read.index) & at_own_entry)
+            if read.promises and read.index != NOTHING and len(bad):
+                return f"the insert is at {elements.index[bad[0]]}, the read is of {read.index}", read.of(bad[0])
+        case "L3" if len(elements):
+            below = np.where(read.lacked & elements.committed, elements.place, NEVER)
+            above = np.where(read.shown, elements.least_place, NOTHING)
+            low, high = int(np.argmin(below)), int(np.argmax(above))
+            if read.promises and below[low] <= above[high]:
+                text = f"the read shows position {above[high]} of the log and lacks {below[low]}"
+                return text, (int(elements.operation[low]), *read.of(high))
+            if read.index != NOTHING and below[low] < read.index:
+                return f"the insert is at {below[low]}, the read has everything below {read.index}", read.of(low)
+        case "L6" if read.promises and len(elements):
+            call = np.where(read.shown, elements.call, NOTHING)
+            last = int(np.argmax(call))
+            if answer[first] < call[last]:
+                lacks = "the read shows the second insert and lacks the first"
+                text = f"{lacks}, which was acknowledged before the second was asked for"
+                return text, (int(elements.operation[first]), *read.of(last))
+        case "Q2" if read.level == SEQUENTIAL:
+            history = case.history
+            mine = (history.client == read.client) & (history.outcome == OK) & (elements.attempts != NOTHING)
+            mine &= history.ended <= read.call
+            bad = np.flatnonzero(mine)[read.lacked[elements.attempts[mine]]]
+            if len(bad):
+                return "its client had been told of the insert", (int(bad[0]), read.operation)
+    return None
 
 
 # --- two reads -------------------------------------------------------------------------------------------------------------
 
 
-def _pair(read: Seen, others: Flags, text: str) -> Witness:
+def _explain_pair(read: SeenRead, rule: str) -> Witness:
+    """Return how a read of the whole table breaks a rule together with another one."""
+    case, history, size = read.case, read.case.history, read.case.sight.size
+    before = case.ordered & (case.level != AS_OF) & (case.answer < read.call)
+    match rule:
+        case "L4" if read.level == LINEARIZABLE:
+            return _find_lacked(
+                read, before, "the second read lacks the insert, which the first one, over before it, showed"
+            )
+        case "Q1" if read.level == SEQUENTIAL:
+            same = case.ordered & (case.level != AS_OF) & (history.client[case.reads] == read.client)
+            # By the moment at which its client went on: a client does one thing after the other.
+            found = _find_lacked(
+                read, same & (history.ended[case.reads] <= read.call), "the client saw the insert before"
+            )
+            if found is not None and history.replica[found[1][1]] != read.replica:
+                return f"{found[0]}, at another replica: its guarantee was lost on the way", found[1]
+            return found
+        case "Q4" if read.level == SEQUENTIAL and read.replica != NOTHING:
+            here = history.replica[case.reads] == read.replica
+            return _find_lacked(read, before & here, "the replica showed the insert before")
+        case "L5":
+            # Each has something that the other lacks: they have less in common than the smaller of them shows.
+            bad = np.flatnonzero(case.ordered & (read.common < np.minimum(size, size[read.number])))
+            if len(bad):
+                other = see(case, int(bad[0]))
+                one = int(np.flatnonzero(other.shown & ~read.shown)[0])
+                two = int(np.flatnonzero(read.shown & ~other.shown)[0])
+                text = "each of the two reads lacks the insert that the other one shows"
+                return text, (int(case.elements.operation[one]), other.operation, *read.of(two))
+    return None
+
+
+def _find_lacked(read: SeenRead, others: Flags, text: str) -> Witness:
     """Return the read, the last of the others that shows what it lacks, and that insert."""
-    sight = read.case.sight
     # Another read shows something that this one lacks when they have fewer elements in common than it shows.
-    bad = np.flatnonzero(others & (read.common < sight.size))
+    bad = np.flatnonzero(others & (read.common < read.case.sight.size))
     if not len(bad):
         return None
     other = see(read.case, int(bad[np.argmax(read.case.answer[bad])]))
     insert = int(np.flatnonzero(other.shown & ~read.shown)[0])
     return text, (*other.of(insert), read.operation)
-
-
-def _before(read: Seen) -> Flags:
-    case = read.case
-    found: Flags = case.ordered & (case.level != AS_OF) & (case.answer < read.call)
-    return found
-
-
-def _back(read: Seen) -> Witness:
-    if read.level == LINEARIZABLE:
-        text = "the second read lacks the insert, which the first one, over before it, showed"
-        return _pair(read, _before(read), text)
-    return None
-
-
-def _back_client(read: Seen) -> Witness:
-    if read.level != SEQUENTIAL:
-        return None
-    case = read.case
-    same = case.ordered & (case.level != AS_OF) & (case.history.client[case.reads] == read.client)
-    found = _pair(read, same & (case.history.ended[case.reads] <= read.call), "the client saw the insert before")
-    if found is not None and case.history.replica[found[1][1]] != read.replica:
-        return f"{found[0]}, at another replica: its guarantee was lost on the way", found[1]
-    return found
-
-
-def _back_replica(read: Seen) -> Witness:
-    if read.level != SEQUENTIAL or read.replica == NOTHING:
-        return None
-    same = read.case.history.replica[read.case.reads] == read.replica
-    return _pair(read, _before(read) & same, "the replica showed the insert before")
-
-
-def _fork(read: Seen) -> Witness:
-    case, size = read.case, read.case.sight.size
-    # Each has something that the other lacks: they have less in common than the smaller of them shows.
-    bad = np.flatnonzero(case.ordered & (read.common < np.minimum(size, size[read.number])))
-    if not len(bad):
-        return None
-    other = see(case, int(bad[0]))
-    one, two = (int(np.flatnonzero(flags)[0]) for flags in (other.shown & ~read.shown, read.shown & ~other.shown))
-    text = "each of the two reads lacks the insert that the other one shows"
-    return text, (int(case.elements.operation[one]), other.operation, *read.of(two))
-
-
-ONE_READ: dict[str, Callable[[Seen], Witness]] = {
-    "S1": _garbage,
-    "S2": partial(_failed, dirty=False),
-    "S3": lambda read: ("the read has a row twice", (read.operation,)) if read.spans.repeated[0] else None,
-    "S4": _torn,
-    "S7": _dirty,
-    "L1": _stale,
-    "L2": _future,
-    "L3": _hole,
-    "L6": _inverted_read,
-    "Q2": _own,
-}
-"""What a read shows, and what was inserted: it can be said of reads of some rows too."""
-
-TWO_READS: dict[str, Callable[[Seen], Witness]] = {
-    "L4": _back, "L5": _fork, "Q1": _back_client, "Q4": _back_replica,
-}  # fmt: skip
-"""What two reads of the whole table show."""
 
 
 # --- no read, or closing ones -------------------------------------------------------------------------------------------

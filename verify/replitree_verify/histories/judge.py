@@ -13,18 +13,17 @@ from replitree.wire.history_format import LEVELS, Level, Operation
 from replitree_verify.histories.case import Case, make_case, objects
 from replitree_verify.histories.columns import READ, History
 from replitree_verify.histories.explain import (
-    ONE_READ,
-    TWO_READS,
     Witness,
     explain_closing,
     explain_element,
     explain_operation,
+    explain_read,
     see,
     see_all,
 )
 from replitree_verify.histories.reading import parse
 from replitree_verify.histories.rules import ALL, RULES
-from replitree_verify.histories.screen import Suspects, screen
+from replitree_verify.histories.screen import screen
 from replitree_verify.histories.search import Limits, search
 
 SHOWN_MAX = 5
@@ -142,15 +141,25 @@ def judge(case: Case, rules: frozenset[str] = ALL, limits: Limits | None = None)
     found: list[Anomaly] = []
     counts: dict[str, int] = {}
     for suspects in screen(case, rules):
-        some = list(_explained(case, suspects, rules))
-        # A read that does not fit in the order may break any rule of two reads, so what it breaks is counted by its name.
-        if suspects.rule == "L5":
+        rule = suspects.rule
+        if rule == "L5":
+            # A read that does not fit in the order may break any rule of two reads, so what it breaks is counted by its name.
+            some = list(_misfits(case, suspects.numbers.tolist(), rules))
             found += [anomaly for anomaly in some if anomaly.rule == "L5"][:SHOWN_MAX]
             found += [anomaly for anomaly in some if anomaly.rule != "L5"][:SHOWN_MAX]
             _count(counts, [anomaly.rule for anomaly in some])
-        else:
-            found += some
-            counts[suspects.rule] = counts.get(suspects.rule, 0) + len(suspects.numbers)
+            continue
+        counts[rule] = counts.get(rule, 0) + len(suspects.numbers)
+        for number in suspects.numbers[:SHOWN_MAX].tolist():
+            if suspects.kind == "element":
+                witness = explain_element(case, rule, number)
+            elif suspects.kind == "operation":
+                witness = explain_operation(case, rule, number)
+            elif rule == "S6":
+                witness = explain_closing(case, number)
+            else:
+                witness = explain_read(see(case, number), rule)
+            found += _anomaly(case, rule, witness)
     scoped, undecided = _scoped(case, rules, found, limits)
     _count(counts, [anomaly.rule for anomaly in scoped])
     inserts, reads = int((case.history.kind != READ).sum()), len(case.reads)
@@ -167,23 +176,6 @@ def _count(counts: dict[str, int], rules: list[str]) -> None:
         counts[rule] = counts.get(rule, 0) + 1
 
 
-def _explained(case: Case, suspects: Suspects, rules: frozenset[str]) -> Iterator[Anomaly]:
-    """Take some suspects apart."""
-    rule, kind = suspects.rule, suspects.kind
-    if rule == "L5":
-        yield from _misfits(case, suspects.numbers.tolist(), rules)
-        return
-    for number in suspects.numbers[:SHOWN_MAX].tolist():
-        if kind == "element":
-            yield from _anomaly(case, rule, explain_element(case, rule, number))
-        elif kind == "operation":
-            yield from _anomaly(case, rule, explain_operation(case, rule, number))
-        elif rule == "S6":
-            yield from _anomaly(case, rule, explain_closing(case, number))
-        else:
-            yield from _anomaly(case, rule, (ONE_READ | TWO_READS)[rule](see(case, number)))
-
-
 def _misfits(case: Case, numbers: list[int], rules: frozenset[str]) -> Iterator[Anomaly]:
     """Ask reads that do not fit for everything that two reads can have wrong with each other."""
     forked = False
@@ -194,7 +186,7 @@ def _misfits(case: Case, numbers: list[int], rules: frozenset[str]) -> Iterator[
         read = see(case, number)
         for rule in ("L5", "L4", "Q1", "Q4", "Q2"):
             if rule in rules:
-                found = _anomaly(case, rule, (ONE_READ | TWO_READS)[rule](read))
+                found = _anomaly(case, rule, explain_read(read, rule))
                 forked |= rule == "L5" and bool(found)
                 yield from found
 
@@ -217,7 +209,7 @@ def _scoped(
     for read in see_all(case, numbers.tolist()):
         for rule in ("S4", "L1", "L3", "L6", "Q2"):
             if rule in rules:
-                some += _anomaly(case, rule, ONE_READ[rule](read))
+                some += _anomaly(case, rule, explain_read(read, rule))
     if some or found:  # the search would find no order, and name no rule
         return some[: SHOWN_MAX * len(RULES)], ()
     answer = search(case, limits) if "W1" in rules else "fine"
@@ -292,6 +284,7 @@ def cut_down(operations: Sequence[Operation], *, keep_rest: bool = False) -> tup
     keep_rest
         Keep what no client inserted, because that is what is wrong.
     """
+    # Without the other rows the story fits on a page; what is wrong does not depend on them.
     rows = sorted(pair for operation in operations if operation.kind == "insert" for pair in operation.rows)
     found = list[Operation]()
     for operation in operations:

@@ -46,6 +46,7 @@ def find_order(case: Case) -> Order:
     """Put the reads that promise an order in one."""
     elements, size, ordered = case.elements, case.sight.size, case.ordered
     growing = ordered.copy()
+    # A misfit spoils the counts of all others, so it is set aside, and the rest is counted again.
     for _ in range(ROUNDS_MAX):
         counts = np.where(elements.head, case.rows.total(count_shown, elements, growing), 0)
         falling = np.sort(counts[elements.head])[::-1]

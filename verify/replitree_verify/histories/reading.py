@@ -25,10 +25,10 @@ from replitree_verify.histories.columns import (
     OK,
     READ,
     UNKNOWN,
+    Dictionaries,
     Flags,
     History,
     Ints,
-    Names,
     joined,
     offsets_of,
 )
@@ -59,6 +59,7 @@ def read_files(paths: Sequence[Path | str]) -> History:
 def read_clock(paths: Sequence[Path | str]) -> str:
     """Return the clock of the files of one history; errors as `read_files`."""
     clocks = {read_header(Path(path)): path for path in paths}
+    # Times of two clocks have no order, and every rule compares times.
     if len(clocks) > 1:
         one, two, *_ = clocks.values()
         raise BadInput(
@@ -195,7 +196,7 @@ def to_columns(operations: Sequence[Operation], name: str, line: int) -> History
         ended = _column(NOTHING if op.answer is None else op.answer for op in found)
         outcome = _column(_OUTCOME[op.outcome] for op in found)
         history = History(
-            names=Names((), (), (), (), (), (name,)),
+            names=Dictionaries((), (), (), (), (), (name,)),
             scopes={number: op.scope for number, op in enumerate(found) if op.scope is not None},
             file=np.zeros(len(found), np.int64),
             line=np.arange(line, line + len(found), dtype=np.int64),
@@ -220,7 +221,7 @@ def to_columns(operations: Sequence[Operation], name: str, line: int) -> History
         )
     except OverflowError as error:
         raise BadInput(f"{name}, from line {line} on: a number is above {NUMBER_MAX}") from error
-    names = Names(tuple(clients), tuple(objects), tuple(replicas), tuple(tokens), tuple(holders), (name,))
+    names = Dictionaries(tuple(clients), tuple(objects), tuple(replicas), tuple(tokens), tuple(holders), (name,))
     history = replace(history, names=names)
     for wrong, message in _problems(history):
         if wrong.any():
@@ -259,7 +260,17 @@ def _problems(history: History) -> Iterator[tuple[Flags, str]]:
     yield mixed, "its `scope` is not in ascending order, or has ranges that touch"
     owner = np.repeat(np.arange(len(history)), counts)
     outside = (history.first < 0) | (history.last > NUMBER_MAX)
-    yield _of_owner(outside, owner, len(history)), _outside(history, owner, outside)
+    text = ""
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        table, _ = history.names.object[history.object[owner[at]]]
+        number = history.first[at] if history.first[at] < 0 else history.last[at]
+        text = (
+            f"row {number} of table {table} is not within 0 and {NUMBER_MAX}: the column that numbers the rows (the first of"
+            " the order key, or key= of the Recorder) may not have such a number; record another one with"
+            " Recorder(file, key=…)"
+        )
+    yield _of_owner(outside, owner, len(history)), text
     yield _of_owner(history.first > history.last, owner, len(history)), "a range of rows begins after its end"
     later = np.zeros(len(owner), np.bool_)
     later[1:] = (owner[1:] == owner[:-1]) & (history.first[1:] < history.first[:-1])
@@ -267,19 +278,6 @@ def _problems(history: History) -> Iterator[tuple[Flags, str]]:
     touching = np.zeros(len(owner), np.bool_)
     touching[1:] = (owner[1:] == owner[:-1]) & (history.first[1:] <= history.last[:-1] + 1)
     yield ~read & _of_owner(touching, owner, len(history)), "ranges of an insert's rows touch: write them as one"
-
-
-def _outside(history: History, owner: Ints, wrong: Flags) -> str:
-    """Say which row of which table has a number that no history can have."""
-    if not wrong.any():
-        return ""
-    at = int(np.flatnonzero(wrong)[0])
-    table, _ = history.names.object[history.object[owner[at]]]
-    number = history.first[at] if history.first[at] < 0 else history.last[at]
-    return (
-        f"row {number} of table {table} is not within 0 and {NUMBER_MAX}: the column that numbers the rows (the first of the"
-        " order key, or key= of the Recorder) may not have such a number; record another one with Recorder(file, key=…)"
-    )
 
 
 def _of_owner(wrong: Flags, owner: Ints, count: int) -> Flags:
@@ -302,6 +300,7 @@ def complete(history: History) -> History:
     order = np.lexsort((history.line, history.file, history.call, history.client))
     client, call = history.client[order], history.call[order]
     same = (client[1:] == client[:-1]) & (call[1:] == call[:-1])
+    # A recorder writes an insert before it asks for it, too: a client that is killed leaves it behind as unknown.
     begun = same & (history.ended[order][:-1] == NEVER) & (history.kind[order][:-1] == INSERT)
     _refuse(history, order, same & ~begun, "has two operations that begin at once: give each thread its own name")
     kept = np.sort(np.delete(order, np.flatnonzero(begun)))

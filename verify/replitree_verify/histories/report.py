@@ -47,6 +47,7 @@ def word(verdict: Verdict) -> str:
 
 def kept(verdict: Verdict) -> tuple[Level, ...]:
     """Return the levels whose promises were kept, as far as the reads had made them."""
+    # A level promises what all weaker ones do: those below the weakest that is broken are kept.
     weakest = verdict.weakest
     return LEVELS[: LEVELS.index(weakest)] if weakest is not None else LEVELS[:3]
 
@@ -106,23 +107,18 @@ def label(anomaly: Anomaly, call: int, client: str, names: dict[tuple[tuple[int,
     where = "" if operation.replica is None else f" at {operation.replica}"
     if operation.outcome != "ok":
         return f"{operation.level} read{where} {operation.outcome}"
-    shown = _shown(operation.rows, names)
+    # Not all: a range of rows that no client inserted may have billions, and a few show what is wrong.
+    numbers = [row for first, last in operation.rows[:9] for row in range(first, min(last, first + 999) + 1)]
+    shown, known = list[str](), set[int]()
+    for insert, name in names.items():
+        wanted = {row for first, last in insert for row in range(first, min(last, first + 999) + 1)}
+        there = [row for row in numbers if row in wanted]
+        if there:
+            half, twice = len(set(there)) < len(wanted), len(there) > len(set(there))
+            shown.append(f"{name}{'½' if half else ''}{'(twice)' if twice else ''}")
+        known |= {row for first, last in insert for row in range(first, last + 1)}
+    others = [f"row {row}" for row in numbers if row not in known]
+    shown += [*others[:3], *(["…"] if len(others) > 3 else [])]
     if names and not shown:  # a story has only the rows of its inserts: the read may have shown others
         return f"{operation.level} read{where}{at}, of insert {', '.join(names.values())}: none"
     return f"{operation.level} read{where}{at} = {{{', '.join(shown)}}}"
-
-
-def _shown(rows: tuple[tuple[int, int], ...], names: dict[tuple[tuple[int, int], ...], str]) -> list[str]:
-    """Return the names of what a read shows; half an insert with a mark, and rows of none as they are."""
-    found: list[str] = []
-    # Not all: a range of rows that no client inserted may have billions, and a few show what is wrong.
-    numbers = [row for first, last in rows[:9] for row in range(first, min(last, first + 999) + 1)]
-    for insert, name in names.items():
-        wanted = [row for first, last in insert for row in range(first, min(last, first + 999) + 1)]
-        there = len(set(wanted) & set(numbers))
-        if there:
-            twice = "(twice)" if len([row for row in numbers if row in wanted]) > there else ""
-            found.append(name + ("" if there == len(set(wanted)) else "½") + twice)
-    known = {row for insert in names for first, last in insert for row in range(first, last + 1)} if names else set()
-    others = [row for row in numbers if row not in known]
-    return found + [f"row {row}" for row in others[:3]] + (["…"] if len(others) > 3 else [])

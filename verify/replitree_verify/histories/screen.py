@@ -5,7 +5,7 @@ Reads that are about some rows only are not looked at here, but for what they sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,25 +55,28 @@ def screen(case: Case, rules: frozenset[str]) -> list[Suspects]:
     """
     # The costly part, which some tests of single rules do without.
     order = find_order(case) if rules & {"L4", "L5", "Q1", "Q2", "Q4"} else None
-    found: list[Suspects] = []
-    for rule, flags in _reads(case, order):
-        if rule in rules:
-            found.append(Suspects(rule, "read", np.flatnonzero(flags)))
-    for rule, flags in _elements(case):
-        if rule in rules:
-            found.append(Suspects(rule, "element", np.flatnonzero(flags)))
-    for rule, look in CLOSING.items():
-        if rule in rules:
-            found.append(look(case))
-    return [suspects for suspects in found if len(suspects.numbers)]
+    found = [Suspects(rule, "read", np.flatnonzero(flags)) for rule, flags in _reads(case, order)]
+    found += [Suspects(rule, "element", np.flatnonzero(flags)) for rule, flags in _elements(case)]
+    history = case.history
+    closing = np.flatnonzero(history.closing)
+    is_answered = (history.outcome[closing] == OK).any()
+    named = closing[history.replica[closing] != NOTHING]
+    answering = np.unique(history.replica[named][history.outcome[named] == OK])
+    silent = named[~np.isin(history.replica[named], answering)]
+    # When no replica answers, none of them is the one that is wrong: that is P2.
+    found.append(Suspects("P1", "operation", silent if len(answering) else silent[:0]))
+    found.append(Suspects("P2", "operation", closing[:0] if is_answered else closing))
+    return [suspects for suspects in found if suspects.rule in rules and len(suspects.numbers)]
 
 
 def _reads(case: Case, order: Order | None) -> Iterator[tuple[str, Flags]]:
     sight, ordered, indexed = case.sight, case.ordered, case.index != NOTHING
+    # Without a position every place is below it, so the rules of positions do not bite.
     index = np.where(indexed, case.index, NEVER)
     yield "S1", sight.garbage > 0
     yield "S2", sight.aborted > 0
     yield "S3", sight.repeated > 0
+    # A read of some rows may cut an insert at the border of what it asked for; each is looked at by itself later.
     yield "S4", (sight.torn > 0) & case.whole
     yield "S7", (case.strict & (sight.dirty > 0)) | (ordered & (sight.shown_settled >= index))
     yield "L1", case.whole & (case.level == LINEARIZABLE) & (sight.lacked_answer < case.call)
@@ -88,6 +91,16 @@ def _reads(case: Case, order: Order | None) -> Iterator[tuple[str, Flags]]:
         yield "Q1", client_goes_back(case, order)
         yield "Q2", forgets_own(case, order)
         yield "Q4", goes_back_at_replica(case, order)
+    replica = case.history.replica[case.reads]
+    closing = closing_reads(case)
+    closing = closing[replica[closing] != NOTHING]
+    if len(closing):
+        # Closing reads that differ from the first one, of another replica.
+        one = closing[0]
+        differs = (sight.size != sight.size[one]) | (sight.sum != sight.sum[one])
+        flags = np.zeros(len(case.reads), np.bool_)
+        flags[closing] = True
+        yield "S6", flags & differs & (replica != replica[one])
 
 
 def _elements(case: Case) -> Iterator[tuple[str, Flags]]:
@@ -104,52 +117,15 @@ def _elements(case: Case) -> Iterator[tuple[str, Flags]]:
     highest = np.concatenate(([NOTHING], np.maximum.accumulate(elements.place[early])))
     before = highest[np.searchsorted(elements.answer[early], elements.call, "left")]
     yield "L6", committed & (before > elements.place)
-
-
-# --- after the faults -----------------------------------------------------------------------------------------------
+    closing = closing_reads(case)
+    if len(closing):
+        wanted = np.zeros(len(case.reads), np.bool_)
+        wanted[closing] = True
+        shown = np.zeros(len(elements), np.int64)
+        np.maximum.at(shown, elements.of, case.rows.total(count_shown, elements, wanted))
+        yield "S5", (elements.answer < case.call[closing].min()) & (shown == 0)
 
 
 def closing_reads(case: Case) -> Ints:
     """Return the reads that were done when all faults were over."""
     return np.flatnonzero(case.history.closing[case.reads] & case.whole)
-
-
-def _lost(case: Case) -> Suspects:
-    closing, elements = closing_reads(case), case.elements
-    if not len(closing):
-        return Suspects("S5", "element", closing)
-    wanted = np.zeros(len(case.reads), np.bool_)
-    wanted[closing] = True
-    shown = np.zeros(len(elements), np.int64)
-    np.maximum.at(shown, elements.of, case.rows.total(count_shown, elements, wanted))
-    return Suspects("S5", "element", np.flatnonzero((elements.answer < case.call[closing].min()) & (shown == 0)))
-
-
-def _differ(case: Case) -> Suspects:
-    """Return the closing reads that differ from the first one of another replica."""
-    closing, sight = closing_reads(case), case.sight
-    replica = case.history.replica[case.reads[closing]]
-    closing = closing[replica != NOTHING]
-    if not len(closing):
-        return Suspects("S6", "read", closing)
-    one = closing[0]
-    differs = (sight.size[closing] != sight.size[one]) | (sight.sum[closing] != sight.sum[one])
-    elsewhere = case.history.replica[case.reads[closing]] != case.history.replica[case.reads[one]]
-    return Suspects("S6", "read", closing[differs & elsewhere])
-
-
-def _wedged(case: Case) -> Suspects:
-    history = case.history
-    closing = np.flatnonzero(history.closing & (history.replica != NOTHING))
-    answering = np.unique(history.replica[closing][history.outcome[closing] == OK])
-    silent = closing[~np.isin(history.replica[closing], answering)]
-    # When no replica answers, none of them is the one that is wrong: that is P2.
-    return Suspects("P1", "operation", silent if len(answering) else silent[:0])
-
-
-def _unavailable(case: Case) -> Suspects:
-    closing = np.flatnonzero(case.history.closing)
-    return Suspects("P2", "operation", closing[:0] if (case.history.outcome[closing] == OK).any() else closing)
-
-
-CLOSING: dict[str, Callable[[Case], Suspects]] = {"S5": _lost, "S6": _differ, "P1": _wedged, "P2": _unavailable}

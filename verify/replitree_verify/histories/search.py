@@ -14,14 +14,15 @@ It knows nothing of the other rules, and the tests hold those against it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from replitree_verify.histories.case import Case
-from replitree_verify.histories.columns import AS_OF, LINEARIZABLE, NEVER, NOTHING, SEQUENTIAL, Flags, Ints
-from replitree_verify.histories.explain import Seen, inside_scope, see_all
+from replitree_verify.histories.columns import AS_OF, LINEARIZABLE, NEVER, NOTHING, OK, SEQUENTIAL, Flags, Ints
+from replitree_verify.histories.explain import SeenRead, inside_scope, see_all
 
 Answer = Literal["fine", "wrong", "undecided"]
 
@@ -87,46 +88,54 @@ def search(case: Case, limits: Limits | None = None) -> Answer:
     if len(reads) + len(case.elements) > limits.operations:
         return "undecided"
     seen = see_all(case, range(len(case.reads)))
-    if not all(_possible(read) for read in seen):
-        return "wrong"
+    elements, sight = case.elements, case.sight
+    for read in seen:
+        # Whatever the order, a read shows whole inserts only, each once, none that failed and none that was asked for later.
+        # The search leaves eventual reads out: they promise no more than this.
+        failed = elements.failed if read.promises else elements.failed & ~elements.dirty
+        if sight.garbage[read.number] or sight.repeated[read.number] or (failed & read.shown).any():
+            return "wrong"
+        inside = inside_scope(case, read.operation)
+        whole = int((elements.last - elements.first + 1)[(read.shown & inside)[elements.of]].sum())
+        shown = int((read.spans.last - read.spans.first + 1).sum())
+        if (whole != shown) if inside.all() else (whole > shown):
+            return "wrong"
+        if (read.earliest[read.shown] > read.answer).any():
+            return "wrong"
     deadline = time.monotonic() + limits.seconds
     answers = [_search(problem, limits, deadline) for problem in _problems(case, [seen[number] for number in reads])]
     return next((answer for answer in ("wrong", "undecided") if answer in answers), "fine")
 
 
-def _possible(read: Seen) -> bool:
-    """Tell whether a read shows whole inserts only, each once, none that failed and none that was not yet asked for."""
-    elements, sight, number = read.case.elements, read.case.sight, read.number
-    failed = elements.failed if read.promises else elements.failed & ~elements.dirty
-    if sight.garbage[number] or sight.repeated[number] or (failed & read.shown).any():
-        return False
-    spans, rows = read.spans, elements.last - elements.first + 1
-    inside = inside_scope(read.case, read.operation)
-    whole = int(rows[(read.shown & inside)[elements.of]].sum())
-    cut = int((spans.last - spans.first + 1).sum())
-    if (whole != cut) if inside.all() else (whole > cut):
-        return False
-    return not (read.earliest[read.shown] > read.answer).any()
-
-
 # --- from a case to bits -----------------------------------------------------------------------------------------------
 
 
-def _problems(case: Case, reads: list[Seen]) -> list[Problem]:
+def _problems(case: Case, reads: list[SeenRead]) -> Iterator[Problem]:
+    """Return what is searched, each problem by itself."""
     elements = case.elements
     seen = np.zeros(len(elements), np.bool_)
     for read in reads:
         seen |= read.shown
     # An insert in doubt that no read shows may never have happened: without it the search is smaller, and no order is lost.
     must = (elements.answer != NEVER) | elements.committed
-    inserts = np.flatnonzero(~elements.failed & (must | seen))
-    parts = _parts(case, inserts, reads)
-    return [_problem(case, some, [reads[number] for number in mine]) for some, mine in parts]
+    for inserts, numbers in _parts(case, np.flatnonzero(~elements.failed & (must | seen)), reads):
+        mine = [reads[number] for number in numbers]
+        place = np.where(elements.committed[inserts], elements.place[inserts], NOTHING)
+        groups = [place == value for value in np.unique(place[place != NOTHING])]
+        yield Problem(
+            inserts=len(inserts),
+            count=len(inserts) + len(mine),
+            before=tuple(_bits(row) for row in _precedence(case, inserts, mine)),
+            about=tuple(_bits((inside_scope(case, read.operation) | read.shown)[inserts]) for read in mine),
+            shown=tuple(_bits(read.shown[inserts]) for read in mine),
+            groups=tuple(_bits(group) for group in groups if group.sum() > 1),
+        )
 
 
-def _parts(case: Case, inserts: Ints, reads: list[Seen]) -> list[tuple[Ints, list[int]]]:
+def _parts(case: Case, inserts: Ints, reads: list[SeenRead]) -> list[tuple[Ints, list[int]]]:
     """Return what can be judged by itself."""
     # Known positions and promises to one client tie operations together that have no rows in common.
+    # Linearizability is local: rows in common are all that ties operations together.
     local = all(read.level == LINEARIZABLE for read in reads) and not case.elements.committed.any()
     if not local:
         return [(inserts, list(range(len(reads))))]
@@ -143,30 +152,11 @@ def _parts(case: Case, inserts: Ints, reads: list[Seen]) -> list[tuple[Ints, lis
     ]
 
 
-def _problem(case: Case, inserts: Ints, reads: list[Seen]) -> Problem:
-    count = len(inserts) + len(reads)
-    masks = [
-        (_bits(inside_scope(case, read.operation)[inserts] | read.shown[inserts]), _bits(read.shown[inserts]))
-        for read in reads
-    ]
-    before = _precedence(case, inserts, reads)
-    place = np.where(case.elements.committed[inserts], case.elements.place[inserts], NOTHING)
-    groups = [place == value for value in np.unique(place[place != NOTHING])]
-    return Problem(
-        len(inserts),
-        count,
-        tuple(_bits(before[number]) for number in range(count)),
-        tuple(mask[0] for mask in masks),
-        tuple(mask[1] for mask in masks),
-        tuple(_bits(group) for group in groups if group.sum() > 1),
-    )
-
-
 def _bits(flags: Flags) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
-def _precedence(case: Case, inserts: Ints, reads: list[Seen]) -> Flags:
+def _precedence(case: Case, inserts: Ints, reads: list[SeenRead]) -> Flags:
     """Return a table: whether the operation of the column must come before that of the row."""
     elements, history = case.elements, case.history
     place = np.where(elements.committed[inserts], elements.place[inserts], NOTHING)
@@ -180,7 +170,7 @@ def _precedence(case: Case, inserts: Ints, reads: list[Seen]) -> Flags:
         if read.level == LINEARIZABLE:
             table[row, :count] = answer < read.call
         if read.level == SEQUENTIAL:
-            own = (history.client == read.client) & (elements.attempts != NOTHING) & (history.outcome == 0)
+            own = (history.client == read.client) & (elements.attempts != NOTHING) & (history.outcome == OK)
             told = np.isin(inserts, elements.attempts[own & (history.ended <= read.call)])
             table[row, :count] = told
         # A read that names its position shows every insert below it and none at it or above.
@@ -188,18 +178,15 @@ def _precedence(case: Case, inserts: Ints, reads: list[Seen]) -> Flags:
             table[row, :count] |= (place != NOTHING) & (place < read.index)
             table[:count, row] |= place >= read.index
         for column, other in enumerate(reads, count):
-            table[row, column] = _follows(read, other)
+            # Whether this read must show what the other one shows.
+            if AS_OF in {read.level, other.level}:
+                continue
+            table[row, column] = other.answer < read.call and (
+                read.level == LINEARIZABLE or read.replica == other.replica != NOTHING
+            )
+            if read.level == SEQUENTIAL and read.client == other.client and other is not read:
+                table[row, column] |= other.answer <= read.call
     return table
-
-
-def _follows(read: Seen, other: Seen) -> bool:
-    """Tell whether a read must show what the other one shows."""
-    if AS_OF in {read.level, other.level}:
-        return False
-    if read.level == LINEARIZABLE:
-        return other.answer < read.call
-    same_replica = read.replica == other.replica != NOTHING and other.answer < read.call
-    return same_replica or (read.client == other.client and other.answer <= read.call and other is not read)
 
 
 # --- the search ----------------------------------------------------------------------------------------------------------
@@ -237,6 +224,7 @@ def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
 
 def _with_reads(problem: Problem, done: int) -> int:
     """Do every read that is right now."""
+    # A read that is right hinders nothing: it changes no state, so doing it at once loses no order.
     inserts = done & ((1 << problem.inserts) - 1)
     if any(group & inserts not in {0, group} for group in problem.groups):
         return done  # half of what counts at one position: no read sees that
