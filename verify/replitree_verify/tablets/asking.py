@@ -43,6 +43,7 @@ class Asking:
         """Let a candidate begin, or an operator, which names who is away."""
         generation = self._model.seats[seat].generation
         if self._is_operator(seat):
+            # An operator names those that are away just now, and is bound by that until it is done.
             place = self._stands.begin(looking, f"operator {seat}")
             named = tuple(NAMED if each else UNASKED for each in state.absent)
             state = with_seat(state, seat, (ASKING, place, END, named))
@@ -55,6 +56,7 @@ class Asking:
         """Let a candidate hear a member, or an operator agree."""
         _, place, carry, columns = state.seats[seat]
         name = self._model.name_of(seat)
+        # Nothing is on its way: the operator was shown a loss, and has not agreed yet.
         if carry == END:
             yield self._ask_group(state, seat, self._stands.step(place, None), (name, " agrees"))
             return

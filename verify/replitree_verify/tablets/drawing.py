@@ -28,36 +28,8 @@ def draw_model(seed: int) -> Model:
     """Return the model that a seed stands for."""
     # A stream of its own: models without data are the same, however many have data.
     draw = Random(f"data {seed}")  # noqa: S311 - drawn to be drawn again
-    return _with_data(seed, draw) if draw.random() < DATA_SHARE else _without_data(seed)
-
-
-def _with_data(seed: int, draw: Random) -> Model:
-    """Return a model whose leaders collect data; each has a generation of its own, and nothing is damaged."""
-    on_store = draw.random() < 0.2
-    seats = tuple(
-        Seat(generation, tuple(draw.choices(_DATA_KINDS, k=draw.randint(1, COMMITS_MAX + 1))))
-        for generation in range(1, draw.randint(2, SEATS_MAX - 1) + 1)
-    )
-    first = Seat(1, (*seats[0].commits, Kind.COLLECT))
-    return Model(
-        f"drawn-{seed}",
-        f"drawn from {seed}, with data",
-        (first, *seats[1:]),
-        faults={
-            Fault.CRASH: draw.randint(0, 1),
-            Fault.UNKNOWN: draw.randint(0, 2),
-            Fault.SILENT: draw.randint(0, 1),
-        },
-        members=1 if on_store else 3,
-        write=1 if on_store else 2,
-        data_members=0 if on_store or draw.random() < 0.2 else draw.randint(2, 3),
-        in_turn=draw.random() < 0.2,
-        prelude=draw.randint(0, min(3, len(first.commits))),
-        on_store=on_store,
-    )
-
-
-def _without_data(seed: int) -> Model:
+    if draw.random() < DATA_SHARE:
+        return _with_data(seed, draw)
     draw = Random(f"model {seed}")  # noqa: S311 - drawn to be drawn again
     on_store = draw.random() < 0.25
     is_pair = not on_store and draw.random() < 0.1
@@ -83,5 +55,32 @@ def _without_data(seed: int) -> Model:
         in_turn=draw.random() < 0.3,
         prelude=draw.randint(0, min(2, len(seats[0].commits))) if ahead else 0,
         collects=any(kind in _OF_SNAPSHOTS for seat in seats for kind in seat.commits) and draw.random() < 0.8,
+        on_store=on_store,
+    )
+
+
+def _with_data(seed: int, draw: Random) -> Model:
+    """Return a model whose leaders collect data; each has a generation of its own, and nothing is damaged."""
+    on_store = draw.random() < 0.2
+    seats = tuple(
+        Seat(generation, tuple(draw.choices(_DATA_KINDS, k=draw.randint(1, COMMITS_MAX + 1))))
+        for generation in range(1, draw.randint(2, SEATS_MAX - 1) + 1)
+    )
+    # At least once: a model in which some leader collects is one with data (`collects_data`).
+    first = Seat(1, (*seats[0].commits, Kind.COLLECT))
+    return Model(
+        f"drawn-{seed}",
+        f"drawn from {seed}, with data",
+        (first, *seats[1:]),
+        faults={
+            Fault.CRASH: draw.randint(0, 1),
+            Fault.UNKNOWN: draw.randint(0, 2),
+            Fault.SILENT: draw.randint(0, 1),
+        },
+        members=1 if on_store else 3,
+        write=1 if on_store else 2,
+        data_members=0 if on_store or draw.random() < 0.2 else draw.randint(2, 3),
+        in_turn=draw.random() < 0.2,
+        prelude=draw.randint(0, min(3, len(first.commits))),
         on_store=on_store,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from replitree.tablet.group import store
 from replitree.tablet.group.effects import Fence
-from replitree.tablet.group.ids import BlobId
 from replitree.tablet.group.member import (
     AskBarrier,
     AskFence,
@@ -15,7 +14,7 @@ from replitree.tablet.group.member import (
     Scan,
     Sweep,
     Write,
-    outranks,
+    may_write,
 )
 from replitree_verify.tablets.damage import can_be_read
 from replitree_verify.tablets.model import TABLET
@@ -26,7 +25,10 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
     match request:
         case Write(blobs=blobs, restorer=restorer):
             # Fences and blobs only grow, so what is refused or stored now will be so for good.
-            return all(_is_refused(held, blob, restorer) or held.index(blob) is not None for blob, _ in blobs)
+            return all(
+                not may_write(held.fence(blob.tablet), blob, restorer) or held.index(blob) is not None
+                for blob, _ in blobs
+            )
         case Raise(tablet=tablet, fence=fence):
             return _is_raised(held.fence(tablet), fence)
         case Scan(fence=fence) | Look(fence=fence):
@@ -49,13 +51,6 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
             return all(store.is_swept(held, blob) for blob in blobs)
         case store.ReadState() | store.List() | store.Read():
             return True
-
-
-def _is_refused(held: Holdings, blob: BlobId, restorer: Fence | None) -> bool:
-    fence = held.fence(blob.tablet)
-    if restorer is not None:
-        return outranks(fence, restorer)
-    return fence is not None and blob.generation <= fence.generation
 
 
 def _is_raised(known: Fence | None, fence: Fence) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replitree.tablet.core import collecting, commit
-from replitree.tablet.core.collecting import Sent
 from replitree.tablet.core.collection import log_collection
-from replitree.tablet.core.commit import Ledger
 from replitree.tablet.core.election import Won
 from replitree.tablet.core.probing import StillLeads
 from replitree.tablet.core.snapshots import DATA
 from replitree.tablet.group.effects import Collect, Collection, Overtaken, Put, Stored
-from replitree.tablet.group.ids import LOG, SYNC, BlobId, Cookie, GenStep, Step
+from replitree.tablet.group.ids import LOG, SYNC, BlobId, Cookie, Step
 from replitree.tablet.group.member import Sweep
 from replitree_verify.tablets.drafts import Leader, draft_of, must_wait
 from replitree_verify.tablets.members import Members
@@ -55,11 +53,17 @@ class Leading:
     def moves(self, state: TabletState, seat: int) -> Iterator[Found]:
         """Yield what a leader may do, and what it may hear."""
         _, number, done, works = state.seats[seat]
-        leader, commits = self.leaders[number], self._model.seats[seat].commits
-        if done < len(commits) and self._may_commit(state, seat, leader, commits[done]):
-            yield self._begin_commit(state, seat, commits[done])
-        if leader.collecting is not None:
-            yield from self._sync(state, seat, leader.ledger)
+        leader = self.leaders[number]
+        yield from self._begin_next(state, seat, leader)
+        ledger = leader.ledger
+        # A snapshot counts that no stored entry names: a sync entry says so, unless one is on its way.
+        is_unnamed = leader.collecting is not None and ledger.snapshot > ledger.snapshot_durable
+        entry = commit.sync_entry(ledger) if is_unnamed and not any(map(_is_sync, works)) else None
+        if entry is not None:
+            # The snapshot goes with it: a later one may be confirmed before the outcome comes.
+            work = self._members.work(entry[0], syncing, self._put(*entry), ledger.snapshot)
+            position = (LEADING, number, done, tuple(sorted((*works, work))))
+            yield with_seat(state, seat, position), Move((self._model.name_of(seat), " syncs"))
         for index, work in enumerate(works):
             others = (*works[:index], *works[index + 1 :])
             who = (self._model.name_of(seat), ", ", work.blob)
@@ -71,74 +75,54 @@ class Leading:
                     position = (LEADING, number, done, tuple(sorted((*others, heard))))
                     yield with_seat(after, seat, position), Move(told)
 
-    def _may_commit(self, state: TabletState, seat: int, leader: Leader, kind: Kind) -> bool:
-        awaited, works = self._model.seats[seat].after, state.seats[seat][3]
-        if awaited and all(generation != awaited for generation, _ in state.elected):
-            return False
-        # A leader collects one thing after the other: the commands of the next one follow from what became of these.
-        if kind is Kind.COLLECT and any(work.blob.channel == COLLECTING for work in works):
-            return False
-        return leader.ledger.failed_at is None and leader.ledger.has_room and not must_wait(leader, kind)
-
     # --- what a leader begins -----------------------------------------------------------------------------------------------
 
-    def _begin_commit(self, state: TabletState, seat: int, kind: Kind) -> Found:
-        """Let a leader do the next thing that clients want, or collect."""
-        leader, done = self.leaders[state.seats[seat][1]], state.seats[seat][2]
-        told = (self._model.name_of(seat), " commits ", kind.value)
+    def _begin_next(self, state: TabletState, seat: int, leader: Leader) -> Iterator[Found]:
+        """Let a leader do the next thing that clients want, or collect, when it may."""
+        _, _, done, others = state.seats[seat]
+        wanted, name, ledger = self._model.seats[seat], self._model.name_of(seat), leader.ledger
+        is_early = wanted.after and all(generation != wanted.after for generation, _ in state.elected)
+        if done == len(wanted.commits) or is_early or ledger.failed_at is not None or not ledger.has_room:
+            return
+        kind = wanted.commits[done]
+        # A leader collects one thing after the other: the commands of the next one follow from what became of these.
+        is_collecting = any(work.blob.channel == COLLECTING for work in others)
+        if must_wait(leader, kind) or (kind is Kind.COLLECT and is_collecting):
+            return
+        told, probes = (name, " commits ", kind.value), tuple[str, ...]()
         works: list[Work]
         if kind is Kind.COLLECT:
-            return self._begin_collecting(state, seat)
-        if kind is Kind.READ:
-            blob = BlobId(TABLET, READING, leader.ledger.generation, Step(done), Cookie(0))
-            work = self._members.work(blob, probing, self._model.channels, leader.ledger.generation)
+            assert leader.collecting is not None
+            known, commands = collecting.next_commands(leader.collecting, ledger, (DATA,))
+            told = (name, " collects: ", ", ".join(map(_shown, commands)) or "nothing")
+            leader = Leader(ledger, known)
+            if not commands:  # the leader is over if that was the last that it wanted
+                yield self.settled(state, seat, leader, done + 1, others), Move(told, is_asked=True)
+                return
+            blob, probes = BlobId(TABLET, COLLECTING, ledger.generation, Step(done), Cookie(0)), ("collected",)
+            works = [self._members.work(blob, sending, self._model.channels, known.taken_everywhere, commands)]
+        elif kind is Kind.READ:
+            blob = BlobId(TABLET, READING, ledger.generation, Step(done), Cookie(0))
+            work = self._members.work(blob, probing, self._model.channels, ledger.generation)
             # What was acknowledged before the read began must be in it; what comes meanwhile may be.
             works = [work._replace(seen=state.acked)]
         else:
-            ledger, blobs = commit.form(leader.ledger, draft_of(leader, kind, done))
+            ledger, blobs = commit.form(ledger, draft_of(leader, kind, done))
             leader = Leader(ledger, leader.collecting)
             works = [self._members.work(blob, carrying, self._put(blob, data)) for blob, data in blobs]
-        return self._begun(state, seat, leader, works), Move(told, is_asked=True)
+        # Sorted: what a leader waits for differs in no other way by the order in which it was sent.
+        position = (LEADING, self.leaders.number(leader), done + 1, tuple(sorted((*others, *works))))
+        yield with_seat(state, seat, position), Move(told, is_asked=True, probes=probes)
 
     def _put(self, blob: BlobId, data: bytes) -> Put:
         return Put(self._model.channels.group(blob.channel, blob.generation), blob, data)
-
-    def _begun(self, state: TabletState, seat: int, leader: Leader, works: list[Work]) -> TabletState:
-        _, _, done, others = state.seats[seat]
-        # Sorted: what a leader waits for differs in no other way by the order in which it was sent.
-        position = (LEADING, self.leaders.number(leader), done + 1, tuple(sorted((*others, *works))))
-        return with_seat(state, seat, position)
-
-    def _begin_collecting(self, state: TabletState, seat: int) -> Found:
-        """Let a leader collect what may go; it is over if that was the last that it wanted, and nothing may."""
-        leader, done = self.leaders[state.seats[seat][1]], state.seats[seat][2]
-        assert leader.collecting is not None
-        known, commands = collecting.next_commands(leader.collecting, leader.ledger, (DATA,))
-        told = (self._model.name_of(seat), " collects: ", ", ".join(map(_shown, commands)) or "nothing")
-        leader = Leader(leader.ledger, known)
-        if not commands:
-            state = self._begun(state, seat, leader, [])
-            return self.settled(state, seat, leader, done + 1, state.seats[seat][3]), Move(told, is_asked=True)
-        blob = BlobId(TABLET, COLLECTING, leader.ledger.generation, Step(done), Cookie(0))
-        work = self._members.work(blob, sending, self._model.channels, known.taken_everywhere, commands)
-        return self._begun(state, seat, leader, [work]), Move(told, is_asked=True, probes=("collected",))
-
-    def _sync(self, state: TabletState, seat: int, ledger: Ledger) -> Iterator[Found]:
-        """Let a leader say that a snapshot counts, which no stored entry names."""
-        _, number, done, works = state.seats[seat]
-        entry = commit.sync_entry(ledger) if ledger.snapshot > ledger.snapshot_durable else None
-        if entry is None or any(work.blob.cookie == SYNC and work.blob.channel == LOG for work in works):
-            return
-        # The snapshot goes with it: a later one may be confirmed before the outcome comes.
-        work = self._members.work(entry[0], syncing, self._put(*entry), ledger.snapshot)
-        position = (LEADING, number, done, tuple(sorted((*works, work))))
-        yield with_seat(state, seat, position), Move((self._model.name_of(seat), " syncs"))
 
     # --- what a leader hears ------------------------------------------------------------------------------------------------
 
     def _work_goes_on(self, state: TabletState, seat: int, work: Work, others: tuple[Work, ...], told: Told) -> Found:
         """Take what the members said: ask them again, or end."""
         _, number, done, _ = state.seats[seat]
+        # Messages that were not answered stay on their way: they may still be obeyed.
         state = self._members.leave_late(state, work.carry, work.columns)
         carry = self._members.carried(work.carry, work.columns)
         effect = self._members.carries.effect(carry)
@@ -147,11 +131,24 @@ class Leading:
             return with_seat(state, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
         if work.blob.channel == READING:
             return self._read_ended(state, seat, work, others, (effect.value, told))
+        leader, probes = self.leaders[number], tuple[str, ...]()
         if work.blob.channel == COLLECTING:
-            return self._collecting_ended(state, seat, others, (effect.value, told))
-        if work.blob.cookie == SYNC and work.blob.channel == LOG:
-            return self._sync_ended(state, seat, work.blob, others, (effect.value, told))
-        return self._put_ended(state, seat, work.blob, others, (effect.value, told))
+            # Without `collecting` it is the log's on a store, whose outcome no leader asks for.
+            if leader.collecting is not None:
+                commands, result = effect.value
+                leader = Leader(leader.ledger, collecting.sent(leader.collecting, commands, result))
+                # A leader that was overtaken does nothing more.
+                done = done if result.overtaken is None else len(self._model.seats[seat].commits)
+                probes = ("taken" if len(result.taken) == len(commands) else "not taken",)
+        elif _is_sync(work):
+            (snapshot, outcome), ledger, blob = effect.value, leader.ledger, work.blob
+            is_stored = isinstance(outcome, Stored)
+            ledger = commit.synced(ledger, blob, snapshot) if is_stored else commit.failed(ledger, Step(blob.step + 1))
+            leader, probes = Leader(ledger, leader.collecting), ("synced" if is_stored else "not synced",)
+            told = (*told, "; ", blob, " ", type(outcome).__name__.lower())
+        else:
+            return self._put_ended(state, seat, work.blob, others, (effect.value, told))
+        return self.settled(state, seat, leader, done, others), Move(told, probes=probes)
 
     def settled(
         self, state: TabletState, seat: int, leader: Leader, done: int, others: tuple[Work, ...]
@@ -196,7 +193,16 @@ class Leading:
         if isinstance(outcome, Stored):
             ledger, steps = commit.stored(before, blob)
             if self._model.collects and ledger.snapshot != before.snapshot:
-                state, others = self._collect_log(state, ledger, others)
+                collection = log_collection(ledger, ledger.snapshot.step)
+                assert collection is not None
+                if self._model.on_store:  # it takes several requests, and so the leader's time
+                    place = BlobId(TABLET, COLLECTING, ledger.generation, ledger.snapshot.step, Cookie(0))
+                    work = self._members.work(place, carrying, Collect(GROUP, collection))
+                    others = tuple(sorted((*others, work)))
+                else:  # sent to every member; the leader does not wait for it
+                    request = self._members.requests.number(Sweep(collection))
+                    late = {*state.late, *((number, request) for number in range(self._model.members))}
+                    state = state._replace(late=tuple(sorted(late)))
         else:
             ledger = commit.failed(before, blob.step)
             probes = ("deposed",) if isinstance(outcome, Overtaken) else ("in doubt",)
@@ -210,51 +216,9 @@ class Leading:
         after = self.settled(state, seat, Leader(ledger, known), done, others)
         return after, Move(told, committed, probes=probes)
 
-    def _sync_ended(
-        self, state: TabletState, seat: int, blob: BlobId, others: tuple[Work, ...], ended: Ending
-    ) -> Found:
-        """Let the ledger take what became of a sync entry."""
-        _, number, done, _ = state.seats[seat]
-        (value, told), leader = ended, self.leaders[number]
-        assert isinstance(value, tuple)
-        snapshot, outcome = value
-        assert isinstance(snapshot, GenStep)
-        is_stored = isinstance(outcome, Stored)
-        ledger = leader.ledger
-        ledger = commit.synced(ledger, blob, snapshot) if is_stored else commit.failed(ledger, Step(blob.step + 1))
-        probe = "synced" if is_stored else "not synced"
-        told = (*told, "; ", blob, " ", type(outcome).__name__.lower())
-        return self.settled(state, seat, Leader(ledger, leader.collecting), done, others), Move(told, probes=(probe,))
 
-    def _collecting_ended(self, state: TabletState, seat: int, others: tuple[Work, ...], ended: Ending) -> Found:
-        """Let a leader take what became of its commands; one that was overtaken does nothing more."""
-        _, number, done, _ = state.seats[seat]
-        (value, told), leader = ended, self.leaders[number]
-        if leader.collecting is None:  # the log's on a store, whose outcome no leader asks for
-            return self.settled(state, seat, leader, done, others), Move(told)
-        assert isinstance(value, tuple)
-        commands, result = value
-        assert isinstance(result, Sent)
-        known = collecting.sent(leader.collecting, commands, result)
-        done = done if result.overtaken is None else len(self._model.seats[seat].commits)
-        probe = "taken" if len(result.taken) == len(commands) else "not taken"
-        return self.settled(state, seat, Leader(leader.ledger, known), done, others), Move(told, probes=(probe,))
-
-    def _collect_log(
-        self, state: TabletState, ledger: Ledger, others: tuple[Work, ...]
-    ) -> tuple[TabletState, tuple[Work, ...]]:
-        """Send the collection of the log that a confirmed snapshot allows to every member; the leader does not wait for it.
-
-        On a store it takes several requests, and so the leader's time.
-        """
-        collection = log_collection(ledger, ledger.snapshot.step)
-        assert collection is not None
-        if self._model.on_store:
-            blob = BlobId(TABLET, COLLECTING, ledger.generation, ledger.snapshot.step, Cookie(0))
-            return state, tuple(sorted((*others, self._members.work(blob, carrying, Collect(GROUP, collection)))))
-        request = self._members.requests.number(Sweep(collection))
-        late = {*state.late, *((number, request) for number in range(self._model.members))}
-        return state._replace(late=tuple(sorted(late))), others
+def _is_sync(work: Work) -> bool:
+    return work.blob.cookie == SYNC and work.blob.channel == LOG
 
 
 def _shown(command: Collection) -> str:

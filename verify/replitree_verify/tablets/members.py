@@ -117,6 +117,7 @@ class Members:
                 lost = replaced(columns, number, SILENT)
                 after = after._replace(left=left)
                 yield (*said, ", which is lost"), after, lost, self._is_over(ask, lost)
+        # All that have not answered are away: the process waits no longer, because nothing else ends its question.
         if not present and PENDING in columns:
             yield (*who, " waits no longer"), state, columns, True
 
@@ -136,6 +137,7 @@ class Members:
     def _is_over(self, ask: Ask, columns: tuple[int, ...]) -> bool:
         if PENDING not in columns:
             return True
+        # So many have done it that the process does not wait for the others.
         return sum(column >= 0 and isinstance(self.replies[column], Done) for column in columns) >= ask.wanted
 
     def leave_late(self, state: TabletState, carry: int, columns: tuple[int, ...]) -> TabletState:

@@ -15,7 +15,7 @@ class Numbering:
     def __init__(self, members: Members) -> None:
         self._members = members
         self._first = members.model.members
-        self._in_order = list(range(members.model.members_of_all))
+        self._in_order = tuple(range(members.model.members_of_all))
 
     def canonical(self, state: TabletState) -> TabletState:
         """Return the state that stands for all that differ from it in the members' numbers only.
@@ -35,12 +35,12 @@ class Numbering:
             columns.append(late)
         # Members of one group with equal signatures are interchangeable, so any sorted order stands for all.
         signatures = list(zip(*columns, strict=True))
-        order = sorted(self._in_order[: self._first], key=signatures.__getitem__)
-        order += sorted(self._in_order[self._first :], key=signatures.__getitem__)
-        return state if order == self._in_order else self._reordered(state, tuple(order))
-
-    def _reordered(self, state: TabletState, order: tuple[int, ...]) -> TabletState:
-        """Return the state with its members in another order."""
+        order = (
+            *sorted(self._in_order[: self._first], key=signatures.__getitem__),
+            *sorted(self._in_order[self._first :], key=signatures.__getitem__),
+        )
+        if order == self._in_order:
+            return state
 
         def moved(column: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(column[number] for number in order)
@@ -56,5 +56,5 @@ class Numbering:
                 seats.append((*position[:3], tuple(sorted(works))))
             else:
                 seats.append(position)
-        late = tuple(sorted((order.index(member), request) for member, request in state.late))
-        return state._replace(held=moved(state.held), absent=moved(state.absent), seats=tuple(seats), late=late)
+        messages = tuple(sorted((order.index(member), request) for member, request in state.late))
+        return state._replace(held=moved(state.held), absent=moved(state.absent), seats=tuple(seats), late=messages)

@@ -17,7 +17,7 @@ from random import Random
 from replitree_verify.engine.fingerprints import summand_of
 from replitree_verify.patches.patch import find_patch
 from replitree_verify.tablets.drawing import draw_model
-from replitree_verify.tablets.invariants.catalog import Checker
+from replitree_verify.tablets.invariants.catalog import TabletChecker
 from replitree_verify.tablets.space import Space
 from replitree_verify.tablets.state import Move
 
@@ -25,7 +25,7 @@ HISTORIES_OF_ONE = 10
 
 
 @dataclass(slots=True)
-class Simulated:
+class SimulatedTablets:
     """What came of some histories.
 
     Attributes
@@ -49,7 +49,7 @@ class Simulated:
     probes: Counter[str] = field(default_factory=Counter)
     digest: int = 0
 
-    def add(self, other: Simulated) -> None:
+    def add(self, other: SimulatedTablets) -> None:
         """Take what came of others."""
         self.histories += other.histories
         self.moves += other.moves
@@ -59,7 +59,7 @@ class Simulated:
         self.digest ^= other.digest
 
 
-def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) -> Simulated:
+def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) -> SimulatedTablets:
     """Go through the histories of the seeds from `first` up to and without `end`.
 
     Parameters
@@ -72,7 +72,7 @@ def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) 
         Processes that share the seeds; what is found does not depend on it.
     """
     blocks = [list(seeds) for _, seeds in groupby(range(first, end), lambda seed: seed // HISTORIES_OF_ONE)]
-    result, run = Simulated(), partial(_histories, mutant)
+    result, run = SimulatedTablets(), partial(_histories, mutant)
     if workers == 1:
         _add_all(result, map(run, blocks))
     else:
@@ -81,14 +81,14 @@ def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) 
     return result
 
 
-def _add_all(result: Simulated, found: Iterable[Simulated]) -> None:
+def _add_all(result: SimulatedTablets, found: Iterable[SimulatedTablets]) -> None:
     for each in found:
         result.add(each)
 
 
-def _histories(mutant: str | None, seeds: list[int]) -> Simulated:
+def _histories(mutant: str | None, seeds: list[int]) -> SimulatedTablets:
     """Go through the histories of one model."""
-    result = Simulated()
+    result = SimulatedTablets()
     with nullcontext() if mutant is None else find_patch("tablets", mutant).mutated():
         block = _Block(seeds[0] // HISTORIES_OF_ONE)
         # The order of moves is that of the numbers of what the members were asked before.  So a seed's history comes after
@@ -112,11 +112,11 @@ class _Block:
     def __init__(self, number: int) -> None:
         self.first = number * HISTORIES_OF_ONE
         self._space = Space(draw_model(number))
-        self._checker = Checker(self._space)
+        self._checker = TabletChecker(self._space)
 
-    def history(self, seed: int) -> Simulated:
+    def history(self, seed: int) -> SimulatedTablets:
         """Go through the next history; if it violates anything, tell the way there."""
-        result, way = Simulated(histories=1), list[Move]()
+        result, way = SimulatedTablets(histories=1), list[Move]()
         draw, state = Random(seed), self._space.first()  # noqa: S311 - drawn to be drawn again
         while not result.violations and (moves := list(self._space.successors(state))):
             before, (state, move) = state, draw.choice(moves)

@@ -84,13 +84,13 @@ class Space(small_search.Space[TabletState]):
         model = self.model
         nothing = self.holdings.number(Holdings())
         state = TabletState(
-            (nothing,) * model.members_of_all,
-            (0,) * model.members_of_all,
-            (IDLE,) * len(model.seats),
-            (),
-            (),
-            (),
-            budget_of(model.faults),
+            held=(nothing,) * model.members_of_all,
+            absent=(0,) * model.members_of_all,
+            seats=(IDLE,) * len(model.seats),
+            late=(),
+            acked=(),
+            elected=(),
+            left=budget_of(model.faults),
         )
         if model.ahead:
             state = self._ahead(state, 0, model.prelude)

@@ -69,6 +69,7 @@ class TabletState(NamedTuple):
     @property
     def key(self) -> int:
         """The fingerprint by which a search remembers it: 64 bits, the same in every run."""
+        # Integers, and tuples of them: their hash depends on no seed.
         return hash(self)
 
 

@@ -55,24 +55,21 @@ class Undisturbed:
     def do(self, effect: Any) -> Any:
         """Carry out one effect."""
         carrying = carried_out(self._model.groups, effect, self._model.on_store)
-        outcome: Any = None
-        try:
-            while True:
-                outcome = self._ask(carrying.send(outcome))
-        except StopIteration as stop:
-            return stop.value
-
-    def _ask(self, ask: Ask) -> tuple[Any, ...]:
-        self.asked += 1
         answer: Any = store.answer if self._model.on_store else member.answer
-        replies = list[Any]()
-        for number, request in enumerate(ask.requests):
-            if request is None or number not in self._present:
-                replies.append(None)  # a member that is away is given up at once
-                continue
-            self.held[number], reply = answer(self.held[number], request)
-            replies.append(reply)
-        return tuple(replies)
+        replies: tuple[Any, ...] | None = None
+        while True:
+            try:
+                ask: Ask = carrying.send(replies)
+            except StopIteration as stop:
+                return stop.value
+            self.asked += 1
+            found = list[Any]()
+            for number, request in enumerate(ask.requests):
+                reply = None  # a member that is away is given up at once
+                if request is not None and number in self._present:
+                    self.held[number], reply = answer(self.held[number], request)
+                found.append(reply)
+            replies = tuple(found)
 
 
 def enough_of(model: Model) -> list[tuple[int, ...]]:

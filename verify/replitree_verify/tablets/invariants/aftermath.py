@@ -23,23 +23,22 @@ def broken_aftermath(model: Model, held: tuple[Holdings, ...]) -> str | None:
     """Return what a successor would run into, or None."""
     enough = enough_of(model)
     for present in enough:
-        broken = _broken_election(model, held, present) or _broken_repetition(model, held, present, enough)
+        members = Undisturbed(model, held, present)
+        result = members.run(stand(Candidate(model.channels, ISSUER)))
+        if result is None:
+            return f"I17: a successor that hears members {present} asks without end"
+        if isinstance(result, NotElected) and isinstance(result.reason, MissingEntries):
+            return f"I12: a successor that hears members {present} misses {result.reason.places}"
+        if not isinstance(result, Won):
+            return f"I17: a successor that hears members {present} is not elected: {result.reason}"
+        # One copy is enough, if it is on a member that the successor hears: it stores the others again.
+        broken = broken_needs(model, result.recovered.accepted, [members.held[number] for number in present], 1)
+        if broken is not None:
+            return f"{broken}, where a successor hears members {present}"
+        broken = _broken_repetition(model, held, present, enough)
         if broken is not None:
             return broken
     return broken_end(model, held) if model.collects_data else None
-
-
-def _broken_election(model: Model, held: tuple[Holdings, ...], present: tuple[int, ...]) -> str | None:
-    members = Undisturbed(model, held, present)
-    result = members.run(stand(Candidate(model.channels, ISSUER)))
-    if result is None:
-        return f"I17: a successor that hears members {present} asks without end"
-    if isinstance(result, NotElected) and isinstance(result.reason, MissingEntries):
-        return f"I12: a successor that hears members {present} misses {result.reason.places}"
-    if not isinstance(result, Won):
-        return f"I17: a successor that hears members {present} is not elected: {result.reason}"
-    broken = broken_needs(model, result.recovered.accepted, [members.held[number] for number in present], 1)
-    return broken and f"{broken}, where a successor hears members {present}"
 
 
 def _broken_repetition(
@@ -52,7 +51,7 @@ def _broken_repetition(
     fence = Fence(Generation(max([0, *fences, *blobs]) + 1), ISSUER)
     first = members.run(_recovering(model, fence))
     if not isinstance(first, RecoveredLog):
-        return None  # another candidate of this generation was here; `_broken_election` takes one that is free
+        return None  # another candidate of this generation was here; `broken_aftermath` takes one that is free
     # The second recovery finds what the first has left behind, whichever members it hears.
     after = tuple(members.held)
     for others in enough:

@@ -23,7 +23,7 @@ from replitree_verify.tablets.state import LEADING, Move, TabletState
 Places = tuple[tuple[int, int], ...]
 
 
-class Checker:
+class TabletChecker:
     """The invariants over the states of a space."""
 
     def __init__(self, space: Space) -> None:
@@ -131,32 +131,26 @@ class Checker:
         return None
 
     def _broken_commit(self, state: TabletState, held: tuple[Holdings, ...], committed: Places) -> str | None:
+        entries, write = entries_of(held), self._space.model.write
         for generation, step in committed:
             for other, places in state.elected:
                 # What lies before the first place that a leader has found is in its snapshot: it has not declined that.
                 covered = min(places, default=(0, 0))
                 is_declined = other > generation and (generation, step) not in places and (generation, step) >= covered
-                if is_declined and (generation, step) not in given_up(held, generation, other, self._space.model.write):
+                # Unless an operator gave the entry up: then no leader can have it.
+                if is_declined and (generation, step) not in given_up(held, generation, other, write):
                     return f"I2: {(generation, step)} was acknowledged after generation {other} had declined it"
-            broken = self._broken_step(held, generation, step)
-            if broken is not None:
-                return broken
+            place = GenStep(Generation(generation), Step(step))
+            entry = entries.get(place)
+            if entry is None:  # damaged on all members since it was stored
+                continue
+            blobs = (log_entry(TABLET, *place), *own_references(TABLET, entry))
+            if any(copies(held, blob) < write for blob in blobs):
+                return f"I6: {place} was acknowledged before all of it was stored"
+            for each in entry.depends_on:
+                if copies(held, log_entry(TABLET, place.generation, each)) < write:
+                    return f"I5: {place} was acknowledged before step {each}, which it depends on"
         return self._broken_log(state)
-
-    def _broken_step(self, held: tuple[Holdings, ...], generation: int, step: int) -> str | None:
-        entries = entries_of(held)
-        place = GenStep(Generation(generation), Step(step))
-        entry = entries.get(place)
-        if entry is None:  # damaged on all members since it was stored
-            return None
-        blobs = (log_entry(TABLET, *place), *own_references(TABLET, entry))
-        if any(copies(held, blob) < self._space.model.write for blob in blobs):
-            return f"I6: {place} was acknowledged before all of it was stored"
-        write = self._space.model.write
-        for each in entry.depends_on:
-            if copies(held, log_entry(TABLET, place.generation, each)) < write:
-                return f"I5: {place} was acknowledged before step {each}, which it depends on"
-        return None
 
     def _broken_log(self, state: TabletState) -> str | None:
         """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
@@ -197,6 +191,7 @@ def broken_change(before: Holdings, after: Holdings) -> str | None:
             return f"I18: the fence at {fence.generation} has sunk"
     for tablet, channel, barrier in before.barriers:
         new = after.barrier(tablet, channel)
+        # A barrier goes back in none of its parts: what was deleted must not be asked for again.
         if (new.order, new.soft, new.hard) != (
             max(new.order, barrier.order),
             max(new.soft, barrier.soft),
@@ -278,16 +273,16 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
         wrong = _broken_snapshot(held, entries, entry.snapshot, write)
         if wrong is not None:
             return f"I8: {place} names the snapshot {entry.snapshot}: {wrong}"
-    return _broken_order(entries) or _broken_barrier(held, entries, write)
-
-
-def _broken_barrier(held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], write: int) -> str | None:
-    """I12: whatever was collected of the log is before a snapshot that is stored."""
+    for before, place in pairwise(sorted(entries)):
+        older, newer = entries[before], entries[place]
+        is_less = newer.confirmed < older.confirmed or newer.snapshot < older.snapshot
+        if before.generation == place.generation and is_less:
+            return f"I9: {place} knows less than {before}"
+    # Whatever was collected of the log is before a snapshot that is stored.
     barrier = max((each.barrier(TABLET, LOG).soft for each in held), default=NOTHING)
     named = {blob.place for each in held for blob in each.names if _is_entry(blob)}
-    snapshots = {place for place, entry in entries.items() if entry.is_snapshot} | (
-        named - entries.keys()
-    )  # or damaged
+    # An entry whose copies are all damaged may be a snapshot.
+    snapshots = {place for place, entry in entries.items() if entry.is_snapshot} | (named - entries.keys())
     later = sorted(place for place in snapshots if place > barrier)
     kept = any(sum(each.index(log_entry(TABLET, *place)) is not None for each in held) >= write for place in later)
     return None if barrier == NOTHING or kept else f"I12: the log is collected up to {barrier}, and no snapshot is left"
@@ -315,14 +310,3 @@ def _broken_snapshot(
     )
     is_settled = any(isinstance(zero, ZeroEntry) and zero.snapshot == snapshot for zero in zeros)
     return None if is_settled else f"step {hole} of its generation is not stored"
-
-
-def _broken_order(entries: Mapping[GenStep, LogEntry]) -> str | None:
-    """I9: along the steps of a generation, what is confirmed and the snapshot never go back."""
-    places = sorted(entries)
-    for before, place in pairwise(places):
-        older, newer = entries[before], entries[place]
-        is_less = newer.confirmed < older.confirmed or newer.snapshot < older.snapshot
-        if before.generation == place.generation and is_less:
-            return f"I9: {place} knows less than {before}"
-    return None

@@ -84,6 +84,7 @@ def _needed(model: Model, accepted: Accepted) -> tuple[BlobId, ...]:
 
 def broken_end(model: Model, held: tuple[Holdings, ...]) -> str | None:
     """I19: return what a successor that every member hears does not get rid of, or None."""
+    # Every member is there: one that is away keeps what the others delete.
     members = Undisturbed(model, held, tuple(range(model.members_of_all)))
     result = members.run(stand(Candidate(model.channels, ISSUER)))
     if not isinstance(result, Won):
@@ -97,11 +98,7 @@ def broken_end(model: Model, held: tuple[Holdings, ...]) -> str | None:
             is_kept = blob in each.barrier(TABLET, DATA).keep and blob >= min(created, default=blob)
             if blob not in created and not is_kept:
                 return f"I19: no entry that counts speaks of {blob}, and a new leader leaves it on member {number}"
-    return _broken_snapshot(model, members, leader)
-
-
-def _broken_snapshot(model: Model, members: Undisturbed, leader: Leader) -> str | None:
-    """Let a leader make a snapshot that takes the place of everything, as a running tablet does, and collect."""
+    # The leader makes a snapshot that takes the place of everything, as a running tablet does, and collects again.
     ledger, blobs = commit.form(leader.ledger, draft_of(leader, Kind.STATE, 0))
     own, before = {blob for blob, _ in blobs if blob.channel == DATA}, ledger
     for blob, data in blobs:

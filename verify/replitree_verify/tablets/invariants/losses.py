@@ -93,6 +93,7 @@ def broken_loss(
         return f"L1: {secret[0]} was acknowledged and is given up, and the operator was not shown it"
     if not set(lost) <= given_up(held, generation - 1, generation, write):
         return f"L2: generation {generation} is opened without {lost[0]}, and no record says why"
+    # All that was stored before: if members that were not named have it whole, nothing was lost.
     earlier = {blob for each in held for blob in each.names if blob.channel != AUDIT and blob.generation < generation}
     if all(any(can_be_read(each, blob) for each in asked) for blob in earlier):
         return (
@@ -131,19 +132,15 @@ def broken_acceptance(truth: Truth, held: tuple[Holdings, ...]) -> str | None:
         # A zero entry that was about to be stored counts when it is found, and accepts what `truth` does not know of.
         broken = None if is_opening(truth, asked) else broken_choice(truth, found, asked)
         if broken is None and found.unreadable:
-            broken = _broken_acceptance(truth, members, found)
+            record = LossRecord(FORMAT, ISSUER, "once", "a model", found.kept, found.unreadable, found.given_up)
+            result = members.run(accept(CHANNELS, ISSUER, found, record))
+            if not isinstance(result, Won):
+                return f"L4: it is not done: {result}: an operator that hears members {present}"
+            after, kept = tuple(members.held), [(int(place[0]), int(place[1])) for place, _ in found.accepted]
+            broken = _broken_later(truth.model, after, found) or broken_copies(truth, kept, after, truth.model.write)
         if broken is not None:
             return f"{broken}: an operator that hears members {present}"
     return None
-
-
-def _broken_acceptance(truth: Truth, members: Undisturbed, found: Assessment) -> str | None:
-    record = LossRecord(FORMAT, ISSUER, "once", "a model", found.kept, found.unreadable, found.given_up)
-    result = members.run(accept(CHANNELS, ISSUER, found, record))
-    if not isinstance(result, Won):
-        return f"L4: it is not done: {result}"
-    held, kept = tuple(members.held), [(int(place[0]), int(place[1])) for place, _ in found.accepted]
-    return _broken_later(truth.model, held, found) or broken_copies(truth, kept, held, truth.model.write)
 
 
 def _broken_later(model: Model, held: tuple[Holdings, ...], found: Assessment) -> str | None:

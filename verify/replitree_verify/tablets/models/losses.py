@@ -31,6 +31,7 @@ LEADER, SERVING = Seat(1, (P, P, P)), Seat(1, (P, P, P, P))
 LATER = 8
 """A generation above those that operators choose, unless they come after it."""
 
+# All three entries are committed before: what may be lost is what clients have heard of.
 _lost = partial(Model, prelude=3, aftermath=True, spoiled=LOST)
 
 LOSS_MODELS = (
