@@ -149,10 +149,6 @@ def moves(state: LeaseState) -> Iterator[tuple[str, LeaseState]]:
             heard = _with(state, number, (0, said, True, True))
             # From when it was sent, not from when it was heard: the candidate may have begun to wait in between.
             yield "the leader hears of it", _extended(heard, at)
-    yield from _candidate(state)
-
-
-def _candidate(state: LeaseState) -> Iterator[tuple[str, LeaseState]]:
     match state.stage:
         case Stage.AWAY:
             yield "the candidate begins", state._replace(stage=Stage.BEGUN, since=state.ticks)

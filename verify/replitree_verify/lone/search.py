@@ -33,6 +33,7 @@ def search(model: Model, mutant: Patch | None = None) -> Searched:
         each = _Run(model, choices)
         each.go()
         requests += each.requests
+        # Of the first way that breaks something: ways come with the fewest options that are not 0 first.
         if each.violation and not trace:
             trace = each.trace
         return each.violation
@@ -50,46 +51,40 @@ class _Process:
         Whether the place has told it something that the copy does not know.
     is_opening
         Whether it has begun to open the place, and nothing was told to it since.
-    has_opened
-        Whether it could open the place.
     """
 
     def __init__(self, run: _Run, generation: int, asks: tuple[str, ...]) -> None:
-        self.generation, self.was_told, self.is_opening, self.has_opened = generation, False, False, False
+        self.generation, self.was_told, self.is_opening = generation, False, False
         self._run, self._asks = run, asks
-        self._admitted: list[AdmittedMember] = []
 
     def steps(self) -> Iterator[None]:
         """Go on until the end of a step, as often as there is one."""
-        self._open()
-        for number, name in enumerate(self._asks):
-            if not self.has_opened:
-                return
-            # Opening the place and the first request are one step: most orders between them lead to the same.
-            if number:
-                yield
-            request = ASKED[name](self.generation)
-            self._run.heard(self, name, request, self._admitted[0].answer(request))
-        yield
+        members = list[AdmittedMember]()
 
-    def _open(self) -> None:
+        def ask_here(admitted: Any) -> AskedMember:
+            members.append(admitted)
+            return _Unasked()  # type: ignore[return-value]  # the process asks its member itself
+
         self.is_opening = True
         try:
             place = BlobStore(self._run.shelf)
             place._pool = AtOnce()  # type: ignore[assignment]  # noqa: SLF001 - requests come one by one, in this thread
-            OpenMembers(QUORUM, [place], [INCARNATION], self._asked, 0.0)
+            OpenMembers(QUORUM, [place], [INCARNATION], ask_here, 0.0)
         except StoreError as error:
             self._run.say(f"c{self.generation} gives up: {error}")
             self.is_opening = False
             return
-        self.has_opened = True
         self._run.say(f"c{self.generation} has opened the place")
+        # The copy was made before this opening, so the place has told the process a session that the copy does not know.
         if self._run.is_copy_behind and not self._run.is_swapped:
             self.was_told = True
-
-    def _asked(self, admitted: Any) -> AskedMember:
-        self._admitted.append(admitted)
-        return _Unasked()  # type: ignore[return-value]  # the search asks the members itself
+        for number, name in enumerate(self._asks):
+            # Opening the place and the first request are one step: most orders between them lead to the same.
+            if number:
+                yield
+            request = ASKED[name](self.generation)
+            self._run.heard(self, name, request, members[0].answer(request))
+        yield
 
 
 class _Unasked:
@@ -150,24 +145,23 @@ class _Run:
                 self._model.is_limit
                 or not any(one.is_opening and another.was_told for one, another in permutations(self._processes, 2))
             )
-            options = [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
+            options = [*(["swap"] if may_swap else []), *(["other"] if self._may_let_other() else [])]
             # Where there is no option nothing is chosen: a choice of one would make no other way.
             taken = self._choices.choose(len(options) + 1) if options else 0
-            if taken:
-                options[taken - 1]()
+            if taken and options[taken - 1] == "swap":
+                self._left = Budget(self._left - Fault.SWAP.cost)
+                self.is_swapped = True
+                # Only these are owed a refusal: a process that the place has told nothing yet has nothing to be forgotten.
+                self._forgot = {each.generation for each in self._processes if each.was_told}
+                self.shelf.objects = dict(self._copy)
+                self.say("a copy takes the place of the place")
+            elif taken:
+                self._let_other()
         self.say(request)
 
     def _may_let_other(self) -> bool:
         """Whether the other one goes on.  A copy that a process opens was opened as often as the place: that is a limit."""
         return self._has_more and (self._model.is_limit or self._has_begun or not self.is_swapped)
-
-    def _swap(self) -> None:
-        self._left = Budget(self._left - Fault.SWAP.cost)
-        self.is_swapped = True
-        # Only these are owed a refusal: a process that the place has told nothing yet has nothing that could be forgotten.
-        self._forgot = {each.generation for each in self._processes if each.was_told}
-        self.shelf.objects = dict(self._copy)
-        self.say("a copy takes the place of the place")
 
     def _let_other(self) -> None:
         """Let the other process do a step, between two requests of the main one."""

@@ -62,6 +62,7 @@ class Ways(small_search.Space[Way[R]]):
     @override
     def steps(self, way: Way[R], /) -> Iterator[tuple[str, Way[R]]]:
         for number in range(len(way.key), len(way.options)):
+            # Only after the last option that is not 0: so each way has one parent, and is run once.
             before = (*way.key, *(0,) * (number - len(way.key)))
             for option in range(1, way.options[number]):
                 yield f"choice {number} takes option {option}", self._go((*before, option))

@@ -41,6 +41,7 @@ def violations(model: Model, held: Callable[[GroupState, int], Holdings], state:
         yield state.wrong
     replaced = model.replaces if state.is_named else None
     members = tuple(len(INCARNATIONS) if number == replaced else number for number in range(len(INCARNATIONS)))
+    # A member that has forgotten is counted: the group promises to survive one, and finds it out at the next opening.
     forgetful = sum(number in state.forgot for number in members)
     sound = [held(state, number) for number in members if number not in state.forgot]
     for number in state.acked:

@@ -13,7 +13,7 @@ from replitree.tablet.group.member import Reply
 from replitree.tablet.group.openings import Opening
 from replitree.tablet.group.quorum import carry_out
 from replitree.tablet.group.replacing import Replacement
-from replitree_verify.openings.model import FIRST, GROUP, LAST, QUORUM, Seat
+from replitree_verify.openings.model import FIRST, GROUP, LAST, QUORUM, Opener
 
 Life = Procedure[Then | None]
 
@@ -56,12 +56,13 @@ class Replied:
     reply: Reply
 
 
-def fence_of(seat: Seat) -> Fence:
+def fence_of(seat: Opener) -> Fence:
     """Return what a seat fences with: it forbids the blobs of earlier generations."""
+    # A fence keeps its own generation out, too: one below that of the seat, whose blobs must pass.
     return Fence(Generation(seat.generation - 1), f"c{seat.generation}")
 
 
-def open_group(seat: Seat, incarnations: tuple[str, ...]) -> Life:
+def open_group(seat: Opener, incarnations: tuple[str, ...]) -> Life:
     """Open the group."""
     try:
         opening = yield from openings.open_group(QUORUM, incarnations)
@@ -69,10 +70,11 @@ def open_group(seat: Seat, incarnations: tuple[str, ...]) -> Life:
         yield GivesUp(str(error))
         return None
     yield Opened(opening)
+    # A stage of its own: how the group was opened is forgotten, and states that differ in that alone are one.
     return Then(recover, (seat,))
 
 
-def recover(seat: Seat) -> Life:
+def recover(seat: Opener) -> Life:
     """Read everything: a member that answers raises the fence first."""
     found = yield from carry_out(QUORUM, Range(GROUP, FIRST, LAST, fence_of(seat), restore=True))
     if not isinstance(found, Blobs):
@@ -84,7 +86,7 @@ def recover(seat: Seat) -> Life:
     return Then(readmit if seat.readmits else store, (seat,))
 
 
-def readmit(seat: Seat) -> Life:
+def readmit(seat: Opener) -> Life:
     """Let members in that were away and are back, or were made anew."""
     opening, incarnations = yield AskOpening()
     again = yield from openings.readmit(QUORUM, opening, incarnations)
@@ -92,7 +94,7 @@ def readmit(seat: Seat) -> Life:
     return Then(store, (seat,))
 
 
-def store(seat: Seat) -> Life:
+def store(seat: Opener) -> Life:
     """Store a blob, and tell a client."""
     outcome = yield from carry_out(QUORUM, Put(GROUP, seat.blob, b"x"))
     yield Acknowledged() if isinstance(outcome, Stored) else GivesUp(str(outcome))

@@ -30,12 +30,13 @@ Step = tuple[str, GroupState]
 FOREIGN = Standing("another", 9, (9, 1, 1))
 """A directory of another group, which was opened more often, lately without its other members."""
 
+# The answers with which a member counts for a quorum.
 VOTES = (Done, Contents, FenceIs)
 
 _SWAPS = Fault.SWAP.mask
 
 
-class Members:
+class GroupMembers:
     """The members, and numbers for all that they are, are asked, and answer.
 
     Parameters
@@ -116,6 +117,7 @@ class Members:
         may_go_back = number == EXCHANGED and bool(self.model.copies or state.left & _SWAPS or state.copy >= 0)
         match question:
             case Admit(session, stood):
+                # Sessions only rise, unless an old copy takes the place of the member.
                 is_other = stood is not None and stood.incarnation != place.standing.incarnation
                 return is_other or (session <= place.standing.session and not may_go_back)
             case Remember(seen):
@@ -170,6 +172,7 @@ class Members:
         # A copy that holds the same has forgotten nothing that counts.
         if self.places[copy].held != self.places[now].held:
             after = after._replace(forgot=(EXCHANGED,))
+        # Members that have answered a question under way can not bear witness in it any more.
         if all(self.is_witnessed(after, *answered) for answered in ((), *self._answered(after, session))):
             yield "a copy takes the place of member 0", self.left_late(after, ())
 

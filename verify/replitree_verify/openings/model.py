@@ -26,8 +26,8 @@ EXCHANGED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Who opens the group.
+class Opener:
+    """A process that opens the group.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Model(Declaration):
         Whether more may go wrong than the group promises to survive (`members`): what it does then is known, and said.
     """
 
-    seats: tuple[Seat, ...]
+    seats: tuple[Opener, ...]
     copies: bool = False
     is_foreign: bool = False
     absent: int = -1

@@ -14,11 +14,9 @@ from replitree_verify.patches.patch import Patch
 
 
 def search(model: Model, mutant: Patch | None = None, states_max: int = STATES_MAX) -> Searched:
-    """Search a model; all else as of `search_all`.
-
-    A process that is overtaken gives up: beginning again would be the same as another process that begins later.
-    """
+    """Search a model; all else as of `search_all`."""
     space = Space(model)
+    # A process that is overtaken gives up: beginning again would be the same as another process that begins later.
     with patched({(openings, "ATTEMPTS"): 1}):
         found = search_all(space, Rules(partial(violations, model, space.members.held)), mutant, states_max)
     return replace(found, probes=frozenset(space.probes))

@@ -34,7 +34,7 @@ from replitree_verify.openings.lives import (
     open_group,
     replace_member,
 )
-from replitree_verify.openings.members import VOTES, Members, Step
+from replitree_verify.openings.members import VOTES, GroupMembers, Step
 from replitree_verify.openings.model import EXCHANGED, INCARNATIONS, NEW, QUORUM, READ, Model
 from replitree_verify.openings.state import (
     HEARD,
@@ -66,7 +66,7 @@ class Space(small_search.Space[GroupState]):
 
     def __init__(self, model: Model) -> None:
         self.model: Model = model
-        self.members = Members(model)
+        self.members = GroupMembers(model)
         self.openings: Interner[Opening] = Interner()
         self._lives = Kernel()
         self.probes = set[str]()
@@ -78,18 +78,18 @@ class Space(small_search.Space[GroupState]):
     def first(self) -> GroupState:
         model, places = self.model, self.members.first()
         state = GroupState(
-            places,
-            (),
-            model.absent,
-            False,
-            (Position(),) * (len(model.seats) + (self._operator >= 0)),
-            (),
-            (),
-            (),
-            (None,) * len(model.seats),
-            1,
-            self.members.copy(places),
-            budget_of(model.faults),
+            places=places,
+            forgot=(),
+            away=model.absent,
+            is_named=False,
+            seats=(Position(),) * (len(model.seats) + (self._operator >= 0)),
+            late=(),
+            acked=(),
+            fenced=(),
+            found=(None,) * len(model.seats),
+            ended=1,  # the group was opened once, with all its members
+            copy=self.members.copy(places),
+            left=budget_of(model.faults),
         )
         for number, seat in enumerate(model.seats):
             if not seat.ahead:
@@ -111,7 +111,11 @@ class Space(small_search.Space[GroupState]):
                 yield from self._hear(state, number)
                 yield from self._give_up(state, number)
                 yield from self._look(state, number)
-                yield from self._die(state, number)
+                dead = state.spend(Fault.CRASH) if number == self._operator else None
+                if dead is not None:  # the operator begins again
+                    self.probes.add("begun again")
+                    after = self._left_late(dead, position, position.columns)
+                    yield "the operator dies", _seated(after, number, Position())
         yield from self.members.arrive(state)
         awaited = set[int]()
         for position in state.seats:
@@ -374,15 +378,6 @@ class Space(small_search.Space[GroupState]):
             yield self._answered(after, number, position._replace(columns=columns), text)
         else:
             yield self._answered_looking(after, number, looking._replace(columns=columns), text)
-
-    def _die(self, state: GroupState, number: int) -> Iterator[Step]:
-        """Let the operator die, to begin again."""
-        dead = state.spend(Fault.CRASH) if number == self._operator else None
-        if dead is not None:
-            position = state.seats[number]
-            after = self._left_late(dead, position, position.columns)
-            self.probes.add("begun again")
-            yield "the operator dies", _seated(after, number, Position())
 
 
 def without_words(opening: Opening) -> Opening:
