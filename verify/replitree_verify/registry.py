@@ -96,6 +96,7 @@ def list_models() -> list[dict[str, Any]]:
 @cache
 def _published() -> Any:
     """Return the module that has the published models, or None where it is not installed."""
+    # The checker imports no published model: their package offers itself, where it is installed.
     found = tuple(entry_points(group="replitree.verify.models"))
     return found[0].load() if found else None
 
@@ -191,6 +192,7 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None, 
     with broken.performing() if broken else nullcontext():
         stages = broken.stages if broken else None
         explored = explore_model(model, stages, reduce=reduce, ample=ample, symmetric=symmetric)
+    # A search that ends at a violation has not seen the rest, and a mutant need not reach what the protocol reaches.
     missing = () if mutant or explored.violation else explored.missing_probes
     return Result(
         name,
@@ -255,6 +257,7 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
         raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
     if not 1 <= workers <= WORKERS_MAX:
         raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
+    # Before any process starts: an unknown name is an error of the caller, not of a seed.
     if mutant is not None and mutant not in ON_STORES:
         find_mutant(mutant)
     run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)

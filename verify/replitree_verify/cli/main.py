@@ -113,7 +113,10 @@ def explore(
             )
         result = _plain(explore_beside(model, mutant))
     else:
-        _check_names(model, mutant)
+        registry.find_model(model)
+        known = next(each["mutants"] for each in registry.list_models() if each["name"] == model)
+        if mutant is not None and mutant not in known:
+            raise BadInput(f"model {model} has no mutant {mutant!r}; it has {', '.join(known) or 'none'}")
         result = _plain(registry.explore(model, mutant, reduction, symmetric=symmetry))
     if as_json:
         Output(as_json).json(result)
@@ -201,19 +204,8 @@ def parse_seeds(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _check_names(name: str, mutant: str | None) -> None:
-    """Refuse a model that is not there, and a mutant that this model is not known to catch."""
-    from replitree_verify import registry
-
-    registry.find_model(name)
-    if mutant is None:
-        return
-    known = next(model["mutants"] for model in registry.list_models() if model["name"] == name)
-    if mutant not in known:
-        raise BadInput(f"model {name} has no mutant {mutant!r}; it has {', '.join(known) or 'none'}")
-
-
 def _status(result: Mapping[str, Any], mutant: str | None) -> int:
+    # A mutant must be caught: then a violation is success.
     return 0 if bool(result["violations"]) == (mutant is not None) else 1
 
 

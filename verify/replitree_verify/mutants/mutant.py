@@ -106,6 +106,7 @@ def stages_with(*patches: Patch) -> PatchedStages:
     patches
         The changes, each of other lines.
     """
+    # Effects are performed outside of the stages: their hunks are in force all the time (`performing`).
     hunks = tuple(hunk for patch in patches for hunk in patch.hunks if not hunk.module.startswith(_OUTCOMES))
     together = Patch(", ".join(patch.name for patch in patches), "", "", "", hunks)
     return PatchedStages(_STAGES, together)

@@ -92,16 +92,18 @@ class Patch:
         try:
             yield
         finally:
+            # In reverse: of two changes of one name the first value comes back last.
             for change in reversed(self._changes):
                 change.undo()
 
-    def around(self, begin: Callable[[], Generator[Any, Any, Any]]) -> Generator[Any, Any, Any]:
-        """Run a procedure with the changed code, and everything beside it, between its steps, without."""
+    def around(self, stage: Callable[..., Generator[Any, Any, Any]], *arguments: Any) -> Generator[Any, Any, Any]:
+        """Run a stage with the changed code, and everything beside it, between its steps, without."""
         with self.mutated():
-            procedure = begin()
+            procedure = stage(*arguments)
         outcome: Any = None
         while True:
             try:
+                # Only while the stage runs: what judges it between its steps calls the same functions as they ship.
                 with self.mutated():
                     effect = procedure.send(outcome)
             except StopIteration as stop:
@@ -111,6 +113,7 @@ class Patch:
     @cached_property
     def _changes(self) -> tuple[_Code | _Value, ...]:
         modules = dict.fromkeys(hunk.module for hunk in self.hunks)
+        # Every change is worked out before the first one is made: a patch that does not apply changes nothing.
         changes = [
             change
             for name in modules
@@ -133,11 +136,8 @@ class PatchedStages(dict[str, Callable[..., Generator[Any, Any, Any]]]):
     """
 
     def __init__(self, stages: Mapping[str, Callable[..., Generator[Any, Any, Any]]], patch: Patch) -> None:
-        super().__init__({name: partial(self._begin, stage) for name, stage in stages.items()})
+        super().__init__({name: partial(patch.around, stage) for name, stage in stages.items()})
         self.patch = patch
-
-    def _begin(self, stage: Callable[..., Generator[Any, Any, Any]], *arguments: Any) -> Generator[Any, Any, Any]:
-        return self.patch.around(partial(stage, *arguments))
 
 
 def read_patches(room: str) -> tuple[Patch, ...]:
@@ -180,11 +180,7 @@ def read_patch(name: str, text: str) -> Patch:
     head = _HEAD.match(text)
     if head is None:
         raise PatchError(f"mutant {name} has no head: a description, 'model: …' and 'invariant: …', and then the diff")
-    hunks = tuple(_hunks(name, text[head.end() :]))
-    return Patch(name, " ".join(head["description"].split()), head["model"], head["invariant"], hunks)
-
-
-def _hunks(name: str, diff: str) -> Iterator[Hunk]:
+    diff, hunks = text[head.end() :], list[Hunk]()
     files = list(_FILE.finditer(diff))
     for file, following in zip(files, [*files[1:], None], strict=True):
         module = file["path"].replace("/", ".")
@@ -195,7 +191,8 @@ def _hunks(name: str, diff: str) -> Iterator[Hunk]:
             if wrong:
                 raise PatchError(f"mutant {name} has a line that is neither context nor change: {wrong[0]!r}")
             before = tuple(line[1:] for line in lines if line[0] in " -")
-            yield Hunk(module, before, tuple(line[1:] for line in lines if line[0] in " +"))
+            hunks.append(Hunk(module, before, tuple(line[1:] for line in lines if line[0] in " +")))
+    return Patch(name, " ".join(head["description"].split()), head["model"], head["invariant"], tuple(hunks))
 
 
 # --- from lines to code -------------------------------------------------------------------------------------------------------
@@ -251,9 +248,17 @@ def _changes_of(mutant: str, module_name: str, hunks: Sequence[Hunk]) -> Iterato
     whole = Path(found.origin).read_text(encoding="utf-8")
     broken = whole
     for hunk in hunks:
-        broken = _applied(mutant, broken, hunk)
+        lines, size = broken.splitlines(), len(hunk.before)
+        places = [at for at in range(len(lines) - size + 1) if tuple(lines[at : at + size]) == hunk.before]
+        if len(places) != 1:
+            where = (
+                f"{module_name}: its lines stand there {len(places)} times, beginning with {hunk.before[0].strip()!r}"
+            )
+            raise PatchError(f"mutant {mutant} does not apply to {where}")
+        broken = "\n".join([*lines[: places[0]], *hunk.after, *lines[places[0] + size :], ""])
     module = importlib.import_module(module_name)
     before, after = _parts(ast.parse(whole)), _parts(ast.parse(broken))
+    # A name that is gone would stay in the running module, and the mutant would run the old code.
     gone = [name for name in before if name not in after]
     if gone:
         raise PatchError(f"mutant {mutant} removes {gone[0]} of {module_name}: let it do something else instead")
@@ -262,6 +267,8 @@ def _changes_of(mutant: str, module_name: str, hunks: Sequence[Hunk]) -> Iterato
         if name in before and ast.dump(node) == ast.dump(before[name]):
             continue
         if isinstance(node, ast.FunctionDef) and name in before:
+            # Only code objects are exchanged: callers go on to use the parameters and decorators of the function as it
+            # ships.
             if _surface(node) != _surface(before[name]):
                 raise PatchError(f"mutant {mutant} changes the parameters of {name}: let it change what {name} does")
             function = _function(module, name)
@@ -270,16 +277,6 @@ def _changes_of(mutant: str, module_name: str, hunks: Sequence[Hunk]) -> Iterato
             yield _Value(module, name, module.__dict__.get(name, _ABSENT), _evaluated(module, name, node))
         else:
             raise PatchError(f"mutant {mutant} changes {name} of {module_name}, which is neither a function nor global")
-
-
-def _applied(mutant: str, source: str, hunk: Hunk) -> str:
-    """Return a source text with lines of it exchanged."""
-    lines, size = source.splitlines(), len(hunk.before)
-    places = [at for at in range(len(lines) - size + 1) if tuple(lines[at : at + size]) == hunk.before]
-    if len(places) != 1:
-        where = f"{hunk.module}: its lines stand there {len(places)} times, beginning with {hunk.before[0].strip()!r}"
-        raise PatchError(f"mutant {mutant} does not apply to {where}")
-    return "\n".join([*lines[: places[0]], *hunk.after, *lines[places[0] + size :], ""])
 
 
 def _parts(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Mapping[str, ast.stmt]:
