@@ -1,7 +1,6 @@
 """Cleaning of the log: what a replica needs stays, a replica that is too far behind is marked lost first, and none is left out.
 
-In most models three inserts are in the log, every replica that is active has pulled and executed them, and `KEEP` lets an
-inactive replica be one entry behind.
+In most models three inserts are in the log, every replica that is active has pulled and executed them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ WRITTEN = ("r1 ins 1", "r1 ins 2", "r1 ins 3")
 AHEAD = (*WRITTEN, "r1", "r2")
 """r1 and r2 have everything; r3 was never there."""
 
+# An inactive replica may be one entry behind before it is marked lost.
 KEEP = Keep(0, 1)
 CLEANERS = (Duty("r1", "clean", (KEEP,)), Duty("r2", "clean", (KEEP,)))
 
@@ -30,6 +30,7 @@ MODELS = (
         workers=BOTH,
         started=BOTH,
         prelude=AHEAD,
+        # No process of r3 ever starts: it holds the log back until it is marked lost.
         resting=(*BOTH, "r3 life"),
         duties=CLEANERS,
         probes=("marked lost", "log cleaned", "cleaning refused by is_lost", "late request applied", "stale read"),
@@ -67,9 +68,11 @@ MODELS = (
         {},
         workers=("r1",),
         started=("r1",),
+        # The drop of r2 was cut off: it must hold no entry back.
         prelude=(*WRITTEN, "r1", "halve r2"),
         resting=("r1", "r2 life"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
+        # All three entries: the replica that is half dropped needs none of them.
         cleaned_to=3,
         probes=("log cleaned",),
     ),

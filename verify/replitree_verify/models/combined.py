@@ -34,9 +34,11 @@ ALL_AT_R2 = ((Fault.CRASH, "r2"), (Fault.EXPIRY, "r2"), (Fault.STALE, "r2"))
 
 def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
     """Return a model of three replicas in which r1 has taken both inserts, and r2 has still to execute the open one."""
+    # r2 has executed insert 3, and settles the open one by itself: it can not be behind what clients hear of meanwhile.
     taken = ("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull")
     reads = (SEQUENTIAL, STRICT)
     asked: dict[str, Any] = {"merges": MERGE, "reads": reads, "resting": ("r1",), "prelude": taken, **more}
+    # With its client at rest no process gives the open insert up, so it only ever ends settled.
     ends = ENDS if "r1 ins 1" not in asked["resting"] else ENDS[:1]
     return Model(
         name,
@@ -143,6 +145,7 @@ MODELS = (
         {Fault.CRASH: 1, Fault.EXPIRY: 1, Fault.STALE: 1},
         *(*READ, "merged", "crash", "stale read", "session changed under a read"),
         reads=(SEQUENTIAL, STRICT_AFTER),
+        # Without the client that gives up: with it, all faults and the merge are more states than the budget allows.
         resting=("r1", "r1 ins 1"),
         struck=ALL_AT_R2,
     ),
@@ -152,6 +155,7 @@ MODELS = (
         {Fault.CRASH: 1, Fault.STALE: 1},
         *(*READ, "merged", "crash", "stale read"),
         merges=(Proposal("r2", ("all_0_0_0", "all_1_1_0")),),
+        # Insert 3 is no part of it: it comes, and is acknowledged, while the rest goes on.
         prelude=("open r1 ins 1", "r1", "r2 pull"),
         reads=(Read("r2", 11, "sequential"), STRICT_AFTER),
         resting=("r1", "r1 ins 1"),

@@ -24,6 +24,7 @@ from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposa
 FIRST, SECOND = Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))
 AGAIN = Insert("r2", ((3, "a"),))
 WRITTEN = ("r1 ins 1", "r1 ins 2", *BOTH)
+# How many ids stay at the most, and for how many milliseconds: the clock moves with every entry of the log.
 ONE_STAYS = (1, 100)
 YOUNG_STAY = (9, 1)
 DROP = Ask("r1", 9, DropEntry("r1", EntryId("d"), "all"))
@@ -47,6 +48,7 @@ def _in_doubt(name: str, what: str, asked: Insert | Ask) -> Model:
     )
 
 
+# The first result is forgotten only when it has left the table, which the second merge sees to.
 MERGES = (Proposal("r1", ("all_0_0_0",)), Proposal("r1", ("all_0_0_1",)))
 MERGED = ("r1 lead1", "r1", "r1 lead2", "r1")
 FORGET = Duty("r1", "results")
@@ -193,6 +195,7 @@ MODELS = (
         workers=BOTH,
         started=BOTH,
         merges=MERGES,
+        # r2 has only the first merge in its queue, and makes other bytes when its result is forgotten already.
         prelude=("r1 ins 1", *BOTH, "r1 lead1", "r1", "r2 pull", "r1 lead2", "r1"),
         resting=("r1", "r1 life"),
         duties=(FORGET, FORGET),

@@ -89,6 +89,7 @@ MODELS = (
         "no answer comes to an insert, nor to any attempt to settle it",
         ONE,
         (Insert("r1", ((1, "a"),)),),
+        # One for the commit, the others for every attempt to settle the doubt: then the insert stays in doubt.
         {Fault.UNKNOWN: 5},
         started=("r1",),
         probes=(*DOUBT[:5], "insert in doubt", "activation refused"),

@@ -243,6 +243,7 @@ CALM = (
 def _harder(name: str, than: str, fault: Fault, what: str, *probes: str) -> Model:
     """Return a calm model with one more fault."""
     model = next(each for each in CALM if each.name == than)
+    # The same world with one fault, so that a finding differs from the calm model in that alone.
     description = f"{model.description}; {what}"
     faults = {**model.faults, fault: 1}
     resting = model.resting

@@ -79,6 +79,7 @@ def _taken(name: str, description: str, faults: dict[Fault, int], **more: Any) -
 
 def _taken_leaving(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return such a model in which the part leaves the replica that has moved it meanwhile."""
+    # r1 still executes the drop; it has moved its part in the prelude.
     resting = (*STILL[2:], "r1 move")
     return _taken(name, description, faults, commands=DROP, prelude=(*PUT, "r1 ask 9"), resting=resting, **more)
 

@@ -60,6 +60,7 @@ MODELS = (
         "an insert needs all three replicas, the second of which is only counted",
         {},
         *(*ENDS, "counted", "quorum moved meanwhile"),
+        # All three: so the second replica is counted and does not settle.
         inserts=(Insert("r1", ((1, "a"),), quorum=3),),
         prelude=(*OPEN, "r3 pull"),
         resting=("r1 work",),

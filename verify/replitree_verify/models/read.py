@@ -40,6 +40,7 @@ MODELS = (
         "the same at a server of a leader that was deposed, which answers a sync by itself",
         TWO,
         INSERT,
+        # The deposed leader answers the sync, so the view stays behind although the process has synced.
         {Fault.STALE: 1, Fault.DEPOSED: 1},
         workers=("r2",),
         started=BOTH,

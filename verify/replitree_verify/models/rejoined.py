@@ -35,10 +35,12 @@ def _rejoins(name: str, description: str, **more: Any) -> Model:
         "seats": (*TWO, ("n1", "r1"), ("op", "op")),
         "inserts": OTHERS,
         "faults": {Fault.EXPIRY: 1},
+        # Only the process that is at work is to lose its session: it does not know of the drop.
         "struck": ((Fault.EXPIRY, "r1"),),
         "workers": BOTH,
         "started": BOTH,
         "stored": True,
+        # Another machine: the process that joins shares neither disk nor incarnation with the earlier one.
         "machines": ("n1",),
         "operators": ("op",),
         "duties": (Duty("op", "drop", ("r1", more.get("stored", True))),),
@@ -78,6 +80,7 @@ MODELS = (
         "rejoin_append",
         "a process inserts rows; any session ends, so that the other process may be activated twice",
         inserts=(*OTHERS, Insert("r1", ((2, "b"),))),
+        # The session of any process may end, so that n1 may activate twice.
         struck=(),
         upkeepers=("n1",),
         resting=(*RESTING, "r1 work"),

@@ -1,7 +1,4 @@
-"""The log goes on below a fresh parent: nothing comes after its last entry, and every replica that reads it goes on.
-
-The leader looks at its pointer; here it finds that one entry is enough.
-"""
+"""The log goes on below a fresh parent: nothing comes after its last entry, and every replica that reads it goes on."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 FIRST = Insert("r1", ((1, "a"),))
+# A leader looks at its pointer, and rolls the log over after many entries; here one is enough.
 ROLL = Duty("r1", "roll", (1,))
 ROLLS = (ROLL, Duty("r2", "roll", (1,)))
 BEYOND = f"all_{PARENT_ENTRIES}_{PARENT_ENTRIES}_0"
