@@ -103,6 +103,7 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         opened = log.open_at(pointer) if look.model.has_quorums else ()
         if opened != log.opened(replica):
             return f"I1: {name} has written that {log.opened(replica)} are open at {pointer}, the log says {opened}"
+        # The replica applies the same entries to its own state, and must come to the table.
         for index, entry in log.since(pointer):
             derived, _ = apply(derived, LogIndex(index), entry, opened=opened)
             opened = open_after(opened, LogIndex(index), entry)
@@ -161,6 +162,7 @@ def log_is_dense(look: Look) -> str | None:
             comes = index
         if index != comes or (index > log.first and index not in present):
             return f"DENSE: the log has a hole: {comes} should come, or be there, before {index}"
+        # Not always the next number: the entry that closes a parent is followed by the first of the next one.
         comes = next_index(LogIndex(index), entry)
     node = log.tree.get(layout.log(log.table))
     if node is None:
@@ -181,6 +183,8 @@ def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
         match answer:
             case Inserted(index):
                 found = _carries(entries.get(index), request, look)
+            # The entry was cleaned away, so the answer names no index: the log that the checker remembers has the
+            # token.
             case Duplicate(index=None) if request in look.model.tokens:
                 index = None
                 gone = (entry for at, entry in look.log.inserts if at < look.log.first)
@@ -216,6 +220,7 @@ def inserted_rows_are_there(look: Look) -> str | None:
 
 
 def _can_be_had(part: Part, look: Look) -> bool:
+    # Its files may break on every replica: `LOST` says what must hold then.
     if is_fragile(part, look):
         return True
     origin = look.log.lineage[part]
@@ -227,40 +232,40 @@ def _can_be_had(part: Part, look: Look) -> bool:
     entry = origin.item.entry
     assert isinstance(entry, GetEntry)
     folders = (look.disks[name].folder(entry.insert) for name in look.model.disks_of(entry.replica))
+    # Only the writer has staged them, and it can not publish a torn folder.
     staged = (dict(folder.parts) for folder in folders if folder is not None and not folder.torn)
     return any(rows_in(parts.get(part.partition, "")) == origin.rows for parts in staged)
 
 
 def detached_rows_are_kept(look: Look) -> str | None:
-    """KEPT: the rows that a detach removes are on some disk: kept aside in any form, or still to be.
-
-    But for rows whose writer was lost: it sweeps what it had staged and its source's queue does not name.
-    """
+    """KEPT: the rows that a detach removes are on some disk: kept aside in any form, or still to be."""
     detaches = [item for item in look.log.entries if isinstance(item.entry, DropEntry) and item.entry.detach]
     if not detaches:
         return None
-    there = set[int]()
+    there, inserts = set[int](), look.log.inserts
     for disk in look.disks.values():
         # In whatever form: kept aside, published, or staged by a process that may still publish it.
         staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
         contents = (*disk.aside, *(content for _, content in disk.parts), *staged)
         there.update(request for content in contents for request in requests_in(content))
+    # But for rows whose writer was lost: it sweeps what it had staged and its source's queue does not name.  Every mark of a
+    # replica, and its removal, raises the version of the node.
+    marks = {entry.replica: look.log.tree.get(layout.is_lost(look.log.replica(entry.replica))) for _, entry in inserts}
+    never_lost = {name for name, mark in marks.items() if mark is not None and mark.version == 0}
+    not_swept = {
+        request
+        for _, entry in inserts
+        if entry.replica in never_lost
+        for part in entry.parts
+        for request in requests_in(part.content_hash)
+    }
     for item in detaches:
         for part in item.change.removed:
             rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
-            gone = sorted(str(row) for row in rows if row not in there and not _was_its_writer_lost(row, look))
+            gone = sorted(str(row) for row in rows if row in not_swept and row not in there)
             if gone and not is_fragile(part, look):
                 return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
     return None
-
-
-def _was_its_writer_lost(request: int, look: Look) -> bool:
-    """Whether the replica that inserted the rows of a request was ever marked lost, or has left the table."""
-    for _, entry in look.log.inserts:
-        if any(request in requests_in(part.content_hash) for part in entry.parts):
-            mark = look.log.tree.get(layout.is_lost(look.log.replica(entry.replica)))
-            return mark is None or mark.version > 0  # every mark, and its removal, raises the version
-    return True
 
 
 def inserts_are_applied_once(look: Look) -> str | None:
@@ -327,6 +332,7 @@ def failed_inserts_are_not_there(look: Look) -> str | None:
             for index, entry in look.log.raw:
                 if index in given_up:
                     continue  # its quorum failed: it is in the log and does not count
+                # Another replica may have given the same command, and has told its client so.
                 if asked.get(request, entry.replica) == entry.replica and _carries(entry, request, look):
                     return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
     return None
@@ -457,6 +463,7 @@ def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
     """Return what is wrong with the election for an active replica that stands for leader."""
     tree, parent = look.log.tree, layout.leader_election(look.log.table)
     nodes = [tree.get(f"{parent}/{node}") for node in tree.children(parent) or ()]
+    # Children are ascending, and numbered in the order in which they were created: the first one leads.
     standing = [node.value.decode() for node in nodes if node is not None]
     if standing.count(name) != 1:
         return f"{name} stands for leader {standing.count(name)} times"

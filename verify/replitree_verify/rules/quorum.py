@@ -19,7 +19,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.state.counted import decode_quorum
-from replitree_verify.world.disk import Disk, requests_in
+from replitree_verify.world.disk import requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 
@@ -86,10 +86,21 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
     """QUORUM: of an insert that is settled, and was not dropped, as many disks as its quorum says have all the rows."""
     settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
     for index, get in _with_quorum(look.log):
+        # What was dropped since need not be on any disk.
         left = {part.partition for part in inserted_parts(get, fx.LogIndex(index)) if _is_in_the_table(part, look.log)}
-        rows = {row for part in get.parts if part.partition in left for row in requests_in(part.content_hash)}
-        holders = [name for name in sorted(look.model.replicas) if rows <= _requests(look.disk(name), left)]
-        if index in settled and left and len(holders) < quorum_of(get):
+        if index not in settled or not left:
+            continue
+        wanted = {(part.partition, row) for part in get.parts for row in requests_in(part.content_hash)}
+        holders = list[str]()
+        for name in sorted(look.model.replicas):
+            disk = look.disk(name)
+            staged = [part for folder in disk.folders if not folder.torn for part in folder.parts]
+            published = ((part.partition("_")[0], content) for part, content in disk.parts)
+            there = {(part, row) for part, content in (*staged, *published) for row in requests_in(content)}
+            # In every partition: a replica holds an insert when it has all its parts.
+            if all(each in there for each in wanted if each[0] in left):
+                holders.append(name)
+        if len(holders) < quorum_of(get):
             return f"QUORUM: the insert at {index} is settled with {quorum_of(get)}, and only {holders} have its rows"
     return None
 
@@ -151,14 +162,3 @@ def _is_in_the_table(part: Part, log: Log) -> bool:
 
 def _with_quorum(log: Log) -> list[tuple[int, GetEntry]]:
     return [(index, entry) for index, entry in log.inserts if quorum_of(entry)]
-
-
-def _requests(disk: Disk, partitions: set[str]) -> set[int]:
-    """Return the requests whose rows a disk has in every one of some partitions, published or staged."""
-    found: dict[str, set[int]] = {partition: set() for partition in partitions}
-    staged = (part for folder in disk.folders if not folder.torn for part in folder.parts)
-    published = ((name.partition("_")[0], content) for name, content in disk.parts)
-    for partition, content in (*staged, *published):
-        if partition in found:
-            found[partition].update(requests_in(content))
-    return set.intersection(*found.values()) if found else set()

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Node
-from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.registration import is_broken
@@ -90,8 +88,10 @@ def _of_replicas(look: Look, objects: Objects, marks: set[tuple[str, str]]) -> I
         node = tree.get(layout.replica_path(replica))
         assert node is not None
         owner = f"{name}~{node.value.decode()}"
+        memories = (look.memories[seat] for seat, each in look.model.seats if each == name)
+        shown = {part.name for memory in memories for part in memory.visible}
         for part, share in disk.shares:
-            is_meant = part in registered and (not look.model.fragile or _is_shown(look, name, part))
+            is_meant = part in registered and (not look.model.fragile or part in shown)
             if is_meant and (share, f"{owner}~{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
         for part in registered:
@@ -111,21 +111,9 @@ def _of_replicas(look: Look, objects: Objects, marks: set[tuple[str, str]]) -> I
                 yield f"HELD: {place} is marked by {mark}, which is not there"
 
 
-def _is_shown(look: Look, name: str, part: str) -> bool:
-    """Whether a process of a replica shows a part to its reads."""
-    memories = (look.memories[seat] for seat, each in look.model.seats if each == name)
-    return any(parse_part(part) in memory.visible for memory in memories)
-
-
-def _is_away(look: Look, note: Node | None) -> bool:
-    """Whether an attempt is of a replica that gives it up when it comes back, or when its drop is finished."""
-    assert note is not None
-    writer = look.log.replica(note.value.decode().partition("~")[0])
-    return look.log.tree.exists(layout.host(writer)) and not look.log.tree.exists(layout.is_active(writer))
-
-
 def _unsettled(look: Look) -> Iterator[str]:
     tree, objects = look.log.tree, _objects(look)
+    # A request on its way may still arrive: this state is no end.
     if objects.late:
         return
     lets_go = {name for seat, name in look.model.seats if seat in look.model.upkeepers and look.goes_on(name)}
@@ -135,10 +123,14 @@ def _unsettled(look: Look) -> Iterator[str]:
     # So does a note whose answer was lost, or a part whose registration was taken back without an answer.
     may_stay = Fault.UNKNOWN in look.model.faults
     noted = set(tree.children(layout.all_writing(TABLE)) or ())
-    away = {share for share in noted if _is_away(look, tree.get(layout.writing(TABLE, share)))}
-    for share in sorted(noted - on_disks - away if not may_stay else ()):
+    for share in sorted(noted - on_disks if not may_stay else ()):
         node = tree.get(layout.writing(TABLE, share))
-        if node is not None and node.value.decode().partition("~")[0] not in rest:
+        assert node is not None
+        writer = node.value.decode().partition("~")[0]
+        replica = look.log.replica(writer)
+        # A replica that is away gives its attempt up when it comes back, or when its drop is finished.
+        is_away = tree.exists(layout.host(replica)) and not tree.exists(layout.is_active(replica))
+        if not is_away and writer not in rest:
             yield f"SETTLES: {share} stays noted as being written"
     for share in (tree.children(layout.all_garbage(TABLE)) or ()) if lets_go else ():
         yield f"SETTLES: {share} stays in the garbage"

@@ -54,6 +54,7 @@ class Disk:
     def with_folder(self, folder: Folder) -> Disk:
         """Return the disk with a staging folder, which replaces one of the same id."""
         others = tuple(each for each in self.folders if each.staging != folder.staging)
+        # Sorted, as everything on a disk: two disks with the same files are one value, however they came to them.
         return replace(self, folders=tuple(sorted((*others, folder), key=lambda each: each.staging)))
 
     def without_folder(self, staging: StagingId) -> Disk:
@@ -73,6 +74,7 @@ class Disk:
 
     def keeping_aside(self, names: tuple[str, ...]) -> Disk:
         """Return the disk with copies of published parts kept aside, as far as they are there."""
+        # By content: `KEPT` asks for the rows, and a part that is kept aside has no name in the table any more.
         contents = {content for name, content in self.parts if name in names}
         return replace(self, aside=tuple(sorted({*self.aside, *contents})))
 

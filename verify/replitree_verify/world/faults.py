@@ -14,6 +14,7 @@ Budget = NewType("Budget", int)
 
 NO_FAULTS = Budget(0)
 
+# Four bits count, and the fifth is the guard (`GUARDS`).
 _BITS = 5
 
 
@@ -58,6 +59,7 @@ class Fault(Enum):
 
     def __init__(self, place: int) -> None:
         self.cost = Budget(1 << (_BITS * place))
+        # Without the guard, which is no part of the count.
         self.mask = self.cost * ((1 << (_BITS - 1)) - 1)
 
 
@@ -91,4 +93,5 @@ def spent(budget: Budget, fault: Fault) -> Budget | None:
     >>> spent(one, Fault.STORE), spent(one, Fault.CRASH)
     (0, None)
     """
+    # A kind of which some are left borrows no bit of the kind above it.
     return Budget(budget - fault.cost) if budget & fault.mask else None

@@ -158,6 +158,7 @@ class Log:
 
     def parts_at(self, index: int) -> PartSet:
         """Return the parts of the log below an index."""
+        # Fold k is that of the first k entries, and so many have an index below this one.
         return self._folded[1][bisect_left(self._indexes, index)]
 
     def open_at(self, index: int) -> tuple[LogIndex, ...]:
@@ -177,6 +178,7 @@ class Log:
                     hashes = {each.partition: each.content_hash for each in staged}
                     for part in item.change.added:
                         found[part] = Origin(rows_in(hashes[part.partition]), (), item)
+                # A merge whose sources are gone, or open, changes nothing: its result never exists.
                 case MergeEntry() if item.change != NOTHING:
                     (result,), sources = item.change.added, item.change.removed
                     merged = merged_content("", (_content(found[source].rows) for source in sources))
@@ -219,6 +221,7 @@ class Log:
             if index >= last:
                 break
             scopes = dropped_partitions(entry) if isinstance(entry, GetEntry) else ()
+            # A drop of a range of blocks leaves the rest of the partition.
             if isinstance(entry, DropEntry) and entry.block_min is None:
                 scopes = (entry.partition,)
             if EVERY_PARTITION in scopes or partition in scopes:
@@ -233,6 +236,7 @@ class Log:
 
     def mark(self, replica: Replica) -> bytes | None:
         """Return the value of a replica's `is_lost`; None when it has not joined the table, or leaves it."""
+        # A drop writes `DROPPED_HOST` first and removes the nodes after it: from then on the replica is no member.
         host, lost = self.tree.get(layout.host(replica)), self.tree.get(layout.is_lost(replica))
         return None if host is None or lost is None or host.value == DROPPED_HOST else lost.value
 
@@ -292,6 +296,7 @@ def _folded(
         opened = open_after(opened, LogIndex(index), entry)
         items.append(Queued(LogIndex(index), entry, change))
         folds.append(parts)
+    # No entry came after the declaration, so no turn of the loop has taken it.
     if since is not None and since.at == end:
         folds[-1] = PartSet.of(map(parse_part, since.parts))
     return tuple(items), tuple(folds)

@@ -41,6 +41,7 @@ class Interner(Generic[T]):
         """Return the value's number."""
         found = self._numbers.get(value)
         if found is None:
+            # In the order of first use, which a second run repeats: no number depends on a hash.
             found = len(self.values)
             self._numbers[value] = found
             self.values.append(value)
@@ -86,6 +87,7 @@ class Kernel:
         self._replaced = dict(replaced or {})
         self._roots: dict[tuple[Stage, tuple[Any, ...]], int] = {}
         self._next: dict[tuple[int, Any], int] = {}
+        # Number 0 is `END`, which asks for nothing and came from nowhere.
         self._effects: list[Any] = [None]
         self._before: list[tuple[int, Any]] = [(END, None)]
         self._begun: list[tuple[Stage, tuple[Any, ...]] | None] = [None]
@@ -98,6 +100,7 @@ class Kernel:
     def begin(self, stage: Stage, *arguments: Any) -> int:
         """Return the place where a stage begins."""
         key = (stage, arguments)
+        # A stage with the same arguments begins at the same place, whatever the stage before it was told.
         place = self._roots.get(key)
         if place is None:
             generator = self._generator(stage, arguments)
@@ -160,6 +163,7 @@ class Kernel:
         except StopIteration as stop:
             # Not a place of its own: states that differ only in what the earlier stage was told are one.
             return self.begin(stop.value.stage, *stop.value.arguments) if isinstance(stop.value, Then) else END
+        # Whatever a procedure raises is a finding, and most often an assertion that does not hold.
         except Exception as error:
             raise ProcedureFailed(f"{type(error).__name__}: {error}") from error
         place = len(self._effects)

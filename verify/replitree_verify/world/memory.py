@@ -184,6 +184,7 @@ class Memory:
 
         What is being loaded meanwhile does not count any more, even when nothing of this was known here.
         """
+        # Nothing is shown or hidden, so a load that is under way still counts.
         if not parts and not gone:
             return self
         hidden = {parse_part(name) for name in gone}
@@ -195,8 +196,11 @@ class Memory:
         held = PartSet.of(left)
         lacking = self.lacking
         if lacking:
+            # A part that another one covers is not needed any more, so it is not lacking either.
             lacking = tuple(
-                each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held)
+                each
+                for each in lacking
+                if each[0] not in (*gone, *parts) and held.covering(own := parse_part(each[0])) in (None, own)
             )
         # The same object where nothing has changed: `parts` of it, and its hash, are worked out once.
         return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=())
@@ -257,9 +261,3 @@ class Memory:
 def is_made(item: Queued) -> bool:
     """Whether an entry belongs into the lane of merges and mutations."""
     return isinstance(item.entry, MergeEntry | MutateEntry)
-
-
-def _is_covered(name: str, held: PartSet) -> bool:
-    """Whether another part that is held covers this one, so that it is not needed any more."""
-    part = parse_part(name)
-    return held.covering(part) not in (None, part)

@@ -204,6 +204,7 @@ class Model:
     @property
     def writes_to_disks(self) -> bool:
         """Whether parts are written to the disks although the table has an object store."""
+        # Parts begin where the first move does not bring them: otherwise it would have nothing to do.
         return bool(self.movers) and self.movers[0].places[0] is Place.STORE
 
     @property

@@ -64,14 +64,17 @@ class Objects:
 
     def half_after(self, request: PutObjects | DeleteObjects) -> Objects:
         """Return the store after the first half of a request."""
+        # Piece 0: the manifest is put last, so half a put is without it.
         one = frozenset(((request.share, 0),))
         return replace(self, there=self.there | one if isinstance(request, PutObjects) else self.there - one)
 
     def without_answer(self, request: PutObjects | DeleteObjects) -> Iterator[tuple[str, Objects]]:
         """Yield what a request may leave whose sender stops to wait for the answer, but for the store as it is."""
+        # No process may know of the share any more when these objects come: `KNOWN` allows for them.
         strays = self.stray | {request.share} if isinstance(request, PutObjects) else self.stray
         yield "done", self.after(request)
         yield "half done", self.half_after(request)
+        # Sorted: requests on their way arrive in any order, so their order makes no two states.
         yield "on its way", replace(self, late=tuple(sorted((*self.late, request), key=repr)), stray=strays)
 
     def arrived(self, request: PutObjects | DeleteObjects) -> Objects:

@@ -51,6 +51,7 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
     for path in gone:
         node = before.get(path)
         assert node is not None
+        # By its index, which is unique among all parents of the log; the parent may go, too.
         kept.append(fx.Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
     for each in operations:  # of the results of one part the first that was forgotten counts
         name = each.path.rpartition("/")[2]
@@ -65,7 +66,13 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         restored = "" if before.get(layout.restoring(table)) is None else survivor.name
         kept.append(fx.Create(SURVIVOR, _declared(survivor, after, restored)))
     if any(isinstance(each, fx.Delete) and each.path == table.path for each in operations):
-        return after.commit(_forgotten(after), session=1)[0]
+        # Nothing binds the next table of this name, and no machine has acted for it.
+        paths = [f"{PAST}/{name}" for name in after.children(PAST) or ()] if after.exists(PAST) else []
+        forgotten = (
+            fx.Set(path, b"", fx.ANY_VERSION) if path.startswith(_ACTED) else fx.Delete(path, fx.ANY_VERSION)
+            for path in paths
+        )
+        return after.commit(tuple(forgotten), session=1)[0]
     if not kept:
         return after
     # Session 1 owns nothing that is kept, so what is remembered outlives every process.
@@ -96,6 +103,7 @@ def _acted(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) 
         seats = known = acted(before, replica.name)
         for each in operations:
             if isinstance(each, fx.Create) and each.path == layout.replica_path(replica):
+                # Added anew: the machines that acted for it before count no more.
                 seats = ()
             elif (
                 isinstance(each, fx.Set) and each.path == layout.host(replica) and each.value not in (b"", DROPPED_HOST)
@@ -104,15 +112,6 @@ def _acted(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) 
         if seats != known:
             kept.append(fx.Set(path, " ".join(seats).encode(), fx.ANY_VERSION))
     return kept
-
-
-def _forgotten(tree: Tree) -> list[fx.Operation]:
-    """Return what forgets a table that was dropped: nothing binds the next one of its name, and no machine has acted for it."""
-    paths = [f"{PAST}/{name}" for name in tree.children(PAST) or ()] if tree.exists(PAST) else []
-    return [
-        fx.Set(path, b"", fx.ANY_VERSION) if path.startswith(_ACTED) else fx.Delete(path, fx.ANY_VERSION)
-        for path in paths
-    ]
 
 
 def past_result(part: str) -> str:
@@ -179,14 +178,9 @@ def recovers(tree: Tree, replica: Replica) -> bool:
 
 def half_way(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
     """Check I6, DROPPED and WINDOW for a commit that took place."""
-    return (
-        half_built_source(operations, before, table)
-        or _active_dropped(operations, before, table)
-        or windows.forgotten_too_early(operations, before, table)
-    )
-
-
-def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:
+    half_built = half_built_source(operations, before, table)
+    if half_built is not None:
+        return half_built
     deleted = [each.path for each in operations if isinstance(each, fx.Delete)]
     for each in operations:
         if isinstance(each, fx.Set) and each.value == DROPPED_HOST and each.path.endswith("/host"):
@@ -194,7 +188,7 @@ def _active_dropped(operations: Sequence[fx.Operation], before: Tree, table: Tab
             active = layout.is_active(replica)
             if before.exists(active) and active not in deleted:
                 return f"DROPPED: {replica.name} is dropped while it is active"
-    return None
+    return windows.forgotten_too_early(operations, before, table)
 
 
 def half_built_source(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> str | None:

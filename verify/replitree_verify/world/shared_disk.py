@@ -84,6 +84,7 @@ class SharedDisk(Disk):
 
     def having(self, part: str, *shares: ShareId) -> SharedDisk:
         """Let a published part have shares; others that it had have left."""
+        # What it had before is noted, and stays noted until its mark is released.
         bare = self if self.shares_of(part) in ((), shares) else self._left((part,))
         others = tuple(each for each in bare.shares if each[0] != part)
         return replace(bare, shares=tuple(sorted((*others, *((part, share) for share in shares)))))
@@ -126,6 +127,7 @@ class SharedDisk(Disk):
         """Let a part have its rows here; None when it does not have the share any more."""
         if self.share_of(part) != share:
             return None
+        # A move that did not bring the rows first leaves the part without any: `FILES` finds it among `bare`.
         bare = self.bare if (part, share) in self.brought else (*self.bare, part)
         others = tuple(each for each in self.shares if each[0] != part)
         return replace(self, shares=others, brought=tuple(each for each in self.brought if each[0] != part), bare=bare)
@@ -166,6 +168,8 @@ class SharedDisk(Disk):
     @override
     def rename(self, staging: StagingId, partition: str, name: str) -> SharedDisk | None:
         mine = tuple(each for each in self.staged if each[0] == staging)
+        # Without the shares of the folder: `Disk.rename` puts the rest of the folder back, which would note them as
+        # left.
         bare = replace(self, staged=tuple(each for each in self.staged if each[0] != staging))
         renamed = cast("SharedDisk | None", Disk.rename(bare, staging, partition, name))
         if renamed is None:
@@ -182,6 +186,7 @@ class SharedDisk(Disk):
 
     def _left(self, names: tuple[str, ...]) -> SharedDisk:
         """Note the shares of published parts as left."""
+        # A detached part that has no rows of its own still owns its share.
         gone = tuple(each for each in self.shares if each[0] in names and each not in self.detached)
         return replace(
             self._noting_left(gone),
@@ -198,6 +203,7 @@ class SharedDisk(Disk):
         # The shares of a part leave together, with its folder.
         parts = dict.fromkeys(part for part, _ in gone if part)
         published = [(part, tuple(share for each, share in gone if each == part)) for part in parts]
+        # No number is used twice, so forgetting one note can not forget another.
         noted = tuple(Left(self.count + number, *each) for number, each in enumerate((*staged, *published)))
         return replace(self, leaving=(*self.leaving, *noted), count=self.count + len(noted))
 
