@@ -1,4 +1,4 @@
-"""The rules, applied to all operations at once: who breaks which.
+"""The rules, applied to all operations at once: which operations break which of them.
 
 Reads that are about some rows only are not looked at here, but for what they show; see `replitree_verify.histories.explain`.
 """
@@ -26,7 +26,7 @@ from replitree_verify.histories.order import (
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Who breaks a rule.
+    """The reads, elements or operations that break a rule.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Suspects:
     kind
         What the numbers count: reads of the case, elements, or operations.
     numbers
-        Who.
+        Which of them.
     """
 
     rule: str
@@ -44,7 +44,7 @@ class Suspects:
 
 
 def screen(case: Case, rules: frozenset[str]) -> list[Suspects]:
-    """Return who breaks which of these rules.
+    """Return what breaks which of these rules.
 
     Parameters
     ----------

@@ -38,8 +38,6 @@ from replitree_verify.rules.invariants import (
     SEAT_READS,
     Invariant,
     Look,
-    detached_rows_are_kept,
-    inserted_rows_are_there,
     log_and_queue_give_the_table,
     log_is_dense,
     parts_have_their_rows,
@@ -57,6 +55,7 @@ from replitree_verify.rules.quorum import (
     quorums_end_once,
     settled_rows_are_on_enough_disks,
 )
+from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
 from replitree_verify.world.disk import Disk, requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory

@@ -1,0 +1,71 @@
+"""What must hold of the rows of inserts, wherever the parts are that have them: the second half of `I2`, and `KEPT`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import DropEntry, GetEntry
+from replitree.protocol.core.parts import Part
+from replitree_verify.rules.lost import is_fragile
+from replitree_verify.world.disk import requests_in, rows_in
+
+if TYPE_CHECKING:
+    from replitree_verify.rules.invariants import Look
+
+
+def inserted_rows_are_there(look: Look) -> str | None:
+    """I2, second half: of every part of the table some disk has the rows: in it, in its sources, or staged at its writer."""
+    for part in look.log.parts:
+        if not _can_be_had(part, look):
+            return f"I2: no replica has the rows of {part.name}, which the log has"
+    return None
+
+
+def _can_be_had(part: Part, look: Look) -> bool:
+    # Its files may break on every replica: `LOST` says what must hold then.
+    if is_fragile(part, look):
+        return True
+    origin = look.log.lineage[part]
+    contents = (disk.content(part.name) for disk in look.disks.values())
+    if any(content is not None and rows_in(content) == origin.rows for content in contents):
+        return True
+    if origin.sources:
+        return all(_can_be_had(source, look) for source in origin.sources)
+    entry = origin.item.entry
+    assert isinstance(entry, GetEntry)
+    folders = (look.disks[name].folder(entry.insert) for name in look.model.disks_of(entry.replica))
+    # Only the writer has staged them, and it can not publish a torn folder.
+    staged = (dict(folder.parts) for folder in folders if folder is not None and not folder.torn)
+    return any(rows_in(parts.get(part.partition, "")) == origin.rows for parts in staged)
+
+
+def detached_rows_are_kept(look: Look) -> str | None:
+    """KEPT: the rows that a detach removes are on some disk: kept aside in any form, or still to be."""
+    detaches = [item for item in look.log.entries if isinstance(item.entry, DropEntry) and item.entry.detach]
+    if not detaches:
+        return None
+    there, inserts = set[int](), look.log.inserts
+    for disk in look.disks.values():
+        # In whatever form: kept aside, published, or staged by a process that may still publish it.
+        staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
+        contents = (*disk.aside, *(content for _, content in disk.parts), *staged)
+        there.update(request for content in contents for request in requests_in(content))
+    # But for rows whose writer was lost: it sweeps what it had staged and its source's queue does not name.  Every mark of a
+    # replica, and its removal, raises the version of the node.
+    marks = {entry.replica: look.log.tree.get(layout.is_lost(look.log.replica(entry.replica))) for _, entry in inserts}
+    never_lost = {name for name, mark in marks.items() if mark is not None and mark.version == 0}
+    not_swept = {
+        request
+        for _, entry in inserts
+        if entry.replica in never_lost
+        for part in entry.parts
+        for request in requests_in(part.content_hash)
+    }
+    for item in detaches:
+        for part in item.change.removed:
+            rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
+            gone = sorted(str(row) for row in rows if row in not_swept and row not in there)
+            if gone and not is_fragile(part, look):
+                return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
+    return None
