@@ -5,7 +5,7 @@ import java.util
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException}
+import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, SupportsNamespaces, Table}
 import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange, TableContext, TimeTravel}
 import org.apache.spark.sql.connector.expressions.Transform
@@ -24,7 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `python` that has replitree. A token itself is no
  * setting.
  *
- * Absent on purpose: writes, and namespaces other than `default`.
+ * Absent on purpose: namespaces other than `default`.
  */
 class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   private var known = "replitree"
@@ -91,15 +91,63 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
       }
       new LoadedSnapshot(planner, table.name, answer)
     }
-    new ReplitreeTable(s"$known.default.${table.name}", snapshot(options), options, snapshot)
+    new ReplitreeTable(planner, table.name, s"$known.default.${table.name}", snapshot(options), options, snapshot)
   }
 
-  override def alterTable(table: Identifier, changes: TableChange*): Table = throw unsupported("ALTER TABLE")
-  override def dropTable(table: Identifier): Boolean = throw unsupported("DROP TABLE")
-  override def renameTable(from: Identifier, to: Identifier): Unit = throw unsupported("ALTER TABLE … RENAME TO")
+  /** Looks for the table's name only: `loadTable` takes a snapshot. */
+  override def tableExists(table: Identifier): Boolean =
+    isDefault(table.namespace) && listTables(table.namespace).exists(_.name == table.name)
+
   override def createTable(
-      table: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String]): Table =
-    throw unsupported("CREATE TABLE")
+      table: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String]): Table = {
+    check(table.namespace)
+    val described = columns.map { column =>
+      if (column.defaultValue != null || column.generationExpression != null || column.identityColumnSpec != null)
+        throw new CatalogError(s"column ${column.name} has a default, which CREATE TABLE does not take here: leave it out")
+      quoted(column.name) + " " + column.dataType.sql + (if (column.nullable) "" else " NOT NULL")
+    }
+    try asked(planner.ask(
+      "create",
+      "table" -> table.name,
+      "columns" -> described.mkString(", "),
+      "partition_by" -> partitions.map(_.describe),
+      "properties" -> properties))
+    catch {
+      case error: CatalogError if error.kind == "TableExists" => throw new TableAlreadyExistsException(table)
+    }
+    loadTable(table)
+  }
+
+  override def dropTable(table: Identifier): Boolean = tableExists(table) && {
+    asked(planner.ask("drop", "table" -> table.name))
+    true
+  }
+
+  override def alterTable(table: Identifier, changes: TableChange*): Table = {
+    val text = changes.map {
+      case add: TableChange.AddColumn if isPlain(add) =>
+        s"ADD COLUMN ${path(add.fieldNames)} ${add.dataType.sql}"
+      case drop: TableChange.DeleteColumn => s"DROP COLUMN ${path(drop.fieldNames)}"
+      case rename: TableChange.RenameColumn =>
+        s"RENAME COLUMN ${path(rename.fieldNames)} TO ${quoted(rename.newName)}"
+      case widen: TableChange.UpdateColumnType =>
+        s"ALTER COLUMN ${path(widen.fieldNames)} TYPE ${widen.newDataType.sql}"
+      case other => throw new CatalogError(
+        s"${other.getClass.getSimpleName} is not supported by the catalog $known: it adds columns that may be null at the end, "
+          + "drops, renames and widens columns; for all else there is replitree table alter")
+    }
+    if (!tableExists(table)) throw new NoSuchTableException(table)
+    asked(planner.ask("alter", "table" -> table.name, "sql" -> text.mkString(", ")))
+    loadTable(table)
+  }
+
+  private def isPlain(add: TableChange.AddColumn) =
+    add.isNullable && add.position == null && add.comment == null && add.defaultValue == null
+
+  override def renameTable(from: Identifier, to: Identifier): Unit = throw unsupported("ALTER TABLE … RENAME TO")
+
+  private def quoted(name: String) = "`" + name.replace("`", "``") + "`"
+  private def path(names: Array[String]) = names.map(quoted).mkString(".")
 
   // --- namespaces ---
 

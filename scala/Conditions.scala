@@ -20,6 +20,12 @@ object Conditions {
   /** The filters that can be translated, joined by AND; "" when there is none. */
   def text(filters: Array[Filter]): String = filters.flatMap(condition).mkString(" AND ")
 
+  /** All of the filters, joined by AND; None when one of them can't be translated. */
+  def whole(filters: Array[Filter]): Option[String] = {
+    val texts = filters.map(condition)
+    if (texts.exists(_.isEmpty)) None else Some(texts.flatten.mkString(" AND "))
+  }
+
   private def condition(filter: Filter): Option[String] = filter match {
     case EqualTo(name, value) => compare(name, "=", value)
     case EqualNullSafe(name, null) => Some(s"${column(name)} IS NULL")
@@ -40,6 +46,8 @@ object Conditions {
     case And(left, right) => for (a <- condition(left); b <- condition(right)) yield s"($a AND $b)"
     case Or(left, right) => for (a <- condition(left); b <- condition(right)) yield s"($a OR $b)"
     case Not(inner) => condition(inner).map(each => s"(NOT $each)")
+    case AlwaysTrue() => Some("true")
+    case AlwaysFalse() => Some("false")
     case _ => None
   }
 

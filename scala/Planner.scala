@@ -15,7 +15,13 @@ final class PlannerError(val kind: String, text: String) extends IOException(tex
 
 /** An error that a user of SQL reads: PySpark shows its message without the JVM's stack. */
 final class CatalogError(text: String, reason: Throwable = null)
-    extends AnalysisException(text, None, None, Option(reason), None, Map.empty, Array.empty)
+    extends AnalysisException(text, None, None, Option(reason), None, Map.empty, Array.empty) {
+  /** The class of replitree's error behind it; "" when there is none. */
+  def kind: String = reason match {
+    case error: PlannerError => error.kind
+    case _ => ""
+  }
+}
 
 /**
  * The Python process that plans reads for a catalog: `python -m replitree.spark.catalog`.

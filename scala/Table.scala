@@ -6,9 +6,12 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
-import org.apache.spark.sql.connector.catalog.{SupportsRead, Table, TableCapability}
+import org.apache.spark.sql.{DataFrame, SaveMode}
+import org.apache.spark.sql.connector.catalog.{SupportsDelete, SupportsRead, SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, SupportsTruncate, V1Write, WriteBuilder}
+import org.apache.spark.sql.sources.{Filter, InsertableRelation}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -28,8 +31,9 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
   val properties: Map[String, String] = texts(answer.get("properties"))
   /** Options of a reader that opens the files. */
   val readOptions: Map[String, String] = texts(answer.get("read_options"))
-  /** Options of `format("replitree")` that read the same snapshot. */
-  val sourceOptions: Map[String, String] = texts(answer.get("source_options"))
+  /** Options of `format("replitree")` that name the table; and those that read the same snapshot of it, too. */
+  val tableOptions: Map[String, String] = texts(answer.get("table_options"))
+  val sourceOptions: Map[String, String] = tableOptions ++ texts(answer.get("snapshot_options"))
   val description: String = s"$name at $index of ${answer.get("replica").asText}"
 
   val partitioning: Array[Transform] = answer.get("partition_by").elements.asScala.map { each =>
@@ -62,11 +66,16 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
 }
 
-/** A table of the catalog at one snapshot, which `loadTable` has taken: all that reads this object reads that snapshot. */
+/**
+ * A table of the catalog at one snapshot, which `loadTable` has taken: all that reads this object reads that snapshot.
+ *
+ * Writes are those of `format("replitree")`: tasks stage, and the driver commits one insert. Deletes and truncations are
+ * entries of the log, which the planner sends; they are about the table of now, not about the snapshot.
+ */
 final class ReplitreeTable(
-    qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
+    planner: Planner, table: String, qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
     load: CaseInsensitiveStringMap => LoadedSnapshot)
-    extends Table with SupportsRead {
+    extends Table with SupportsRead with SupportsWrite with SupportsDelete {
   override def name(): String = qualified
   /** A table that is dropped and created again has another id, so Spark never takes one for the other. */
   override def id(): String = snapshot.tableId
@@ -74,7 +83,8 @@ final class ReplitreeTable(
   override def schema(): StructType = snapshot.schema
   override def partitioning(): Array[Transform] = snapshot.partitioning
   override def properties(): util.Map[String, String] = snapshot.properties.asJava
-  override def capabilities(): util.Set[TableCapability] = util.EnumSet.of(TableCapability.BATCH_READ)
+  override def capabilities(): util.Set[TableCapability] =
+    util.EnumSet.of(TableCapability.BATCH_READ, TableCapability.V1_BATCH_WRITE, TableCapability.TRUNCATE)
   override def toString: String = s"$qualified at ${snapshot.index}"
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
@@ -84,6 +94,35 @@ final class ReplitreeTable(
     if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
     else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
     else SnapshotScanBuilder.of(read)
+  }
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new TableWriteBuilder(snapshot.tableOptions ++ info.options.asCaseSensitiveMap.asScala)
+
+  override def canDeleteWhere(filters: Array[Filter]): Boolean = Conditions.whole(filters).isDefined
+
+  /** Spark has asked `canDeleteWhere` before. */
+  override def deleteWhere(filters: Array[Filter]): Unit = change("delete", "where" -> Conditions.whole(filters).get)
+
+  override def truncateTable(): Boolean = { change("truncate"); true }
+
+  private def change(operation: String, fields: (String, Any)*): Unit =
+    try planner.ask(operation, fields :+ ("table" -> table): _*)
+    catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+}
+
+/** A write by `format("replitree")`; after `truncate` its rows take the place of all that are in the table. */
+final class TableWriteBuilder(options: Map[String, String]) extends SupportsTruncate {
+  private var mode = SaveMode.Append
+
+  override def truncate(): WriteBuilder = { mode = SaveMode.Overwrite; this }
+
+  override def build(): V1Write = new V1Write {
+    override def toInsertableRelation(): InsertableRelation = (rows: DataFrame, _: Boolean) => {
+      // The whole table, whatever the session says of overwriting partitions.
+      val all = if (mode == SaveMode.Overwrite) Map("partitionOverwriteMode" -> "static") else Map.empty
+      rows.write.format("replitree").options(options ++ all).mode(mode).save()
+    }
   }
 }
 

@@ -390,7 +390,78 @@ def test_another_replica_answers_for_one_that_is_dead(
             running.start(name)
 
 
-def test_statements_that_the_catalog_has_not_are_refused(session: SparkSession, everything: str) -> None:
-    for statement in (f"drop table {everything}", f"alter table {everything} add column z int"):
-        with pytest.raises(PySparkException, match=r"(?i)not supported"):
-            session.sql(statement)
+def test_table_is_created_filled_changed_and_dropped_by_sql(
+    session: SparkSession, running: LocalCluster, name: str
+) -> None:
+    there = f"replitree.default.{name}"
+    session.sql(
+        f"create table {there} (k bigint not null, d date, s string) using replitree partitioned by (months(d))"
+        " tblproperties (order_by = 'k', parts_max = '5000')"
+    )
+    definition = running.table(name).definition
+    assert (definition.order_by, [each.text for each in definition.partition_by]) == (("k",), ["month(d)"])
+    assert definition.settings.parts_max == 5000
+    assert [column.nullable for column in definition.columns] == [False, True, True]
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        session.sql(f"create table {there} (k int)")
+    session.sql(f"create table if not exists {there} (k int)")
+
+    def found() -> list[tuple[object, ...]]:
+        return [tuple(row) for row in session.sql(f"select k, s from {there} order by k").collect()]
+
+    # Each write is seen by the next statement, whichever replica answers.
+    session.sql(f"insert into {there} values (1, date'2024-01-01', 'a'), (2, date'2024-02-01', 'b')")
+    assert found() == [(1, "a"), (2, "b")]
+    session.sql(f"insert into {there} (s, k) select concat(s, s), k + 2 from {there}")
+    assert found() == [(1, "a"), (2, "b"), (3, "aa"), (4, "bb")]
+    rows = session.range(5, 7).selectExpr("id as k", "date'2024-03-01' as d", "'c' as s")
+    for _ in range(2):
+        rows.writeTo(there).option("insertToken", "once").append()
+    assert found()[4:] == [(5, "c"), (6, "c")]
+    session.sql(f"delete from {there} where k in (1, 2) or s = 'bb'")
+    assert found() == [(3, "aa"), (5, "c"), (6, "c")]
+    with pytest.raises(PySparkException, match=r"(?i)delete"):
+        session.sql(f"delete from {there} where k % 2 = 1")
+    session.sql(f"alter table {there} add column w int")
+    session.sql(f"alter table {there} rename column s to text")
+    session.sql(f"insert into {there} values (7, null, 'd', 70)")
+    assert session.sql(f"select text, w from {there} where k > 5 order by k").collect() == [("c", None), ("d", 70)]
+    session.sql(f"insert overwrite {there} select 9, null, 'only', 0")
+    assert [row[0] for row in session.sql(f"select text from {there}").collect()] == ["only"]
+    session.sql(f"truncate table {there}")
+    assert session.table(there).count() == 0
+    session.sql(f"drop table {there}")
+    assert name not in running.tables()
+    session.sql(f"drop table if exists {there}")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql(f"drop table {there}")
+
+
+def test_table_is_created_from_a_query(
+    session: SparkSession, running: LocalCluster, everything: str, name: str
+) -> None:
+    there = f"replitree.default.{name}"
+    session.sql(f"create table {there} tblproperties (order_by = 'k') as select k, p, c from {everything} where k < 50")
+    assert answer(session, f"select * from {there}") == answer(session, "select k, p, c from plain where k < 50")
+    session.sql(f"drop table {there}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("create table replitree.default.wrong (k int) tblproperties (colour = 'red')", "no property 'colour'"),
+        ("create table replitree.default.wrong (k int) tblproperties (order_by = 'z')", "'z'"),
+        ("create table replitree.default.wrong (k interval day)", "(?i)interval"),
+        ("alter table replitree.default.everything rename to other", "not supported"),
+        ("alter table replitree.default.everything add column z int first", "not supported"),
+        ("insert into replitree.default.everything (k) values (null)", "(?i)null"),
+        ("update replitree.default.everything set b = true", "(?i)update"),
+        ("create namespace replitree.more", "not supported"),
+    ],
+)
+def test_statements_that_make_no_sense_or_are_not_there_say_so(
+    session: SparkSession, everything: str, statement: str, reason: str
+) -> None:
+    with pytest.raises(PySparkException, match=reason):
+        session.sql(statement)
+    assert session.table(everything).count() == ROWS

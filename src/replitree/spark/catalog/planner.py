@@ -1,4 +1,4 @@
-"""The planner: takes snapshots for Spark's catalog, keeps them, and says which files of them a scan reads.
+"""The planner: takes snapshots for Spark's catalog, keeps them, says which files of them a scan reads, and sends changes.
 
 `load` takes one snapshot with a lease and keeps it under a handle; the JVM plans with that.  A later `load` that finds the same
 parts gets the same handle, as long as the lease is fresh, so a table that does not change costs one lease in
@@ -33,6 +33,7 @@ from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.catalog.create import create
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_level, seconds
 from replitree.spark.session.types import spark_type
@@ -72,6 +73,10 @@ class Request(msgspec.Struct, frozen=True):
     timeout: str = ""
     handle: str = ""
     where: str = ""
+    columns: str = ""
+    partition_by: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    sql: str = ""
 
     @property
     def options(self) -> dict[str, str]:
@@ -126,6 +131,18 @@ class Planner:
                 return self.load(request)
             case "files":
                 return self.files(request.handle, request.where)
+            case "create":
+                return create(
+                    self._connected(), request.table, request.columns, request.partition_by, request.properties
+                )
+            case "drop":
+                return self._connected().drop_table(request.table)
+            case "alter":
+                return self._connected().table(request.table).alter(request.sql).index
+            case "delete":
+                return self._connected().table(request.table).delete(request.where).index
+            case "truncate":
+                return self._connected().table(request.table).truncate().index
         raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
 
     def load(self, request: Request) -> dict[str, Any]:
@@ -167,7 +184,8 @@ class Planner:
             "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
             "read_options": this_gateway().options if _has_bucket(snapshot) else {},
-            "source_options": self._source_options(snapshot),
+            "table_options": self._table_options(definition.name),
+            "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
 
     def _snapshot(self, table: Table, request: Request) -> tuple[Snapshot, str]:
@@ -252,14 +270,10 @@ class Planner:
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000))
         return found
 
-    def _source_options(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the options with which ``format("replitree")`` reads the log below the snapshot's index, at its replica."""
-        options = {"table": snapshot.definition.name, "asOf": str(snapshot.index), "replica": snapshot.replica}
-        if self._settings.url:
-            options["url"] = self._settings.url
-        if self._settings.token_file:
-            options["token_file"] = self._settings.token_file
-        return options
+    def _table_options(self, name: str) -> dict[str, str]:
+        """Return the options with which ``format("replitree")`` finds the table."""
+        options = {"table": name, "url": self._settings.url, "token_file": self._settings.token_file}
+        return {key: value for key, value in options.items() if value}
 
     def _connected(self) -> Connection:
         with self._lock:
