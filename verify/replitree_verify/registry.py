@@ -187,6 +187,7 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None, 
     model = find_model(name)
     if reduction is not None and reduction not in REDUCTIONS:
         raise BadInput(f"there is no reduction {reduction!r}; there are {', '.join(REDUCTIONS)}")
+    # None: ample sets are followed when the model says so.
     reduce, ample = (True, None) if reduction is None else REDUCTIONS[reduction]
     broken = find_mutant(mutant) if mutant else None
     with broken.performing() if broken else nullcontext():

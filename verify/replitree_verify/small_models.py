@@ -47,6 +47,7 @@ ROOMS = (
     Room(
         tuple(TABLETS.values()),
         TABLET_MUTANTS,
+        # Every invariant has a mutant, so these are all of them.
         sorted({mutant.invariant for mutant in TABLET_MUTANTS}),
         search_tablets,
     ),

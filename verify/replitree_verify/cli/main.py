@@ -164,8 +164,18 @@ def simulate(
         result = _plain(registry.simulate(first, end, mutant, workers, hours))
     if as_json:
         Output(as_json).json(result)
-    else:
-        _print_simulated(end - first, mutant, result)
+        return _status(result, mutant)
+    speed = _speed(result["states"], result["seconds"])
+    took = f"{result['states']:,} events in {result['seconds']:.2f} s{speed}"
+    print(f"{end - first:,} seeds, {took}; digest {result['digest']}")
+    print("rare branches, and in how many seeds they were seen:")
+    for branch, count in sorted(result["probes"].items(), key=lambda item: (-item[1], item[0])):
+        print(f"  {count:>7,}  {branch}")
+    if result["trace"]:
+        print("\nthe first violation:\n")
+        print("\n".join(result["trace"]))
+        print()
+    _print_verdict(mutant, result)
     return _status(result, mutant)
 
 
@@ -224,19 +234,6 @@ def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) ->
         print()
     for warning in result["warnings"]:
         print(f"warning: {warning}")
-    _print_verdict(mutant, result)
-
-
-def _print_simulated(seeds: int, mutant: str | None, result: Mapping[str, Any]) -> None:
-    events, seconds = result["states"], result["seconds"]
-    print(f"{seeds:,} seeds, {events:,} events in {seconds:.2f} s{_speed(events, seconds)}; digest {result['digest']}")
-    print("rare branches, and in how many seeds they were seen:")
-    for branch, count in sorted(result["probes"].items(), key=lambda item: (-item[1], item[0])):
-        print(f"  {count:>7,}  {branch}")
-    if result["trace"]:
-        print("\nthe first violation:\n")
-        print("\n".join(result["trace"]))
-        print()
     _print_verdict(mutant, result)
 
 

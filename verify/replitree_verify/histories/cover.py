@@ -122,6 +122,7 @@ def spans_of(history: History, reads: Ints, base: int = 0) -> Spans:
     first, last = some.first.copy(), some.last.copy()
     repeated = np.zeros(len(reads), np.bool_)
     repeated[owner[1:][(owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])]] = True
+    # As they were written: a report shows which rows are there twice.
     raw = {number: some.ranges(number) for number in np.flatnonzero(repeated).tolist()}
     kept = np.ones(len(owner), np.bool_)
     # Ranges of one read that overlap are cut.  Few reads have a row twice: the loop in Python costs nothing.
@@ -154,6 +155,7 @@ def covered(spans: Spans, elements: Elements) -> Covered:
     """Return which segments each range shows, whether it cuts one in two, and whether it has rows of none."""
     start = np.searchsorted(elements.last, spans.first, "left")
     end = np.searchsorted(elements.first, spans.last, "right")
+    # A range that lies between two segments would end before it begins.
     end = np.maximum(start, end)
     some = end > start
     rows = offsets_of(elements.last - elements.first + 1)
@@ -197,6 +199,7 @@ def look(spans: Spans, *shared: object) -> tuple[Ints, ...]:
     # The weights of an element's segments add up to 0, so a read that shows all or none of each has the sum 0.
     torn |= shown.sums(elements.weight) != 0
     # Reads are told apart by the sum of the random names of their elements: equal sums mean equal elements, almost surely.
+    # From a fixed seed: every task of Spark draws the same names.
     names = np.random.default_rng(len(elements)).integers(np.iinfo(np.int64).min, np.iinfo(np.int64).max, len(elements))
     return (
         np.bincount(at.owner, at.garbage, count).astype(np.int64),

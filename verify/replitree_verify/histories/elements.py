@@ -127,6 +127,7 @@ def find_elements(history: History) -> Elements:
     most = _greatest(element, np.where(ok, tried.index, NOTHING), count)
     settled = _greatest(element, tried.settled, count)
     waited = (_greatest(element, tried.quorum, count) > 1) | (settled != NOTHING)
+    # A report names the try that was acknowledged, or else one that may have gone well.
     rank = np.where(ok, 0, np.where(live, 1, 2))
     order = np.lexsort((tried.call, rank, element))
     # Random weights, the first of each element so that they add up to 0: `cover` sees torn inserts by them.
@@ -140,12 +141,14 @@ def find_elements(history: History) -> Elements:
         head=head,
         weight=cast("Ints", np.where(head, -total[of], values)),
         operation=inserts[order[np.unique(element[order], return_index=True)[1]]],
+        # A try that failed by its quorum was in the log until then: an eventual read may have shown it.
         begun=_least(element, np.where(used | (tried.quorum > 1), tried.call, NEVER), count),
         call=_least(element, np.where(used, tried.call, NEVER), count),
         answer=answer,
         failed=failed,
         waited=waited,
         index=index,
+        # An insert that waited for other replicas counts from its settling on, not from its own entry.
         place=np.where(waited, settled, index),
         twice=(most != NOTHING) & (least != most),
         attempts=attempts,
@@ -163,6 +166,7 @@ def _segments(history: History, inserts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     new[1:] = (first[1:] != first[:-1]) | (last[1:] != last[:-1])
     number = np.zeros(len(order), np.int64)
     number[order] = np.cumsum(new) - 1
+    # In the order of their first rows, so that two ranges overlap exactly when neighbours do.
     bad = np.flatnonzero(new[1:] & (first[1:] <= last[:-1]))
     if len(bad):
         one, two = inserts[owner[order[bad[0]]]], inserts[owner[order[bad[0] + 1]]]

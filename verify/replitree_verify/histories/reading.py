@@ -196,6 +196,7 @@ def to_columns(operations: Sequence[Operation], name: str, line: int) -> History
         ended = _column(NOTHING if op.answer is None else op.answer for op in found)
         outcome = _column(_OUTCOME[op.outcome] for op in found)
         history = History(
+            # Filled in below: the codes are given while the columns are made.
             names=Dictionaries((), (), (), (), (), (name,)),
             scopes={number: op.scope for number, op in enumerate(found) if op.scope is not None},
             file=np.zeros(len(found), np.int64),
@@ -309,6 +310,7 @@ def complete(history: History) -> History:
     client, ended = found.client[order], found.ended[order]
     early = (client[1:] == client[:-1]) & (found.call[order][1:] < ended[:-1])
     never = early & (ended[:-1] == NEVER)
+    # Before `early`, which holds for these operations, too: this message says more.
     _refuse(found, order, never, "goes on after an operation that never ended: give who comes after it another name")
     _refuse(found, order, early, "begins an operation before its last one ended: give each thread its own name")
     return found

@@ -56,8 +56,25 @@ def screen(case: Case, rules: frozenset[str]) -> list[Suspects]:
     # The costly part, which some tests of single rules do without.
     order = find_order(case) if rules & {"L4", "L5", "Q1", "Q2", "Q4"} else None
     found = [Suspects(rule, "read", np.flatnonzero(flags)) for rule, flags in _reads(case, order)]
-    found += [Suspects(rule, "element", np.flatnonzero(flags)) for rule, flags in _elements(case)]
-    history = case.history
+    elements, history = case.elements, case.history
+    short = (history.outcome == OK) & (history.held_by != NOTHING) & (history.held_by < history.quorum)
+    few = np.zeros(len(elements), np.bool_)
+    few[elements.attempts[short & (elements.attempts != NOTHING)]] = True
+    # In the order of their answers: the highest position that was acknowledged before each element was asked for.
+    committed = elements.committed
+    early = np.flatnonzero(committed & (elements.answer != NEVER))
+    early = early[np.argsort(elements.answer[early], kind="stable")]
+    highest = np.concatenate(([NOTHING], np.maximum.accumulate(elements.place[early])))
+    before = highest[np.searchsorted(elements.answer[early], elements.call, "left")]
+    of_inserts = {"S3": elements.twice, "S8": few, "L6": committed & (before > elements.place)}
+    last_reads = closing_reads(case)
+    if len(last_reads):
+        wanted = np.zeros(len(case.reads), np.bool_)
+        wanted[last_reads] = True
+        shown = np.zeros(len(elements), np.int64)
+        np.maximum.at(shown, elements.of, case.rows.total(count_shown, elements, wanted))
+        of_inserts["S5"] = (elements.answer < case.call[last_reads].min()) & (shown == 0)
+    found += [Suspects(rule, "element", np.flatnonzero(flags)) for rule, flags in of_inserts.items()]
     closing = np.flatnonzero(history.closing)
     is_answered = (history.outcome[closing] == OK).any()
     named = closing[history.replica[closing] != NOTHING]
@@ -101,29 +118,6 @@ def _reads(case: Case, order: Order | None) -> Iterator[tuple[str, Flags]]:
         flags = np.zeros(len(case.reads), np.bool_)
         flags[closing] = True
         yield "S6", flags & differs & (replica != replica[one])
-
-
-def _elements(case: Case) -> Iterator[tuple[str, Flags]]:
-    elements, history = case.elements, case.history
-    yield "S3", elements.twice
-    short = (history.outcome == OK) & (history.held_by != NOTHING) & (history.held_by < history.quorum)
-    few = np.zeros(len(elements), np.bool_)
-    few[elements.attempts[short & (elements.attempts != NOTHING)]] = True
-    yield "S8", few
-    # In the order of their answers: the highest position that was acknowledged before each element was asked for.
-    committed = elements.committed
-    early = np.flatnonzero(committed & (elements.answer != NEVER))
-    early = early[np.argsort(elements.answer[early], kind="stable")]
-    highest = np.concatenate(([NOTHING], np.maximum.accumulate(elements.place[early])))
-    before = highest[np.searchsorted(elements.answer[early], elements.call, "left")]
-    yield "L6", committed & (before > elements.place)
-    closing = closing_reads(case)
-    if len(closing):
-        wanted = np.zeros(len(case.reads), np.bool_)
-        wanted[closing] = True
-        shown = np.zeros(len(elements), np.int64)
-        np.maximum.at(shown, elements.of, case.rows.total(count_shown, elements, wanted))
-        yield "S5", (elements.answer < case.call[closing].min()) & (shown == 0)
 
 
 def closing_reads(case: Case) -> Ints:

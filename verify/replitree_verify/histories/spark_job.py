@@ -73,6 +73,7 @@ def check_with_spark(
     began, context = time.monotonic(), spark.sparkContext
     read_clock(paths)
     stretches = _numbered(context, paths, stretch_bytes)
+    # Kept in memory: every look at the rows is a job over the same stretches.
     parts = context.parallelize(stretches, len(stretches)).map(_read).cache()
     try:
         # The driver gets everything but the rows of reads, which are what is big.

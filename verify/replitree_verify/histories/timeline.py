@@ -102,6 +102,7 @@ def _moments(operations: tuple[Operation, ...], texts: list[str], left: float) -
     """Give each moment a place, so that every bar has room for its text; return also the width of all."""
     ends = {operation.answer for operation in operations if operation.answer is not None}
     moments = sorted({operation.call for operation in operations} | ends)
+    # Every moment has a place of its own: to scale, operations of a few milliseconds would lie on each other.
     places = {moments[0]: left + 20}
     for before, moment in pairwise(moments):
         x = places[before] + MOMENT_MIN

@@ -1,7 +1,5 @@
 """Deduplication ids: only the oldest are forgotten, with one cleaner or two, and a token within the window comes once.
 
-In most models two inserts are in the log, all replicas have executed them, and one id stays.
-
 Results that have left the table: they are forgotten when no replica can make them any more, and not before.
 
 A merge (of one part, for the sake of what the policy does inside it) is followed by a merge of its result, after which r1
@@ -23,6 +21,7 @@ from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposa
 
 FIRST, SECOND = Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))
 AGAIN = Insert("r2", ((3, "a"),))
+# Both inserts are in the log, and both replicas have executed them.
 WRITTEN = ("r1 ins 1", "r1 ins 2", *BOTH)
 # How many ids stay at the most, and for how many milliseconds: the clock moves with every entry of the log.
 ONE_STAYS = (1, 100)
@@ -172,6 +171,7 @@ MODELS = (
         window=ONE_STAYS,
         probes=("id forgotten", "forgetting ids refused by host", "insert fenced", "late request applied"),
     ),
+    # No other model notices that an insert that is given up removes an id without counting the removal.
     Model(
         "ids_quorum",
         "an insert is given up, which frees its id, while another replica forgets ids; its token comes again",

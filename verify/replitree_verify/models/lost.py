@@ -1,7 +1,5 @@
 """Lost parts: what no replica has is declared lost, becomes empty everywhere, and may be inserted again.
 
-The first insert is what breaks.  Its client may repeat it at any moment: it hears "duplicate", or inserts its rows again.
-
 In `CALM` nothing else goes wrong; `HARD` are the same worlds, and some smaller ones, with processes that die, answers that are
 lost and views that lag.
 """
@@ -17,7 +15,9 @@ from replitree_verify.world.model import Duty, Insert, Model, Proposal
 
 BOTH = ("r1", "r2")
 PART = "all_0_0_0"
+# Its part is what breaks.
 FIRST = Insert("r1", ((1, "a"),))
+# Its client repeats it at any moment: it hears "duplicate", or inserts the rows again.
 AGAIN = Insert("r2", ((2, "a"),))
 OTHER = Insert("r1", ((3, "b"),))
 MERGE = (Proposal("r1", (PART, "all_1_1_0")),)
@@ -349,6 +349,7 @@ HARD = (
     ),
     _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash"),
     _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
+    # A process in doubt about its note must not count on it: a declaration relies on what notes say.
     Model(
         "lost_note_doubt",
         "a part breaks on a replica, which notes it after a fetch that failed; the answer to that is lost",

@@ -3,8 +3,6 @@
 r1 has merged or mutated the first part, and what it has made is broken there.  r2 has still to do it, and the part is broken
 there.  No replica has the part, so it is lost; what is made of what is left has other content than r1 has said in `results`,
 and r1 has to get that.
-
-And a recovery beside a declaration: nodes that come anew while a process counts on their versions.
 """
 
 from __future__ import annotations
@@ -111,6 +109,7 @@ MODELS = (
         resting=("r1", "r1 life"),
         probes=("declared lost", "made empty", "mutation killed", "mutated"),
     ),
+    # A recovery beside a declaration: nodes come anew while the process that declares counts on their versions.
     Model(
         "lost_recovering",
         "a part is declared lost while its files come back, and a replica that recovers fetches them",

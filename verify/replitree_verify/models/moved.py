@@ -228,6 +228,7 @@ MODELS = (
         " no manifest that can be read",
         {},
         HOME,
+        # The mender looks in the store first: only without a manifest does it write the part anew.
         prelude=(*ALONE, f"tear r1 {PART}", "r1 move"),
         duties=(Duty("r1", "break", (PART,)), Duty("r1", "watch"), Duty("r1", "heal", (PART,))),
     ),

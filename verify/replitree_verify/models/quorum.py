@@ -1,8 +1,4 @@
-"""Inserts with a quorum: who counts, who gives up, and what becomes of an insert that is given up.
-
-A waiter may lose patience at any moment, and so may the leader with an insert whose writer seems gone: so in every model
-some inserts are settled and some fail.
-"""
+"""Inserts with a quorum: which replicas count, which give up, and what becomes of an insert that is given up."""
 
 from __future__ import annotations
 
@@ -22,6 +18,8 @@ FIRST = Insert("r1", ((1, "a"),), quorum=2)
 AGAIN = Insert("r2", ((2, "a"),), quorum=2)
 OTHER = Insert("r1", ((3, "b"),))
 REACHED, GIVEN_UP = ("quorum reached",), ("quorum given up", "failed for good")
+# A waiter may lose patience at any moment, and so may the leader with an insert whose writer seems gone: so most models see
+# inserts that are settled and inserts that fail.
 ENDS = (*REACHED, *GIVEN_UP)
 LATE = ("late request applied", "unknown: applied, answer lost")
 OPEN = ("open r1 ins 1", "r1", "r2 pull")

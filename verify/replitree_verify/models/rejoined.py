@@ -112,6 +112,7 @@ MODELS = (
         stored=False,
         absent=("r1",),
         started=("r2",),
+        # The second process is held before its commit: both have found the name free.
         prelude=("r2 ins 1", "r2", "hold n1 life", "r1 life"),
         probes=(*AGAIN, "execution fenced"),
     ),

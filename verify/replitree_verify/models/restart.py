@@ -66,6 +66,7 @@ MODELS = (
         started=("r1", "r2"),
         probes=("activated again", "fetched", "insert fenced"),
     ),
+    # `STOP` has its mutant here: a process that takes the end of its session for a replacement.
     Model(
         "session_ends_pulling",
         "the session of a replica ends while it pulls, and it pulls further before the first pull is taken in",

@@ -1,7 +1,6 @@
 """Coordination has lost the table, and it is made anew from the parts on one replica's disk, which is cut off and begun again.
 
-r1 has two parts, r2 only the first of them; no process runs.  In most models the server of r1 stays off, and r2 comes whenever
-coordination has the table: it joins, waits for a good replica, and recovers.
+In most models r2 comes whenever coordination has the table: it joins, waits for a good replica, and recovers.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from replitree_verify.world.model import Ask, Duty, Insert, Model
 BOTH = ("r1", "r2")
 OPERATED = (*TWO, ("op", "op"))
 INSERTS = (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),)))
+# r1 has two parts, and r2 only the first of them; after the wipe no process runs.
 WIPED = ("r1 ins 1", *BOTH, "r1 ins 2", "r1", "wipe")
 RESTORE = Duty("op", "restore", ("r1",))
 DONE = ("restoring begun", "restored")
@@ -33,6 +33,7 @@ def _joined(name: str, description: str, faults: dict[Fault, int], *probes: str)
         workers=BOTH,
         started=BOTH,
         prelude=WIPED,
+        # The server of r1 stays off: the restore has its disk.
         resting=("r1 life",),
         operators=("op",),
         duties=(RESTORE,),

@@ -151,6 +151,7 @@ MODELS = (
         duties=(ROLL,),
         probes=("rolled over", "log has gone on", "rolling over fenced", "insert fenced", "activated again"),
     ),
+    # No other model notices a verdict on an insert that does not check which parent the log ends below.
     Model(
         "roll_quorum",
         "the log rolls over while an insert is open, which is settled or given up",
@@ -164,6 +165,7 @@ MODELS = (
         duties=(ROLL,),
         probes=("rolled over", "log has gone on", "quorum reached", "quorum given up"),
     ),
+    # No other model notices a declaration that does not check which parent the log ends below.
     Model(
         "roll_lost",
         "a part that is broken on both replicas is declared lost while the log rolls over",

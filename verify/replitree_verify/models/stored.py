@@ -348,6 +348,7 @@ MODELS = (
         "r1 pull",
         **CHECKED,
     ),
+    # No part leaves here, which would be more than 500,000 states: `stored_found_replaced` has that.
     _found(
         "stored_found_second",
         "its session ends meanwhile, and a second process takes the replica and looks for the part as well",

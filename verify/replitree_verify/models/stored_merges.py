@@ -1,7 +1,4 @@
-"""Merges and mutations in an object store: one replica makes a result for all, and parts borrow of each other.
-
-The session of a process that has died ends at any moment after that, and with it its work mark.
-"""
+"""Merges and mutations in an object store: one replica makes a result for all, and parts borrow of each other."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ BEGUN = (*PULLED, "begin r1 make")
 PUBLISHED = (*PULLED, "publish r1 make")
 """The first replica has published the result, and not registered it yet."""
 
+# The session of a process that has died ends at any moment after that, and with it its work mark.
 CRASH, DOUBT, EXPIRY = ({fault: 1} for fault in (Fault.CRASH, Fault.UNKNOWN, Fault.EXPIRY))
 PAUSE = (Duty("r1", "pause"),)
 

@@ -123,6 +123,7 @@ class Members:
 
     def deliver(self, state: TabletState, number: int, request: int) -> tuple[TabletState, int]:
         """Let a member do what it is asked; return the number of its reply."""
+        # An answer depends on what the member holds and on what it is asked, and on nothing else.
         key = (state.held[number], request)
         known = self._answers.get(key)
         if known is None:

@@ -124,4 +124,5 @@ def carried_out(groups: Groups, effect: GroupEffect, on_store: bool) -> Procedur
         except StopIteration as stop:
             return stop.value
         replies = yield msgspec.structs.replace(ask, requests=(*before, *ask.requests, *after))
+        # The procedure knows the members of its own group only.
         outcome = replies[len(before) : len(replies) - len(after)]

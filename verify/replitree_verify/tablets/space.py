@@ -110,8 +110,10 @@ class Space(small_search.Space[TabletState]):
         """Let a seat lead and commit without anything going wrong, all members answering."""
         while state.seats[seat][0] != LEADING:
             moves = self._asking.begin(state, seat) if state.seats[seat] == IDLE else self._asking.hear(state, seat)
+            # The first way that an answer can go is without a fault.
             state = next(iter(moves))[0]
         for _ in range(commits):
+            # The first move of a leader is the next thing that it commits.
             state = next(self.leading.moves(state, seat))[0]
             while state.seats[seat][0] == LEADING:
                 later = next((after for after, move in self.leading.moves(state, seat) if not move.is_asked), None)

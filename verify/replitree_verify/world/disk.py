@@ -103,6 +103,7 @@ class Disk:
         if folder is None or content is None:  # renamed before: a publish may be done again
             return self if self.content(name) is not None else None
         left = replace(folder, parts=tuple(each for each in folder.parts if each[0] != partition))
+        # What is staged replaces what was published under the name: so does a rename.
         return self.with_folder(left).with_part(name, content)
 
 

@@ -174,6 +174,7 @@ class Model:
     commands: tuple[Ask, ...] = ()
     merges: tuple[Proposal, ...] = ()
     kills: tuple[Kill, ...] = ()
+    # Threads of inserts are named by their first request; of merges and duties by their place in their list, from 1.
     prelude: tuple[str, ...] = ()
     fetchers: tuple[str, ...] = ()
     keepers: tuple[str, ...] = ()

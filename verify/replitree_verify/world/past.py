@@ -130,14 +130,12 @@ def is_entry(path: str, table: TablePlace) -> bool:
 
 
 def _survivor(operations: Sequence[fx.Operation], table: TablePlace) -> Replica | None:
-    """Return the replica whose state a commit makes the table's.
-
-    It declares it good while it moves its pointer, which nothing but `recover.survive` does, or it ends a restore.
-    """
+    """Return the replica whose state a commit makes the table's."""
     written = {each.path: each.value for each in operations if isinstance(each, fx.Set)}
     restored = any(isinstance(each, fx.Delete) and each.path == layout.restoring(table) for each in operations)
     for path, value in written.items():
         replica = Replica(table, path.split("/")[-2])
+        # Only `recover.survive` declares a replica good in the commit that moves its pointer; or the commit ends a restore.
         if (
             path == layout.is_lost(replica)
             and value == NOT_LOST

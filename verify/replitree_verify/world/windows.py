@@ -88,6 +88,7 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
         name = each.path.rpartition("/")[2]
         if isinstance(each, fx.Delete) and each.path == f"{layout.blocks(table)}/{name}":
             newer = [time for other, time in times.items() if other != name and time >= times[name]]
+            # An id may go when enough newer ones are there, or when it is old.
             if len(newer) < window.count and max((times[name], *newer)) - times[name] <= window.age_ms:
                 return f"WINDOW: {name} is forgotten, and only {len(newer)} ids are newer"
         kept = _freed_by(each.path, before, table) if isinstance(each, fx.Delete) else None

@@ -46,28 +46,14 @@ def broken_needs(model: Model, accepted: Accepted, held: Sequence[Holdings], cop
     copies_min
         How many of these must have it.
     """
-    for blob in _needed(model, accepted):
-        # A store deletes some time after it has raised the barrier: what is below it is as good as gone.
-        copies = sum(can_be_read(each, blob) and not each.barrier(*blob[:2]).has_swept(blob) for each in held)
-        if copies < copies_min:
-            return f"I12: {blob} is needed, and {copies} of {len(held)} members have it"
-    return None
-
-
-def base_of(accepted: Accepted) -> tuple[int, int]:
-    """Return the snapshot that covers everything before it, or the begin."""
-    return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)
-
-
-def _needed(model: Model, accepted: Accepted) -> tuple[BlobId, ...]:
-    """Return what entries that count refer to, and what was created and not left: told from what was committed."""
-    referred = [blob for _, entry in accepted for blob in own_references(TABLET, entry)]
+    needed = [blob for _, entry in accepted for blob in own_references(TABLET, entry)]
     created = list[BlobId]()
     places = [place for place, _ in accepted] if model.collects_data else []
     # A snapshot stands for all entries before it in its own generation: they count, although they need not be found.
     if places and accepted[0][1].is_snapshot:
         generation, last = places[0]
         places = [*(GenStep(generation, Step(step)) for step in range(1, last)), *places]
+    # What was created and not left is told from what was committed, not from what entries say of it.
     for place in places:
         commits = next(seat.commits for seat in model.seats if seat.generation == place.generation)
         # Reads and collections form no entry, so they take no step.
@@ -79,7 +65,17 @@ def _needed(model: Model, accepted: Accepted) -> tuple[BlobId, ...]:
                 created = created[1:]
             case Kind.STATE:
                 created = [state_id(*place)]
-    return tuple(dict.fromkeys((*referred, *created)))
+    for blob in dict.fromkeys((*needed, *created)):
+        # A store deletes some time after it has raised the barrier: what is below it is as good as gone.
+        copies = sum(can_be_read(each, blob) and not each.barrier(*blob[:2]).has_swept(blob) for each in held)
+        if copies < copies_min:
+            return f"I12: {blob} is needed, and {copies} of {len(held)} members have it"
+    return None
+
+
+def base_of(accepted: Accepted) -> tuple[int, int]:
+    """Return the snapshot that covers everything before it, or the begin."""
+    return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)
 
 
 def broken_end(model: Model, held: tuple[Holdings, ...]) -> str | None:

@@ -96,7 +96,16 @@ def broken_choice(truth: Truth, found: Assessment, asked: Sequence[Holdings]) ->
     broken = broken_state(truth, kept)
     if broken is not None:
         return broken
-    readable = _readable_until(truth, asked)
+    # The first generation follows none, and a snapshot replaces what is before it: these do without their zero entries.
+    zeros = {place[0] for place in truth.since} - {1, truth.base[0]}
+    # A zero entry says what its leader accepted of earlier generations: without it only the snapshot counts for sure.
+    is_lost = any(not _is_readable(asked, log_entry(TABLET, Generation(each), Step(0))) for each in zeros)
+    readable: Places = ()
+    for place in truth.since:
+        # Up to the first that can't be read, with all that it takes to know it.
+        if (is_lost and place != truth.base) or any(not _is_readable(asked, blob) for blob in blobs_at(truth, place)):
+            break
+        readable += (place,)
     if not set(readable) <= set(kept):
         return f"L5: {list(kept)} would stay, and {list(readable)} can be read"
     if not found.unreadable and readable != truth.since:
@@ -107,20 +116,6 @@ def broken_choice(truth: Truth, found: Assessment, asked: Sequence[Holdings]) ->
 def is_opening(truth: Truth, asked: Sequence[Holdings]) -> bool:
     """Whether a candidate after the last leader was about to store a zero entry: if it is found, it counts."""
     return any(blob.channel == LOG and blob.generation > truth.last for each in asked for blob in each.names)
-
-
-def _readable_until(truth: Truth, asked: Sequence[Holdings]) -> Places:
-    """Return the entries since the last snapshot, up to the first that can't be read, with all that it takes to know it."""
-    # The first generation follows none, and a snapshot replaces what is before it: these do without their zero entries.
-    zeros = {place[0] for place in truth.since} - {1, truth.base[0]}
-    # A zero entry says what its leader accepted of earlier generations: without it only the snapshot counts for sure.
-    is_lost = any(not _is_readable(asked, log_entry(TABLET, Generation(each), Step(0))) for each in zeros)
-    readable = list[Place]()
-    for place in truth.since:
-        if (is_lost and place != truth.base) or any(not _is_readable(asked, blob) for blob in blobs_at(truth, place)):
-            break
-        readable.append(place)
-    return tuple(readable)
 
 
 def blobs_at(truth: Truth, place: Place) -> tuple[BlobId, ...]:

@@ -1,8 +1,6 @@
 """Models of accepted losses: a leader has committed three entries on two members of three, and copies of them get damaged.
 
 The third member has none of them.  An operator names who is away when it begins, looks, and agrees at any time later, or never.
-At every state an operator is tried out, too, that nothing disturbs (L4), so a model needs a candidate only for what may happen
-meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +29,8 @@ LEADER, SERVING = Seat(1, (P, P, P)), Seat(1, (P, P, P, P))
 LATER = 8
 """A generation above those that operators choose, unless they come after it."""
 
-# All three entries are committed before: what may be lost is what clients have heard of.
+# With `aftermath` an operator that nothing disturbs is tried out at every state (L4): a model needs a candidate only for what
+# may happen meanwhile.
 _lost = partial(Model, prelude=3, aftermath=True, spoiled=LOST)
 
 LOSS_MODELS = (

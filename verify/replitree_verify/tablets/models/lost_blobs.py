@@ -1,7 +1,6 @@
 """Models of accepted losses of other things than entries: zero entries, snapshots and their blobs, references, hidden damage.
 
-As in `losses`, the third member has none of what the first leader stored.  What a second one found in the tail of the
-first it has restored there.
+As in `losses`, the third member has none of what the first leader stored.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ REFERRING = Seat(1, (R, R, P))
 PLAIN = Seat(1, (P, P, P))
 
 _lost = partial(Model, aftermath=True)
+# A second leader has restored on the third member what it found in the tail of the first.
 _zero = partial(_lost, prelude=2, spoiled=both(entry(2, 0)))
 _state = partial(_lost, prelude=3, collects=True, spoiled=both(body_id(1, 2)))
 _reference = partial(_lost, prelude=3, spoiled=((0, body_id(1, 1)), *both(body_id(1, 2))))

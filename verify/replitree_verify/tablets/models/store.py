@@ -1,4 +1,4 @@
-"""Models of tablets on an object store: one member, whose requests are at once each, not together."""
+"""Models of tablets on an object store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from replitree_verify.world.faults import Fault
 
 P, R, S, L = Kind.PLAIN, Kind.REFERENCE, Kind.SNAPSHOT, Kind.READ
 
+# The store is the only member; the requests of a question are at once each, not together.
 _on_store = partial(Model, on_store=True, members=1, write=1)
 
 STORE_MODELS = (
