@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
 
-from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.effects import Answer, Commit, LogIndex
 from replitree.protocol.core.parts import inserted_part, parse_part
 from replitree.protocol.execute.making import MAKING
+from replitree_verify.effects.table import TOUCHES
 from replitree_verify.engine.ample import Ample
 from replitree_verify.engine.explore import explore
 from replitree_verify.engine.futures import Futures
@@ -21,6 +22,7 @@ from replitree_verify.engine.space import Space
 from replitree_verify.engine.surroundings import Surroundings
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
+from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.registry import compared, counterexample
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import Fault
@@ -206,20 +208,30 @@ def test_the_same_is_to_be_seen_as_without_ample_steps(name: str) -> None:
     assert visible(MODELS[name], ample=True) == visible(MODELS[name], ample=False)
 
 
-@pytest.mark.parametrize("blind", ["_coordination_written", "nodes_read", "waits_for", "fields"])
+def overlook(column: str, effects: Iterable[type], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reductions not know what effects read beside memory and coordination (`looks`), or write beside memory (`leaves`)."""
+    nothing: dict[str, Any] = {column: lambda *_: 0}
+    for each in effects:
+        monkeypatch.setitem(TOUCHES, each, TOUCHES[each]._replace(**nothing))
+
+
+@pytest.mark.parametrize("blind", ["commits", "nodes_read", "waits_for", "fields"])
 def test_a_search_that_overlooks_what_others_do_is_found_out(blind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: here nobody is believed to write to coordination, to read it, to wait, or to remember."""
     full = visible(MODELS["quorum_stale"], ample=False)
-    monkeypatch.setattr(Resources, blind, lambda *_: 0)
+    if blind == "commits":
+        overlook("leaves", [Commit], monkeypatch)
+    else:
+        monkeypatch.setattr(Resources, blind, lambda *_: 0)
     assert visible(MODELS["quorum_stale"], ample=True) < full
 
 
-@pytest.mark.parametrize("blind", ["_disk_written", "_others_read"])
-def test_a_search_that_overlooks_disks_does_not_see_rare_branches(blind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("column", ["leaves", "looks"])
+def test_a_search_that_overlooks_disks_does_not_see_rare_branches(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishing is hidden from invariants, not from those who fetch: they may come before it, or after."""
     model = replace(MODELS["read_eventual"], faults={}, probes=())
     assert {"fetch failed", "executed later"} <= explore(model, ample=True).probes
-    monkeypatch.setattr(Resources, blind, lambda *_: 0)
+    overlook(column, TOUCHES.keys() - {Commit, Answer, ShowRows}, monkeypatch)  # these write beside disks
     assert not {"fetch failed", "executed later"} & explore(model, ample=True).probes
 
 

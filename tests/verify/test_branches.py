@@ -9,9 +9,10 @@ import pytest
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree_verify.effects.table import branches
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.outcomes.branch import Branch, Request, Scene
-from replitree_verify.outcomes.branches import branches, can_apply_later, deliver
+from replitree_verify.outcomes.branches import can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.world.disk import Disk, Folder
 from replitree_verify.world.faults import Fault, budget_of

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from replitree.protocol.core.effects import Commit
 from replitree_published.bridge.cleaning import CLEANING
 from replitree_published.bridge.explored import Followed, follow_model
 from replitree_published.bridge.mapping import Mapping
 from replitree_published.bridge.quorum import QUORUM
 from replitree_published.bridge.replication import REPLICATION
-from replitree_verify.engine.resources import Resources
+from replitree_verify.effects.table import TOUCHES
 from replitree_verify.models import MODELS
 from replitree_verify.mutants.catalog import MUTANTS
 
@@ -76,5 +77,5 @@ def test_a_mutant_takes_a_step_that_has_no_way(name: str, mutant: str) -> None:
 def test_a_walk_that_overlooks_what_others_write_follows_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail."""
     full = follow("quorum_stale", REPLICATION, ample=True).follower.steps
-    monkeypatch.setattr(Resources, "_coordination_written", lambda *_: 0)
+    monkeypatch.setitem(TOUCHES, Commit, TOUCHES[Commit]._replace(leaves=lambda *_: 0))
     assert follow("quorum_stale", REPLICATION, ample=True).follower.steps < full

@@ -194,7 +194,7 @@ class Ample:
                 reads |= footprint.memory | self._resources.nodes_read(footprint, tree) | others
                 writes |= 0 if isinstance(turn.effect, Commit) else footprint.writes  # it was refused
                 looks = looks or isinstance(turn.effect, Sync) or bool(footprint.nodes or footprint.folders)
-                if isinstance(turn.effect, HIDDEN):
+                if type(turn.effect) in HIDDEN:
                     reads |= self._hidden.looked_at(turn, seat, tree)
                     lasts = True
             self._touched[key] = None if reads < 0 or writes < 0 else Touched(reads, writes, looks, lasts)

@@ -7,52 +7,23 @@ from operator import itemgetter
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program.mender_effects import (
-    AwaitLacking,
-    AwaitLoss,
-    PutBack,
-    TakeFromStore,
-    TakeOut,
-    WholeAgain,
-    WriteAnew,
+from replitree.protocol.program.stages import AwaitWork
+from replitree_verify.effects.row import (
+    ALL_DISKS,
+    ALONE,
+    ALONE_ANSWERED,
+    ANSWERED,
+    COORDINATION,
+    DISK,
+    DISKS,
+    EVERYTHING,
+    MEMORIES,
+    MEMORY,
+    STORED,
 )
-from replitree.protocol.program.stages import (
-    Accept,
-    AwaitElection,
-    AwaitMove,
-    AwaitPull,
-    AwaitReplica,
-    AwaitSource,
-    AwaitStrays,
-    AwaitUpkeep,
-    AwaitWork,
-    LetGoEnded,
-)
-from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
-from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
-from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
-from replitree.protocol.shares.share_effects import ForgetParts, HasPart, NameShares, PutShares, SharesHere, SharesOf
+from replitree_verify.effects.table import ROW_OF
 from replitree_verify.engine.moves import OBJECTS, TREE
-from replitree_verify.process import uploads
-from replitree_verify.process.fsck import AwaitOrphans, RepairCommit, ReportFindings
-from replitree_verify.process.lost_parts import (
-    AwaitBroken,
-    Break,
-    Heal,
-    KeepCopy,
-    declared_part,
-)
-from replitree_verify.process.moves import ON_DISK, HearPlaces
-from replitree_verify.process.read_requests import AwaitAnswers, AwaitReadable, ShowRows
-from replitree_verify.process.restore_duties import LockDisk, OpenTable
-from replitree_verify.world.objects import PutObjects
-
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED, STORED = range(11)
-"""Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
-
-Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
-the disk.
-"""
+from replitree_verify.process.lost_parts import declared_part
 
 WHEN_ALONE = {
     DISKS: ALL_DISKS,
@@ -65,33 +36,6 @@ WHEN_ALONE = {
 """What becomes of a footprint when the process is alone; of all others `ALONE`."""
 
 
-_KINDS: dict[type, int] = {
-    **dict.fromkeys((AwaitBroken, AwaitLacking, AwaitLoss, FindShare, Heal, uploads.HearName), ALL_DISKS),
-    AwaitAnswers: ANSWERED,
-    **dict.fromkeys((LockDisk, OpenTable, AwaitReadable, ShowRows), EVERYTHING),
-    **dict.fromkeys((ListObjects, AskReferences, RepairCommit, ReportFindings), EVERYTHING),
-    **dict.fromkeys((fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Commit), COORDINATION),
-    **dict.fromkeys((ListAges, uploads.TellName), COORDINATION),
-    **dict.fromkeys((AwaitPull, AwaitReplica, AwaitSource, AwaitStrays, AwaitElection), COORDINATION),
-    **dict.fromkeys(
-        (
-            fx.Stage, fx.Publish, fx.ListStaging, fx.RemoveStaging, fx.ListParts, fx.RemovePart, Accept, fx.Reveal, fx.Merge,
-            fx.Mutate, fx.Link, fx.MakeEmpty, fx.Untouched, fx.FindPart, fx.Detach, Break, KeepCopy, PutBack, TakeOut,
-            WholeAgain,
-        ),
-        DISK,
-    ),
-    **dict.fromkeys((NameShares, SharesOf, SharesHere, HasPart, ForgetParts, LetGoEnded, fx.Discard, *ON_DISK), DISK),
-    **dict.fromkeys(uploads.EFFECTS, DISK),
-    **dict.fromkeys((fx.FetchMany, AwaitWork), DISKS),
-    fx.ProbeOwner: MEMORIES,
-    **dict.fromkeys((PutShares, DeleteObjects, LookAtObjects, PutPart, BringRows, TakeFromStore, WriteAnew), STORED),
-    **dict.fromkeys((PutObjects, AwaitOrphans), STORED),
-    **dict.fromkeys((AwaitUpkeep, AwaitMove, HearPlaces), ALONE),
-}  # fmt: skip
-"""Of each type of effects; of all others `MEMORY`."""
-
-
 def footprint_of(effect: Any, *, loses: bool = False, stored: bool = False) -> int:
     """Return the kind of footprint of an effect; `loses` as in `local.Here`, `stored` as in `Model`."""
     match effect:
@@ -101,7 +45,7 @@ def footprint_of(effect: Any, *, loses: bool = False, stored: bool = False) -> i
             return ALL_DISKS
         case fx.Commit() if declared_part(effect) is not None:
             return ALL_DISKS
-    return _KINDS.get(type(effect), MEMORY)
+    return ROW_OF[type(effect)].footprint
 
 
 def takers(

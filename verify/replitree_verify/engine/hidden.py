@@ -18,7 +18,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Publish, Published, Stage
 from replitree.protocol.core.parts import inserted_part
 from replitree_verify.engine.resources import EVERYTHING, Resources
-from replitree_verify.outcomes.steps import Turn
+from replitree_verify.engine.steps import Turn
 from replitree_verify.world.disk import requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.model import Model

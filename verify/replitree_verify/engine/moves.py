@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.core.effects import Answer, Commit, Refused
 from replitree_verify.engine.resources import HIDDEN, LOCAL
-from replitree_verify.outcomes.steps import Ending, Turn
+from replitree_verify.engine.steps import Ending, Turn
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Model
 
@@ -18,6 +18,9 @@ World: TypeAlias = tuple[int, ...]
 
 TREE, LEFT, FLIGHT, OBJECTS, ANSWERS = 0, 1, 2, 3, 4
 """Positions in a state: the tree, the faults that are left, the requests in flight, the object store, the first answer."""
+
+_CALM = LOCAL | HIDDEN | {Answer}
+"""Effects by whose step no procedure decides, as far as it takes no fault."""
 
 PRESENT = 0
 """A view that does not lag."""
@@ -153,7 +156,6 @@ def is_local(ending: Ending, *, moves_tree: bool) -> bool:
     if ending.cost or branch.dies or branch.sent is not None or branch.breach is not None or moves_tree:
         return False
     return all(
-        isinstance(turn.effect, (*LOCAL, *HIDDEN, Answer))
-        or (isinstance(turn.effect, Commit) and isinstance(turn.outcome, Refused))
+        type(turn.effect) in _CALM or (isinstance(turn.effect, Commit) and isinstance(turn.outcome, Refused))
         for turn in ending.turns
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
+from replitree_verify.effects.row import ALONE
 from replitree_verify.engine import footprints as kinds
 from replitree_verify.engine.fingerprints import Fingerprints, Summands
 from replitree_verify.engine.moves import (
@@ -36,10 +37,10 @@ from replitree_verify.engine.moves import (
     faults_of,
     is_local,
 )
+from replitree_verify.engine.steps import Ending, Steps, Turn
 from replitree_verify.outcomes.branch import Request, Scene
 from replitree_verify.outcomes.branches import can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
-from replitree_verify.outcomes.steps import Ending, Steps, Turn
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.read_requests import Told
 from replitree_verify.process.seat_threads import TITLES, UNTAKEN, beginning, begins_again, work_of
@@ -104,7 +105,7 @@ class Space:
         self._makes_once = model.stored and model.has_makers
         self._markers: dict[int, frozenset[int]] = {}
         self._footprints: list[int] = [0]
-        self._alone_footprints: list[int] = [kinds.ALONE]
+        self._alone_footprints: list[int] = [ALONE]
         self._alone: list[bool] = []
         self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
@@ -452,7 +453,7 @@ class Space:
         while place >= len(self._footprints):
             effect = self.kernel.effect(len(self._footprints))
             self._footprints.append(kinds.footprint_of(effect, loses=self._is_losing, stored=self.model.stored))
-            self._alone_footprints.append(kinds.WHEN_ALONE.get(self._footprints[-1], kinds.ALONE))
+            self._alone_footprints.append(kinds.WHEN_ALONE.get(self._footprints[-1], ALONE))
         while memory >= len(self._alone):
             value = self.memories[len(self._alone)]
             seat = value.session // SESSIONS_PER_SEAT

@@ -1,7 +1,7 @@
-"""Every way in which one effect can end: the explorer's interpreter of effects, step by step.
+"""What effects do, and every way in which they can end: the explorer's interpreter of effects.
 
-`branches` has the outcomes of an effect on coordination, `local` those inside a process; `steps` joins the steps that
-need no interleaving (`reduction`).
+`local` performs them inside a process, without faults; `branches` and `objects` have the ways in which they end with faults, of
+coordination and the disk, and of the object store.  `effects` says which of these functions belong to an effect.
 
 Imports: `rules`, `probes`, `process` and `world`.
 

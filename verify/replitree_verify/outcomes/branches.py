@@ -1,4 +1,4 @@
-"""Every way in which one effect can end: the explorer's interpreter of effects.
+"""Every way in which effects end that faults can meet, or that look beyond their process (`effects` says which those are).
 
 Faults, each paid from the model's budget:
 
@@ -18,7 +18,7 @@ Invariant I9 is checked here, where a commit takes place: a process with an epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,54 +27,35 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
-from replitree.protocol.program.mender_effects import TakeFromStore, WriteAnew
-from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
-from replitree.protocol.shares.moving import BringRows, FindShare, PutPart
-from replitree.protocol.shares.share import DeleteObjects, LookAtObjects
-from replitree.protocol.shares.share_effects import PutShares
-from replitree_verify.outcomes import objects
+from replitree.protocol.rescue.fsck_look import ListAges
+from replitree_verify.outcomes import local
 from replitree_verify.outcomes.branch import Branch, Request, Scene
-from replitree_verify.outcomes.local import cancelled, fetched_to, perform_local
-from replitree_verify.process import read_requests
-from replitree_verify.process.fsck import AwaitOrphans, RepairCommit, ReportFindings, aged, taken_from
+from replitree_verify.process import read_requests, restore_duties
+from replitree_verify.process.fsck import RepairCommit, aged, taken_from
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.restore_duties import (
     LockDisk,
     OpenTable,
     UnlockDisk,
     chosen_parts,
-    lock,
     locked_by,
     wrongly_ended,
     wrongly_repeated,
 )
 from replitree_verify.process.shares import torn_upload
-from replitree_verify.process.uploads import HearName, TellName
 from replitree_verify.rules.quorum import settled_without
 from replitree_verify.world.disk import Folder
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import seat_of
-from replitree_verify.world.objects import PutObjects
 from replitree_verify.world.past import half_way, recovers, remember
 from replitree_verify.world.windows import timed
-
-
-def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
-    """Return every way in which an effect can end; none while what it waits for is not there."""
-    perform = _BRANCHES.get(type(effect))
-    if perform is not None:
-        yield from perform(effect, scene)
-        return
-    done = perform_local(effect, scene.here)
-    if done is not None:
-        yield Branch(done.outcome, scene.here._replace(memory=done.memory, disk=done.disk))
-
 
 # --- coordination -----------------------------------------------------------------------------------------------------------
 
 
-def _read(effect: Read | ListAges, scene: Scene) -> Iterator[Branch]:
+def read(effect: Read | ListAges, scene: Scene) -> Iterator[Branch]:
+    """Read coordination: as it is, or as a session sees it that lags."""
     here, view = scene.here, scene.view
     now = _answer(effect, here.tree)
     if isinstance(effect, fx.Sync) or view is None:
@@ -110,7 +91,8 @@ def _torn(seen: fx.Many, now: fx.Many) -> Iterator[fx.Many]:
         yield fx.Many(seen.nodes, now.watched)
 
 
-def _commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
+def commit(effect: fx.Commit, scene: Scene) -> Iterator[Branch]:
+    """Ask coordination for a commit."""
     here = scene.here
     request = Request(here.replica, here.me, here.memory.session, here.memory.epoch, effect.operations)
     tree, outcome, breach = deliver(request, here.tree)
@@ -214,7 +196,8 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
     return True
 
 
-def _probe_owner(effect: fx.ProbeOwner, scene: Scene) -> Iterator[Branch]:
+def probe_owner(effect: fx.ProbeOwner, scene: Scene) -> Iterator[Branch]:
+    """Look whether the process that owns a replica is dead."""
     seat, incarnation = seat_of(effect.value)
     memory = scene.memories[seat]
     # A process that lives is UNCLEAR, never ALIVE: a probe proves death only, as a socket that is refused does.
@@ -222,13 +205,13 @@ def _probe_owner(effect: fx.ProbeOwner, scene: Scene) -> Iterator[Branch]:
     yield Branch(fx.Owner.DEAD if dead else fx.Owner.UNCLEAR, scene.here)
 
 
-def _lock(effect: LockDisk | OpenTable | UnlockDisk, scene: Scene) -> Iterator[Branch]:
+def lock(effect: LockDisk | OpenTable | UnlockDisk, scene: Scene) -> Iterator[Branch]:
     """Lock the disk of a replica whose process is away, as a restore does, or start that process."""
     here = scene.here
     match effect:
         case LockDisk():
             disk, table = here.disks[effect.replica], here.replica.table
-            found = lock(effect, seat_of(here.me)[0], scene.memories, disk, here.tree, table)
+            found = restore_duties.lock(effect, seat_of(here.me)[0], scene.memories, disk, here.tree, table)
             if found is not None:
                 held = (effect.replica, chosen_parts(disk))
                 yield Branch(found, here._replace(memory=replace(here.memory, lock=held)))
@@ -245,7 +228,7 @@ def _lock(effect: LockDisk | OpenTable | UnlockDisk, scene: Scene) -> Iterator[B
             yield Branch(None, here._replace(memory=replace(here.memory, lock=None)), breach=breach)
 
 
-def _read_table(effect: Any, scene: Scene) -> Iterator[Branch]:
+def read_table(effect: Any, scene: Scene) -> Iterator[Branch]:
     """Read the table as a client does; a read waits until its level can be served."""
     here = scene.here
     found: Any
@@ -267,10 +250,10 @@ def _read_table(effect: Any, scene: Scene) -> Iterator[Branch]:
 # --- the disk -----------------------------------------------------------------------------------------------------------------
 
 
-def _stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
+def stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
+    """Stage rows; a fault leaves a torn folder."""
     here = scene.here
-    done = perform_local(effect, here)
-    assert done is not None
+    done = local.stage(effect, here)
     yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     folder = done.disk.folder(effect.staging)
     assert folder is not None
@@ -282,10 +265,10 @@ def _stage(effect: fx.Stage, scene: Scene) -> Iterator[Branch]:
         yield Branch(fx.StoreFailed("disk full"), torn, Fault.DISK.cost)
 
 
-def _publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
+def publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
+    """Publish what is staged; a crash leaves some of it published."""
     here = scene.here
-    done = perform_local(effect, here)
-    assert done is not None
+    done = local.publish(effect, here)
     yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     if Fault.CRASH in scene.faults:
         disk = here.disk
@@ -299,10 +282,10 @@ def _publish(effect: fx.Publish, scene: Scene) -> Iterator[Branch]:
         yield Branch(fx.StoreFailed("disk failing"), here, Fault.DISK.cost)
 
 
-def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
+def fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
+    """Fetch parts; a crash or a fault leaves some of them fetched."""
     here = scene.here
-    done = perform_local(effect, here)
-    assert done is not None
+    done = local.fetch_many(effect, here)
     yield Branch(done.outcome, here._replace(disk=done.disk))
     fetched = [
         fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, fx.Fetched)
@@ -310,7 +293,7 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
     if Fault.CRASH in scene.faults:
         disk = here.disk
         for fetch in fetched[:-1]:  # after the last one all is fetched: the crash between effects
-            disk = fetched_to(disk, fetch, here)
+            disk = local.fetched_to(disk, fetch, here)
             yield Branch(None, here._replace(disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
     if Fault.FETCH in scene.faults and fetched:
         failed = tuple(fx.NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
@@ -321,19 +304,19 @@ def _fetch_many(effect: fx.FetchMany, scene: Scene) -> Iterator[Branch]:
             told[number] = fx.NotFetched(effect.fetches[number].part, "no answer")
             for fetch, outcome in zip(effect.fetches, told, strict=True):
                 if isinstance(outcome, fx.Fetched):
-                    disk = fetched_to(disk, fetch, here)
+                    disk = local.fetched_to(disk, fetch, here)
             yield Branch(tuple(told), here._replace(disk=disk), Fault.FETCH.cost)
 
 
-def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
+def make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
+    """Merge or mutate; the result may differ from that of others, or not be needed any more."""
     here = scene.here
-    done = perform_local(effect, here)
-    assert done is not None
+    done = local.make(effect, here)
     is_paused = here.memory.paused and isinstance(effect, fx.Merge)
     if not is_paused:
         yield Branch(done.outcome, here._replace(memory=done.memory, disk=done.disk))
     # The cancelled result leaves no folder: as a crash before the first byte, which needs no branch of its own.
-    unneeded = cancelled(effect, here)
+    unneeded = local.cancelled(effect, here)
     if unneeded is not None:
         yield Branch(unneeded.outcome, here, fate="cancelled")
     if is_paused or not isinstance(done.outcome, fx.Made):
@@ -355,54 +338,9 @@ def _make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
         )
 
 
-def _detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:
-    done = perform_local(effect, scene.here)
-    assert done is not None
-    yield Branch(done.outcome, scene.here._replace(disk=done.disk))
+def detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:
+    """Keep parts aside."""
+    here = scene.here
+    yield Branch(None, here._replace(disk=here.disk.keeping_aside(effect.parts)))
     if Fault.DISK in scene.faults:
-        yield Branch(fx.StoreFailed("disk full"), scene.here, Fault.DISK.cost)
-
-
-_BRANCHES: dict[type, Callable[[Any, Scene], Iterable[Branch]]] = {
-    fx.Get: _read,
-    fx.GetMany: _read,
-    fx.Exists: _read,
-    fx.Children: _read,
-    fx.ChildrenMany: _read,
-    fx.NextNumber: _read,
-    fx.Sync: _read,
-    fx.Commit: _commit,
-    fx.ProbeOwner: _probe_owner,
-    LockDisk: _lock,
-    UnlockDisk: _lock,
-    OpenTable: _lock,
-    fx.Answer: lambda effect, scene: (Branch(None, scene.here, answers=((effect.request, effect.answer),)),),
-    fx.CurrentSession: lambda _, scene: (Branch(scene.here.memory.session, scene.here),),
-    read_requests.AwaitAnswers: _read_table,
-    read_requests.AwaitPointer: _read_table,
-    read_requests.AwaitReadable: _read_table,
-    read_requests.ShowRows: _read_table,
-    fx.Stage: _stage,
-    fx.Publish: _publish,
-    fx.FetchMany: _fetch_many,
-    fx.Merge: _make,
-    fx.Mutate: _make,
-    fx.Detach: _detach,
-    PutShares: objects.put,
-    DeleteObjects: objects.delete,
-    LookAtObjects: objects.look,
-    TakeFromStore: objects.take,
-    WriteAnew: objects.take,
-    RepairCommit: _commit,
-    ListAges: _read,
-    ListObjects: objects.check,
-    AskReferences: objects.check,
-    ReportFindings: objects.check,
-    PutPart: objects.put_part,
-    BringRows: objects.bring_rows,
-    FindShare: objects.find_share,
-    AwaitOrphans: objects.await_orphans,
-    HearName: objects.hear_name,
-    PutObjects: objects.put_objects,
-    TellName: objects.tell_name,
-}
+        yield Branch(fx.StoreFailed("disk full"), here, Fault.DISK.cost)

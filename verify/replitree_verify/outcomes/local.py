@@ -14,6 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import MutateEntry
+from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
@@ -22,28 +23,24 @@ from replitree.protocol.execute.making import MAKING
 from replitree.protocol.program.mender_effects import MendTurn
 from replitree.protocol.program.stages import (
     Accept,
-    AcceptCommand,
     Accepted,
-    AskReload,
+    AwaitElection,
     AwaitMutation,
+    AwaitOpen,
     AwaitParts,
+    AwaitPlace,
     AwaitPull,
-    AwaitReplica,
-    AwaitTrouble,
+    AwaitStrays,
     AwaitWork,
-    BeginLoad,
+    ElectionTurn,
+    Forget,
     GiveBack,
     KillTurn,
-    Lack,
     LeadTurn,
     LookAtParts,
+    OpenTurn,
+    PlaceTurn,
     PullTurn,
-    Quieten,
-    Release,
-    ReportTrouble,
-    Serve,
-    Stop,
-    TakeIn,
     TakeOver,
     WorkTurn,
 )
@@ -51,8 +48,7 @@ from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute
-from replitree_verify.process import candidacy, longlife, lost_parts, mender, moves, quorums, shares, upkeep, uploads
-from replitree_verify.process.threads import Appear
+from replitree_verify.process import lost_parts, mender, moves, shares, uploads
 from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
 from replitree_verify.world.memory import Memory, State, is_made
 from replitree_verify.world.mutation_scope import PartsSeen
@@ -115,20 +111,11 @@ class Done(NamedTuple):
     disk: Disk
 
 
-def perform_local(effect: Any, here: Here) -> Done | None:
-    """Perform an effect on disk or memory; None while what it waits for is not there."""
-    return _PERFORM[type(effect)](effect, here)
-
-
-def is_local(effect: Any) -> bool:
-    """Whether an effect touches only the process's own disk and memory (and other disks to read)."""
-    return type(effect) in _PERFORM
-
-
 # --- the disk -------------------------------------------------------------------------------------------------------------
 
 
-def _stage(effect: fx.Stage, here: Here) -> Done:
+def stage(effect: fx.Stage, here: Here) -> Done:
+    """Write the rows of requests into a folder that is not published yet."""
     parts = staged_parts(here.partitions, effect.requests)
     folder = Folder(effect.staging, tuple((part.partition, part.content_hash) for part in parts))
     disk = here.disk.with_folder(folder)
@@ -138,12 +125,14 @@ def _stage(effect: fx.Stage, here: Here) -> Done:
     return Done(fx.Staged(parts), *shares.staged_upload(effect.staging, partition, here.memory, disk))
 
 
-def _publish(effect: fx.Publish, here: Here) -> Done:
+def publish(effect: fx.Publish, here: Here) -> Done:
+    """Rename what is staged to the parts' own names."""
     disk, missing = here.disk.publish(effect.staging, effect.names)
-    return Done(fx.Published(missing), _let_go(here.memory, effect.staging), disk)
+    return Done(fx.Published(missing), let_go(here.memory, effect.staging), disk)
 
 
-def _fetch_many(effect: fx.FetchMany, here: Here) -> Done:
+def fetch_many(effect: fx.FetchMany, here: Here) -> Done:
+    """Fetch parts from the first replica that can send each of them."""
     disk = here.disk
     outcomes: list[fx.Fetched | fx.NotFetched] = []
     for fetch in effect.fetches:
@@ -180,7 +169,7 @@ def _source(fetch: fx.FetchPart, here: Here) -> Disk | None:
     return None
 
 
-def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> Done:
+def make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> Done:
     """Stage a result of published parts, or one without rows."""
     partition = parse_part(effect.result).partition
     match effect:
@@ -210,7 +199,8 @@ def _make(effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty, here: Here) -> 
     return Done(fx.Made(content), *shares.staged_upload(effect.staging, partition, held, disk))
 
 
-def _untouched(effect: fx.Untouched, here: Here) -> Done:
+def untouched(effect: fx.Untouched, here: Here) -> Done:
+    """Tell whether a mutation would change no row of a part."""
     content = here.disk.content(effect.source)
     partition = parse_part(effect.source).partition
     is_so = content is not None and mutated_content(partition, content, effect.command) == content
@@ -227,14 +217,16 @@ def cancelled(effect: fx.Merge | fx.Mutate, here: Here) -> Done | None:
     return Done(fx.Cancelled("the table does not need it any more"), here.memory, here.disk)
 
 
-def _let_go(memory: Memory, staging: fx.StagingId) -> Memory:
+def let_go(memory: Memory, staging: fx.StagingId) -> Memory:
+    """Return a memory that does not hold a result's folder any more."""
     # An insert's own folder stays held after its publish: `Release` ends that, when the stage is over.
     if not staging.startswith(MAKING) or staging not in memory.staging:
         return memory
     return replace(memory, staging=tuple(each for each in memory.staging if each != staging))
 
 
-def _list_staging(effect: fx.ListStaging, here: Here) -> Done:
+def list_staging(effect: fx.ListStaging, here: Here) -> Done:
+    """Return the folders of staging that no thread holds."""
     del effect
     held = here.memory.staging
     names = (folder.staging for folder in here.disk.folders)
@@ -246,33 +238,37 @@ def _list_staging(effect: fx.ListStaging, here: Here) -> Done:
 # --- the memory -----------------------------------------------------------------------------------------------------------
 
 
-def _remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
+def remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
+    """Return how an effect ends that changes the memory alone."""
     return Done(outcome, memory, here.disk)
 
 
-def _reveal(effect: fx.Reveal, here: Here) -> Done:
+def reveal(effect: fx.Reveal, here: Here) -> Done:
+    """Show parts, and remove the files of those that they replace."""
     memory = here.memory.revealing(effect.parts, effect.gone)
     # A part that went and came back with the same name stays on disk.
     shown = {part.name for part in memory.held}
     return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
 
 
-def _await_pull(_effect: AwaitPull, here: Here) -> Done | None:
+def await_pull(_effect: AwaitPull, here: Here) -> Done | None:
+    """Wait until the puller has something to read."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
     # A reload goes before the log: what was read of pointer and queue may be older than what a commit has moved.
     if memory.reload or memory.place is None:
-        return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
+        return remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
     table, index = here.replica.table, memory.place.pointer.index
     log = here.tree.get(layout.log(table))
     # A pointer before the beginning of the log wakes the puller too: it then finds out that its replica is lost.
     if here.tree.exists(layout.log_entry(table, index)) or (log is not None and begins_after(table, log, index)):
-        return _remember(here, memory, PullTurn(memory.epoch, memory.place))
+        return remember(here, memory, PullTurn(memory.epoch, memory.place))
     return None
 
 
-def _await_work(effect: AwaitWork, here: Here) -> Done | None:
+def await_work(effect: AwaitWork, here: Here) -> Done | None:
+    """Wait until an entry of the queue can be executed, and take it."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
         return None
@@ -287,7 +283,7 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
     if not ready:
         return None
     running = tuple(sorted((*memory.running, *(item.index for item in ready))))
-    return _remember(
+    return remember(
         here,
         replace(memory, running=running),
         WorkTurn(memory.epoch, _view(ready[0], here), tuple(ready)),
@@ -320,38 +316,43 @@ def _view(item: Queued, here: Here) -> View:
     return View(memory.place.parts, memory.held, before, makes, kept, broken, opened, detached=detached, sharer=sharer)
 
 
-def _give_back(effect: GiveBack, here: Here) -> Done:
+def give_back(effect: GiveBack, here: Here) -> Done:
+    """Note what an executor has done, and what it puts off."""
     memory = here.memory.executed(effect.batch, effect.done, tuple(each.index for each in effect.postponed))
     if here.objects is None or here.loader != "maker":
-        return _remember(here, memory)
+        return remember(here, memory)
     done = (item for item in here.memory.queue if item.index in effect.done)
     made = frozenset(part.name for item in done for part in item.change.added)
     return Done(None, *shares.end_making(memory, cast("SharedDisk", here.disk), made))
 
 
-def _take_over(effect: TakeOver, here: Here) -> Done:
+def take_over(effect: TakeOver, here: Here) -> Done:
+    """Take over what was loaded."""
     memory = here.memory.loaded(effect.loaded, here.loader)
     if memory is None:  # memory has moved on since the load began: the stage loads again
-        return _remember(here, here.memory, outcome=None)
-    return _remember(here, memory, tuple(name for name, _ in memory.lacking))
+        return remember(here, here.memory, outcome=None)
+    return remember(here, memory, tuple(name for name, _ in memory.lacking))
 
 
-def _accept(effect: Accept, here: Here) -> Done | None:
-    accepted = _accepted(here, effect.requests[0].id)
-    if accepted is None:
+def accept(effect: Accept, here: Here) -> Done | None:
+    """Take a group of inserts, as soon as the process is active."""
+    taken = accepted(here, effect.requests[0].id)
+    if taken is None:
         return None
-    held = tuple(sorted((*here.memory.staging, accepted.staging)))
-    return _remember(here, replace(here.memory, staging=held), accepted)
+    held = tuple(sorted((*here.memory.staging, taken.staging)))
+    return remember(here, replace(here.memory, staging=held), taken)
 
 
-def _look_at_parts(effect: LookAtParts, here: Here) -> Done:
+def look_at_parts(effect: LookAtParts, here: Here) -> Done:
+    """Look for rows that a mutation covers."""
     memory = here.memory
     found = ((part, here.disk.content(part.name)) for part in memory.held)
     rows = tuple((part, rows_in(content)) for part, content in found if content is not None)
-    return _remember(here, memory, PartsSeen(effect.command, None if memory.torn else memory.place, rows))
+    return remember(here, memory, PartsSeen(effect.command, None if memory.torn else memory.place, rows))
 
 
-def _accepted(here: Here, request: int) -> Accepted | None:
+def accepted(here: Here, request: int) -> Accepted | None:
+    """Return what an active process works with that takes a request."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
@@ -360,36 +361,82 @@ def _accepted(here: Here, request: int) -> Accepted | None:
     return Accepted(here.me, memory.epoch, log_from, fx.StagingId(f"{here.me.decode()}-{request}"))
 
 
-def _await_parts(effect: AwaitParts, here: Here) -> Done | None:
+def await_parts(effect: AwaitParts, here: Here) -> Done | None:
+    """Wait until the parts that a leader merges are there."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
         return None
     if here.elects and not memory.leads:
         return None
     there = all(parse_part(name) in memory.place.parts for name in effect.names)
-    return _remember(here, memory, LeadTurn(memory.epoch, memory.place.pointer.index)) if there else None
+    return remember(here, memory, LeadTurn(memory.epoch, memory.place.pointer.index)) if there else None
 
 
-def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
+def await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
+    """Wait until a mutation is in the queue."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
     found = [item for item in memory.queue if isinstance(item.entry, MutateEntry) and item.entry.id == effect.id]
-    return _remember(here, memory, KillTurn(memory.epoch, found[0])) if found else None
+    return remember(here, memory, KillTurn(memory.epoch, found[0])) if found else None
 
 
-def _long(effect: Any, here: Here) -> Done | None:
-    room = next(each for each in (candidacy, longlife, quorums, upkeep) if isinstance(effect, each.EFFECTS))
-    done = room.perform(effect, here.memory, here.tree, here.replica)
-    return None if done is None else Done(done.outcome, done.memory, here.disk)
+def await_strays(_effect: AwaitStrays, here: Here) -> Done | None:
+    """Wait until a registered part is covered by another one."""
+    if here.memory.state is not State.ACTIVE or here.memory.epoch is None:
+        return None
+    registered = tuple(map(parse_part, here.tree.children(layout.parts(here.replica)) or ()))
+    return remember(here, here.memory, here.memory.epoch) if len(maximal(registered)) < len(registered) else None
 
 
-def _losing(effect: Any, here: Here) -> Done | None:
-    done: mender.Changed | None
-    if isinstance(effect, mender.EFFECTS):
-        done = mender.perform(effect, here.replica, here.memory, here.tree, here.disks, here.objects)
-    else:
-        done = lost_parts.perform(effect, here.replica, here.memory, here.tree, here.disks)
+def await_election(effect: AwaitElection, here: Here) -> Done | None:
+    """Wait until a replica has to stand for leader, has won or lost, or has to resign."""
+    memory, names = here.memory, here.tree.children(layout.leader_election(here.replica.table)) or ()
+    own = "" if effect.path is None else effect.path.rpartition("/")[2]
+    if memory.epoch is None or not memory.is_there:
+        return None
+    if memory.state is not State.ACTIVE:
+        return remember(here, memory, ElectionTurn(memory.epoch, resigns=True)) if own in names else None
+    settled = own in names and (names[0] == own) is memory.leads
+    return None if settled else remember(here, memory, ElectionTurn(memory.epoch, resigns=False))
+
+
+def await_open(_effect: AwaitOpen, here: Here) -> Done | None:
+    """Wait until an insert is open."""
+    epoch, place = here.memory.epoch, here.memory.place
+    if here.memory.state is not State.ACTIVE or epoch is None or place is None or not place.open:
+        return None
+    return remember(here, here.memory, OpenTurn(epoch, place.open))
+
+
+def await_place(effect: AwaitPlace, here: Here) -> Done | None:
+    """Wait until the pointer has come so far below its parent."""
+    epoch, place = here.memory.epoch, here.memory.place
+    if here.memory.state is not State.ACTIVE or epoch is None or place is None:
+        return None
+    below = place.pointer.index % layout.PARENT_ENTRIES
+    return remember(here, here.memory, PlaceTurn(epoch, place)) if below >= effect.pulled else None
+
+
+def forget(_effect: Forget, here: Here) -> Done:
+    """Forget all that belongs to a table which the replica has left."""
+    memory = here.memory
+    begun = Memory(memory.incarnation, memory.session, state=memory.state)
+    return remember(here, replace(begun, staging=memory.staging, shares=memory.shares, moves=memory.moves))
+
+
+# --- what the rooms of `process` perform --------------------------------------------------------------------------------------
+
+
+def lose(effect: Any, here: Here) -> Done | None:
+    """Perform an effect of `lost_parts`."""
+    done = lost_parts.perform(effect, here.replica, here.memory, here.tree, here.disks)
+    return None if done is None else Done(done.outcome, done.memory, done.disk)
+
+
+def mend(effect: Any, here: Here) -> Done | None:
+    """Perform an effect of the mender."""
+    done = mender.perform(effect, here.replica, here.memory, here.tree, here.disks, here.objects)
     if done is None:
         return None
     outcome = done.outcome
@@ -398,73 +445,26 @@ def _losing(effect: Any, here: Here) -> Done | None:
     return Done(outcome, done.memory, done.disk)
 
 
-def _of_shares(effect: Any, here: Here) -> Done | None:
+def share(effect: Any, here: Here) -> Done | None:
+    """Perform an effect on what a process knows of its shares."""
     if isinstance(effect, NameShares) and here.writes_to_disk:
-        return _remember(here, here.memory, ())
-    if isinstance(effect, uploads.EFFECTS):
-        performed = uploads.perform(effect, here.me, here.memory, cast("SharedDisk", here.disk))
-        return None if performed is None else Done(*performed)
-    room = moves if isinstance(effect, moves.EFFECTS) else shares
-    done = room.perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
+        return remember(here, here.memory, ())
+    return _on_shared_disk(shares.perform, effect, here)
+
+
+def move(effect: Any, here: Here) -> Done | None:
+    """Perform an effect of the mover."""
+    return _on_shared_disk(moves.perform, effect, here)
+
+
+def _on_shared_disk(
+    perform: Callable[[Any, Replica, bytes, Memory, Tree, SharedDisk], shares.Performed | None], effect: Any, here: Here
+) -> Done | None:
+    done = perform(effect, here.replica, here.me, here.memory, here.tree, cast("SharedDisk", here.disk))
     return None if done is None else Done(*done)
 
 
-_PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
-    fx.Stage: _stage,
-    fx.Publish: _publish,
-    fx.FetchMany: _fetch_many,
-    fx.Merge: _make,
-    fx.Mutate: _make,
-    fx.Link: _make,
-    fx.MakeEmpty: _make,
-    fx.Untouched: _untouched,
-    fx.Detach: lambda effect, here: Done(None, here.memory, here.disk.keeping_aside(effect.parts)),
-    fx.ListStaging: _list_staging,
-    fx.RemoveStaging: lambda effect, here: Done(
-        None, _let_go(here.memory, effect.staging), here.disk.without_folder(effect.staging)
-    ),
-    fx.ListParts: lambda _, here: Done(tuple(name for name, _ in here.disk.parts), here.memory, here.disk),
-    fx.FindPart: lambda effect, here: Done(here.disk.content(effect.part), here.memory, here.disk),
-    fx.RemovePart: lambda effect, here: Done(None, here.memory, here.disk.without_parts(effect.part)),
-    fx.Reveal: _reveal,
-    fx.CurrentEpoch: lambda _, here: _remember(here, here.memory, here.memory.epoch),
-    fx.AdoptEpoch: lambda effect, here: _remember(here, here.memory.adopting(effect.epoch)),
-    Appear: lambda _, here: _remember(here, replace(here.memory, state=State.STARTING)),
-    AwaitTrouble: lambda _, here: (
-        _remember(here, here.memory) if here.memory.trouble and here.memory.is_there else None
-    ),
-    AwaitReplica: lambda effect, here: None if here.tree.exists(effect.is_active) else _remember(here, here.memory),
-    AwaitPull: _await_pull,
-    AwaitWork: _await_work,
-    Lack: lambda effect, here: _remember(here, here.memory.lacks(effect.parts)),
-    Quieten: lambda _, here: _remember(here, replace(here.memory, trouble=False, missed=None)),
-    # A process that got into trouble while it started serves nothing: its life thread activates it again.
-    Serve: lambda _, here: _remember(
-        here,
-        replace(here.memory, state=State.ACTIVE, waiting=())
-        if here.memory.is_there and not here.memory.trouble
-        else here.memory,
-    ),
-    Stop: lambda _, here: _remember(here, replace(here.memory, state=State.STOPPED)),
-    ReportTrouble: lambda _, here: _remember(here, here.memory.with_trouble()),
-    AskReload: lambda _, here: _remember(here, replace(here.memory, reload=True)),
-    BeginLoad: lambda _, here: _remember(here, here.memory.begin_load(here.loader)),
-    TakeOver: _take_over,
-    TakeIn: lambda effect, here: _remember(
-        here, here.memory.pulled(effect.place, tuple(item for item in effect.entries if not item.change.is_empty))
-    ),
-    GiveBack: _give_back,
-    Accept: _accept,
-    AcceptCommand: lambda effect, here: (
-        None if (accepted := _accepted(here, effect.request)) is None else _remember(here, here.memory, accepted)
-    ),
-    LookAtParts: _look_at_parts,
-    AwaitParts: _await_parts,
-    AwaitMutation: _await_mutation,
-    Release: lambda effect, here: _remember(
-        here, replace(here.memory, staging=tuple(each for each in here.memory.staging if each != effect.staging))
-    ),
-    **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *candidacy.EFFECTS, *upkeep.EFFECTS), _long),
-    **dict.fromkeys((*lost_parts.EFFECTS, *mender.EFFECTS), _losing),
-    **dict.fromkeys((*shares.EFFECTS, *moves.EFFECTS, *uploads.EFFECTS), _of_shares),
-}
+def upload(effect: Any, here: Here) -> Done | None:
+    """Perform an effect of uploads."""
+    done = uploads.perform(effect, here.me, here.memory, cast("SharedDisk", here.disk))
+    return None if done is None else Done(*done)

@@ -204,20 +204,3 @@ def _without_answer(request: PutObjects | DeleteObjects, scene: Scene, here: Her
     if Fault.STORE in scene.faults:
         for fate, objects in (("not done", objects_of(here)), *after):
             yield Branch(ObjectsInDoubt("no answer"), here._replace(objects=objects), Fault.STORE.cost, fate)
-
-
-__all__ = [
-    "await_orphans",
-    "bring_rows",
-    "check",
-    "delete",
-    "find_share",
-    "has_same_files",
-    "hear_name",
-    "look",
-    "put",
-    "put_objects",
-    "put_part",
-    "take",
-    "tell_name",
-]

@@ -6,20 +6,14 @@ same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.program.mender_effects import TakeFromStore
-from replitree.protocol.program.stages import AwaitReplica, AwaitSource, Elected, GiveBack, Missed, Stop, TakeOver
 from replitree_verify.probes.longlife import probes_of_long_life
 from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
-from replitree_verify.process.read_requests import Shown, ShowRows
-from replitree_verify.process.uploads import DiscardUpload, KeepUpload
 from replitree_verify.world.kernel import Conversation
-from replitree_verify.world.model import TABLE
 
 
 class Seen(NamedTuple):
@@ -50,20 +44,8 @@ class Seen(NamedTuple):
         ]
 
 
-def probes_of(seen: Seen) -> Iterator[str]:
-    """Return the names of the rare branches that a turn belongs to."""
-    if seen.fate in ("stale", "torn"):
-        yield f"{seen.fate} read"
-    if isinstance(seen.outcome, fx.StoreFailed):
-        yield "disk failed"
-    found = _PROBES.get(type(seen.effect))
-    if found is not None:
-        yield from found(seen)
-    elif (named := _NAMES.get(type(seen.effect))) is not None and isinstance(name := named(seen), str):
-        yield name
-
-
-def _of_commit(seen: Seen) -> Iterator[str]:
+def probes_of_commit(seen: Seen) -> Iterator[str]:
+    """Return those of a commit."""
     if isinstance(seen.outcome, fx.Unknown):
         yield f"unknown: {seen.fate}"
     yield from probes_of_long_life(seen.stage, seen.effect, seen.outcome)
@@ -110,7 +92,8 @@ def _of_applied(seen: Seen) -> Iterator[str]:
         yield "parts overwritten"
 
 
-def _of_make(seen: Seen) -> Iterator[str]:
+def probes_of_making(seen: Seen) -> Iterator[str]:
+    """Return those of a result that is made."""
     match seen.outcome:
         case fx.Made():
             yield {fx.Merge: "merged", fx.Mutate: "mutated", fx.Link: "let be"}[type(seen.effect)]
@@ -118,7 +101,8 @@ def _of_make(seen: Seen) -> Iterator[str]:
             yield "making cancelled"
 
 
-def _of_answer(seen: Seen) -> Iterator[str]:
+def probes_of_answer(seen: Seen) -> Iterator[str]:
+    """Return those of an answer."""
     yield from probes_of_answers(seen.stage, seen.effect)
     commits = seen.log_commits()
     doubted = any(isinstance(outcome, fx.Unknown) for outcome in commits)
@@ -139,7 +123,8 @@ def _of_answer(seen: Seen) -> Iterator[str]:
             yield "insert in doubt"
 
 
-def _of_fetch(seen: Seen) -> Iterator[str]:
+def probes_of_fetch(seen: Seen) -> Iterator[str]:
+    """Return those of a fetch."""
     if seen.outcome is None:
         return
     if all(isinstance(outcome, fx.Fetched) for outcome in seen.outcome):
@@ -149,63 +134,9 @@ def _of_fetch(seen: Seen) -> Iterator[str]:
         yield "fetch failed"
 
 
-def _of_stage(seen: Seen) -> Iterator[str]:
+def probes_of_stage(seen: Seen) -> Iterator[str]:
+    """Return those of rows that are staged."""
     # A group that could not be staged as a whole is staged request by request: told by a larger one that failed before.
     failed = [effect for effect, outcome in seen.told.turns if isinstance(outcome, fx.StoreFailed)]
     if any(isinstance(each, fx.Stage) and len(each.requests) > len(seen.effect.requests) for each in failed):
         yield "group split"
-
-
-_NAMES: dict[type, Callable[[Seen], str | bool]] = {
-    ShowRows: lambda seen: f"{seen.effect.level} read" if isinstance(seen.outcome, Shown) else "read expired",
-    fx.FindPart: lambda seen: seen.outcome is not None and "result found",
-    fx.Detach: lambda seen: seen.outcome is None and seen.disk_changed and "parts kept aside",
-    fx.Get: lambda seen: seen.effect.path.startswith(f"{layout.log(TABLE)}/") and "gap looked at again",
-    fx.CurrentEpoch: lambda seen: seen.stage == "become_active" and seen.outcome is not None and "activated again",
-    fx.ProbeOwner: lambda seen: seen.outcome is fx.Owner.DEAD and "dead owner replaced",
-    fx.Publish: lambda seen: seen.stage == "execute_next" and seen.disk_changed and "own part published by execute",
-    TakeFromStore: lambda seen: bool(seen.outcome) and "found in the store",
-    fx.RemovePart: lambda seen: "other content thrown away" if seen.stage == "make_next" else "unknown part set aside",
-    fx.MakeEmpty: lambda _: "made empty",
-    fx.RemoveStaging: lambda _: "staging removed",
-    fx.CurrentSession: lambda seen: (
-        seen.earlier(fx.CurrentSession)[:1] not in ([], [seen.outcome]) and "session changed under a read"
-    ),
-    # `tidy_up` has swept what no log entry names; what is left of the idle staging was committed.
-    fx.ListParts: lambda seen: (
-        seen.stage == "tidy_up"
-        and len(seen.told.arguments[-1]) > len(seen.earlier(fx.RemoveStaging))
-        and "committed staging kept"
-    ),
-    # Only a batch of which nothing was executed: with a commit before it, some of it was.
-    GiveBack: lambda seen: (
-        bool(seen.effect.postponed and not seen.earlier(fx.Commit))
-        and ("made later" if seen.stage == "make_next" else "executed later")
-    ),
-    TakeOver: lambda seen: (
-        "loaded too early" if seen.outcome is None else seen.stage == "reload_state" and "state loaded again"
-    ),
-    # The second argument is the replica's node in the election: a replica without one has stood just now, and did not lead.
-    Elected: lambda seen: (
-        ("leads" if seen.earlier(fx.Commit) else "found itself leading")
-        if seen.effect.leads
-        else seen.told.arguments[1] is not None and "deposed"
-    ),
-    AwaitReplica: lambda _: "replica was busy",
-    Missed: lambda _: "entry missed",
-    AwaitSource: lambda _: "waited for a source",
-    Stop: lambda _: "replaced process stopped",
-    KeepUpload: lambda _: "upload taken",
-    DiscardUpload: lambda _: "upload discarded",
-}
-"""Effects that belong to one rare branch, or to none (False)."""
-
-_PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
-    fx.Commit: _of_commit,
-    fx.Answer: _of_answer,
-    fx.FetchMany: _of_fetch,
-    fx.Merge: _of_make,
-    fx.Mutate: _of_make,
-    fx.Link: _of_make,
-    fx.Stage: _of_stage,
-}

@@ -43,14 +43,14 @@ class RepairCommit(fx.Commit):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFindings:
+class ReportFindings(fx.Effect):
     """What fsck says that it has found.  Outcome: None."""
 
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitOrphans:
+class AwaitOrphans(fx.Effect):
     """Wait until objects are there that no node of coordination says anything of.  Outcome: None."""
 
 

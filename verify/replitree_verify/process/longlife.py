@@ -7,7 +7,6 @@ survivor.  An operator sits at a seat of its own, whose replica never joins the 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -26,43 +25,11 @@ from replitree.protocol.membership.table import (
     leave_table as take_out,  # a stage of the program has the same name
 )
 from replitree.protocol.program import cleaner
-from replitree.protocol.program.stages import AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed, Stage, Then
+from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.rescue.recover import survive
 from replitree.protocol.shares.share import work_off
 from replitree.protocol.shares.table_store import sharing_nodes
-from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import REMADE
-
-# --- effects on the memory of the process -------------------------------------------------------------------------------------
-
-
-EFFECTS = (AwaitCleaning, AwaitIdle, AwaitSource, Forget, Missed)
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What became of an effect on memory."""
-
-    memory: Memory
-    outcome: Any = None
-
-
-def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
-    match effect:
-        case Missed(index):
-            return Remembered(replace(memory.with_trouble(), missed=index))
-        case Forget():
-            begun = Memory(memory.incarnation, memory.session, state=memory.state)
-            return Remembered(replace(begun, staging=memory.staging, shares=memory.shares, moves=memory.moves))
-        case AwaitIdle():
-            return None if memory.running else Remembered(memory)
-        case AwaitSource():
-            return Remembered(memory) if any_good(tree, replica.table) else None
-        case AwaitCleaning():
-            is_active = memory.state is State.ACTIVE and memory.epoch is not None
-            return Remembered(memory, memory.epoch) if is_active else None
-    raise AssertionError(effect)
 
 
 def any_good(tree: Tree, table: TablePlace) -> bool:

@@ -41,28 +41,28 @@ STAGED = "staging"
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class Break(fx.Effect):
     """Wait until a part (or anything staged: `STAGED`) is on the disk; then it is not any more."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class Heal:
+class Heal(fx.Effect):
     """Wait until a part's registration says that it is broken; then its files are on the disk again."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class KeepCopy:
+class KeepCopy(fx.Effect):
     """Wait until a part is on the disk; then a copy of it is kept aside, too."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitBroken:
+class AwaitBroken(fx.Effect):
     """Wait, while active, until the files of a registered part are gone.  Outcome: `Damage`."""
 
     part: str
@@ -76,11 +76,8 @@ class Damage:
     content_hash: str
 
 
-EFFECTS = (Break, Heal, KeepCopy, AwaitBroken, AwaitLoss)
-
-
 def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]) -> Changed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    """Perform an effect of this room; None while what it waits for is not there."""
     disk = disks[replica.name]
     match effect:
         case Break(what):

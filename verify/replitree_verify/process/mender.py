@@ -19,7 +19,6 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import LostEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.mender_effects import (
-    AskAgain,
     AwaitLacking,
     BrokenNotes,
     Losing,
@@ -43,8 +42,6 @@ from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.shared_disk import SharedDisk
 
-EFFECTS = (AwaitLacking, PutBack, SeekShares, SeekFiles, Losing, TakeOut, WholeAgain, AskAgain, Telling)
-
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -58,7 +55,7 @@ class Changed:
 def perform(
     effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], objects: Objects | None
 ) -> Changed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there.
+    """Perform an effect of this room; None while what it waits for is not there.
 
     `objects`: what is in the object store, if the table lies in one and the mender may look there.
     """
@@ -173,4 +170,4 @@ def _tell_turn(missing: tuple[str, ...], memory: Memory) -> TellTurn | None:
     return TellTurn(memory.epoch, lacking, tuple(given_up))
 
 
-__all__ = ["EFFECTS", "Changed", "perform", "publish_marked"]
+__all__ = ["Changed", "perform", "publish_marked"]

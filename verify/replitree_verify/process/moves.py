@@ -13,6 +13,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Effect
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import mover
 from replitree.protocol.program.stages import AwaitMove, MoveEnded, MoveTurn, Then
@@ -26,7 +27,7 @@ from replitree_verify.world.shared_disk import SharedDisk
 
 
 @dataclass(frozen=True, slots=True)
-class HearPlaces:
+class HearPlaces(Effect):
     """Hear where parts belong, one place after the other, and how often a part is moved there at the most."""
 
     places: tuple[Place, ...]
@@ -34,7 +35,7 @@ class HearPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class LoseRows:
+class LoseRows(Effect):
     """Remove a part's files, all but its manifest.  Outcome: None.  No effect of the product does that: a mutant does."""
 
     part: str
@@ -42,8 +43,6 @@ class LoseRows:
 
 ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
 """What changes the disk."""
-
-EFFECTS = (AwaitMove, HearPlaces, MoveEnded, NameMove, SharesInDoubt, *ON_DISK)
 
 
 def begin_moves(replica: Replica, places: tuple[Place, ...], tries: int) -> Generator[Any, Any, Then]:
@@ -53,7 +52,7 @@ def begin_moves(replica: Replica, places: tuple[Place, ...], tries: int) -> Gene
 
 
 def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree, disk: SharedDisk) -> Performed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    """Perform an effect of this room; None while what it waits for is not there."""
     moves = memory.moves
     outcome: Any = None
     match effect:
@@ -119,4 +118,4 @@ def _misplaced(memory: Memory, disk: SharedDisk, place: Place) -> tuple[str, Sha
     return next((each for each in movable(memory, disk) if (each[1] is None) is not (place is Place.DISK)), None)
 
 
-__all__ = ["EFFECTS", "ON_DISK", "HearPlaces", "LoseRows", "begin_moves", "changed_disk", "movable", "perform"]
+__all__ = ["ON_DISK", "HearPlaces", "LoseRows", "begin_moves", "changed_disk", "movable", "perform"]

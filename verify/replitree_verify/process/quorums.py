@@ -10,37 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from replitree.coordination.tree import Tree
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.stages import AwaitDecided, AwaitOpen, OpenTurn, QuorumTurn
-from replitree_verify.process.longlife import Remembered
+from replitree.protocol.program.stages import AwaitDecided, QuorumTurn
 from replitree_verify.world.memory import Memory, State
 
 ANY_AGE_MS = -1
 """Every insert that is open is older."""
 
-EFFECTS = (AwaitDecided, AwaitOpen)
 
-
-def perform(effect: Any, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there.
+def decided(effect: AwaitDecided, memory: Memory) -> QuorumTurn | None:
+    """Return what a writer works with whose insert has ended, or that has lost its patience; None while it waits.
 
     What the puller has read and not pulled the process does not know: the waiter, whose patience may be over at any moment,
     looks for it in the log.
     """
-    del tree, replica
     place, is_active = memory.place, memory.state is State.ACTIVE
-    epoch = memory.epoch if is_active else None
-    match effect:
-        case AwaitDecided(index, is_given_up):
-            decided = place is not None and index < place.pointer.index and index not in place.open
-            return Remembered(memory, QuorumTurn(decided, epoch)) if decided or not is_given_up else None
-        case AwaitOpen():
-            if epoch is None or place is None or not place.open:
-                return None
-            return Remembered(memory, OpenTurn(epoch, place.open))
-    raise AssertionError(effect)
+    is_known = place is not None and effect.index < place.pointer.index and effect.index not in place.open
+    return QuorumTurn(is_known, memory.epoch if is_active else None) if is_known or not effect.is_given_up else None
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------

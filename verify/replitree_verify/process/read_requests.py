@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, LogIndex
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Effect, Inserted, LogIndex
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -33,7 +33,7 @@ from replitree_verify.world.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitAnswers:
+class AwaitAnswers(Effect):
     """Wait until the client has its answers to `known` earlier requests; then the read begins.  Outcome: `Begun`."""
 
     level: ReadLevel
@@ -50,12 +50,12 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitPointer:
+class AwaitPointer(Effect):
     """Wait until the process knows where it stands.  Outcome: its pointer."""
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitReadable:
+class AwaitReadable(Effect):
     """Wait until what is below a position is executed, or (`executed` is false) only pulled.  Outcome: `ReadView`."""
 
     position: LogIndex
@@ -77,7 +77,7 @@ class ReadView:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowRows:
+class ShowRows(Effect):
     """Show parts to the client; the read is over."""
 
     number: int

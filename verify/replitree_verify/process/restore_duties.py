@@ -19,7 +19,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Commit, Delete
+from replitree.protocol.core.effects import Commit, Delete, Effect
 from replitree.protocol.core.entries import encode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
@@ -56,7 +56,7 @@ SPOILT = "?spoilt"
 
 
 @dataclass(frozen=True, slots=True)
-class LockDisk:
+class LockDisk(Effect):
     """Wait until no replica is good and no process holds the data folder of one; hold it.  Outcome: `Found`.
 
     `again`: wait until a replica is good, for a run that an operator begins although the table is restored.
@@ -88,14 +88,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class UnlockDisk:
+class UnlockDisk(Effect):
     """Give the data folder back; `is_already`: what a run after the end has told the operator."""
 
     is_already: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTable:
+class OpenTable(Effect):
     """Wait until coordination has the table and no process holds the replica's data folder; then the process starts."""
 
 

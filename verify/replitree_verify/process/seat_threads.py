@@ -7,7 +7,15 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program import upkeep as share_upkeep
-from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitCleaning, AwaitMutation, AwaitOpen, AwaitParts
+from replitree.protocol.program.stages import (
+    Accept,
+    AcceptCommand,
+    AwaitCleaning,
+    AwaitMutation,
+    AwaitOpen,
+    AwaitParts,
+    AwaitPlace,
+)
 from replitree_verify.process import (
     fsck,
     longlife,
@@ -78,7 +86,8 @@ UNTAKEN = (
     lost_parts.KeepCopy,
     read_requests.AwaitAnswers,
     AwaitOpen,
-    *upkeep.EFFECTS,
+    AwaitPlace,
+    upkeep.PauseMerges,
     restore_duties.LockDisk,
 )
 """Where a request stands that its process has not taken yet."""

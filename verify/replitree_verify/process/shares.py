@@ -6,7 +6,7 @@ Every procedure of such a replica runs through `with_shares`, and some stages of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
@@ -57,20 +57,10 @@ STORE_ID = "the store"
 TRIES = 2
 """How often a process tries in one epoch to let go of something, and as often again when that has a chance."""
 
-EFFECTS = (
-    AwaitUpkeep,
-    CurrentSharer,
-    fx.Discard,
-    ForgetParts,
-    HasPart,
-    LetGoEnded,
-    NameShares,
-    Opened,
-    fx.ResultsInWork,
-    SharesHere,
-    SharesOf,
-    SharesSettled,
-)
+
+@dataclass(frozen=True, slots=True)
+class ListDetached(fx.Effect):
+    """Outcome: the shares in which rows of detached parts lie."""
 
 
 class Performed(NamedTuple):
@@ -144,7 +134,7 @@ def sharer_of(replica: Replica, known: SharesKnown = SharesKnown()) -> Sharer:  
 
 
 def perform(effect: Any, replica: Replica, me: bytes, memory: Memory, tree: Tree, disk: SharedDisk) -> Performed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    """Perform an effect of this room; None while what it waits for is not there."""
     known = memory.shares
     match effect:
         case AwaitUpkeep():
@@ -312,21 +302,3 @@ def leave_table(replica: Replica) -> Stage:
 
 DUTIES: dict[str, StageFunction] = {"open": open_store, "leave": leave_table}
 """What a model can ask for, by name."""
-
-
-__all__ = [
-    "DUTIES",
-    "EFFECTS",
-    "STORE_ID",
-    "Performed",
-    "StoreKernel",
-    "discarding",
-    "end_making",
-    "incarnation_of",
-    "is_held",
-    "perform",
-    "sharer_of",
-    "staged_upload",
-    "to_let_go_of",
-    "torn_upload",
-]

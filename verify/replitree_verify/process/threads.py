@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from replitree.protocol.core.effects import Effect
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import life
 from replitree.protocol.program.stages import Stage, Then
 
 
 @dataclass(frozen=True, slots=True)
-class Appear:
+class Appear(Effect):
     """A process starts where there was none."""
 
 

@@ -12,41 +12,22 @@ moves with every entry of the log: the time of an id is the number of entries be
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from replitree.coordination.tree import Tree
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import BlockId
+from replitree.protocol.core.effects import BlockId, Effect
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import cleaner, leader
-from replitree.protocol.program.stages import AwaitPlace, PlaceTurn, Stage, Then
+from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned, Window
 from replitree.protocol.upkeep.clean_log import Keep
-from replitree_verify.process.longlife import Remembered
-from replitree_verify.world.memory import Memory, State
 
 # --- effects ------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class PauseMerges:
+class PauseMerges(Effect):
     """An operator lets the replica merge nothing; one that it is making ends.  Outcome: None."""
-
-
-EFFECTS = (AwaitPlace, PauseMerges)
-
-
-def perform(effect: AwaitPlace | PauseMerges, memory: Memory, tree: Tree, replica: Replica) -> Remembered | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
-    del tree, replica
-    if isinstance(effect, PauseMerges):
-        return Remembered(replace(memory, paused=True)) if memory.state is State.ACTIVE else None
-    epoch, place = memory.epoch, memory.place
-    if memory.state is not State.ACTIVE or epoch is None or place is None:
-        return None
-    below = place.pointer.index % layout.PARENT_ENTRIES
-    return Remembered(memory, PlaceTurn(epoch, place)) if below >= effect.pulled else None
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------

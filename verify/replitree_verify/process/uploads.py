@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
+from replitree.protocol.core.effects import BlockId, Effect, Epoch, RequestId, StagingId
 from replitree.protocol.core.entries import MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import merged_part, parse_part
@@ -33,7 +33,7 @@ from replitree_verify.world.shared_disk import SharedDisk
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitUpload:
+class AwaitUpload(Effect):
     """Wait, while active, until the client asks for a name.  Outcome: `UploadTurn`."""
 
 
@@ -58,19 +58,19 @@ class UploadTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class TellName:
+class TellName(Effect):
     """The client hears the name of its share.  Outcome: None."""
 
     share: ShareId
 
 
 @dataclass(frozen=True, slots=True)
-class HearName:
+class HearName(Effect):
     """Wait until a client can have heard of a share.  Outcome: the share."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeepUpload:
+class KeepUpload(Effect):
     """What is staged next under an id has the objects of an upload; lost with the process.
 
     Outcome: True; False when a source of what is to be staged has left the replica.
@@ -82,20 +82,14 @@ class KeepUpload:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscardUpload:
+class DiscardUpload(Effect):
     """The upload ends, and the disk notes that its shares are to be let go of, unless they are staged.  Outcome: None."""
 
     shares: tuple[ShareId, ...]
 
 
-ON_DISK = (DiscardUpload, ForgetUpload, NoteUpload)
-"""What changes the disk."""
-
-EFFECTS = (AwaitUpload, KeepUpload, *ON_DISK)
-
-
 def perform(effect: Any, me: bytes, memory: Memory, disk: SharedDisk) -> Performed | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    """Perform an effect of this room; None while what it waits for is not there."""
     outcome: UploadTurn | bool | None = None
     match effect:
         case AwaitUpload():
@@ -201,22 +195,3 @@ def take_result(replica: Replica, sources: tuple[str, ...], share: ShareId) -> S
 
 DUTIES: dict[str, StageFunction] = {"put": put_objects, "prepare": prepare_merge}
 """What a model can ask for, by name; the next process does it as well."""
-
-
-__all__ = [
-    "DUTIES",
-    "EFFECTS",
-    "ON_DISK",
-    "AwaitUpload",
-    "DiscardUpload",
-    "HearName",
-    "KeepUpload",
-    "TellName",
-    "UploadTurn",
-    "begin_upload",
-    "perform",
-    "prepare_merge",
-    "put_objects",
-    "take_result",
-    "take_upload",
-]

@@ -30,7 +30,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.registration import is_broken
-from replitree_verify.outcomes.steps import Turn
+from replitree_verify.engine.steps import Turn
 from replitree_verify.process.lost_parts import kept_rows
 from replitree_verify.process.read_requests import Shown, ShowRows, Told
 from replitree_verify.rules.invariants import (

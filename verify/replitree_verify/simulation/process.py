@@ -18,11 +18,12 @@ from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter
 from replitree.protocol.program.stages import AwaitDecided, AwaitStrays, GiveBack, Then
+from replitree_verify.effects.table import TAKES, perform_local, probes_of
+from replitree_verify.engine.steps import Turn
 from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.closed_stages import after_close
-from replitree_verify.outcomes.local import Done, Here, cancelled, perform_local
-from replitree_verify.outcomes.steps import Turn
-from replitree_verify.probes.catalog import Seen, probes_of
+from replitree_verify.outcomes.local import Done, Here, cancelled
+from replitree_verify.probes.catalog import Seen
 from replitree_verify.process import longlife, quorums
 from replitree_verify.process.lost_parts import missed_parts
 from replitree_verify.process.read_requests import ShowRows
@@ -45,12 +46,6 @@ RETRIES = 20_000
 
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
-
-_READS = (fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Sync)
-_ON_DISK = (
-    fx.Stage, fx.Publish, fx.FetchMany, fx.Merge, fx.Mutate, fx.Link, fx.Detach, fx.ListStaging,
-    fx.RemoveStaging, fx.ListParts, fx.FindPart, fx.RemovePart, fx.MakeEmpty,
-)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -293,10 +288,11 @@ class Process:
             request = Request(self.replica, self.me, self.session.number, self.memory.epoch, effect.operations)
             self.cluster.ask(self.session, request, lambda reply: self._hear(thread, reply))
             return None
-        if isinstance(effect, _READS):
+        takes = TAKES[type(effect)]
+        if takes == "request":
             self.cluster.ask(self.session, effect, lambda reply: self._hear(thread, reply))
             return None
-        if isinstance(effect, _ON_DISK):
+        if takes == "disk":
             self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
             return None
         if isinstance(effect, fx.Answer):

@@ -24,7 +24,7 @@ from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, Muta
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
-from replitree_verify.outcomes.steps import Turn
+from replitree_verify.engine.steps import Turn
 from replitree_verify.process.read_requests import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster

@@ -15,7 +15,7 @@ from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import AwaitDecided, QuorumTurn
 from replitree_verify.process import read_requests
-from replitree_verify.process.quorums import perform as perform_quorum
+from replitree_verify.process.quorums import decided
 from replitree_verify.process.read_requests import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
@@ -40,8 +40,8 @@ def perform(effect: Any, now: Now) -> tuple[Any] | None:
         case CurrentSession():
             return (now.session,)
         case AwaitDecided():
-            done = perform_quorum(replace(effect, is_given_up=True), now.memory, now.tree, now.replica)
-            return None if done is None else (done.outcome,)
+            turn = decided(replace(effect, is_given_up=True), now.memory)
+            return None if turn is None else (turn,)
         case AwaitPointer():
             pointer = read_requests.pointer_of(now.memory)
             return None if pointer is None else (pointer,)
@@ -55,10 +55,9 @@ def perform(effect: Any, now: Now) -> tuple[Any] | None:
 
 def lose_patience(effect: AwaitDecided, now: Now) -> QuorumTurn:
     """Return what a writer works with that does not wait any longer."""
-    done = perform_quorum(effect, now.memory, now.tree, now.replica)
-    assert done is not None
-    outcome: QuorumTurn = done.outcome
-    return outcome
+    turn = decided(effect, now.memory)
+    assert turn is not None
+    return turn
 
 
 def show(effect: ShowRows, now: Now, disk: Disk) -> tuple[Told, str | None]:

@@ -50,11 +50,12 @@ from replitree.protocol.membership.table import LOST
 from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller
 from replitree.protocol.program.stages import AwaitDecided, Then
 from replitree.protocol.upkeep.clean_log import Keep
+from replitree_verify.effects.table import branches
 from replitree_verify.engine.initial import table_tree
+from replitree_verify.engine.steps import Turn
 from replitree_verify.outcomes.branch import Branch, Request, Scene
-from replitree_verify.outcomes.branches import branches, deliver
+from replitree_verify.outcomes.branches import deliver
 from replitree_verify.outcomes.local import Here
-from replitree_verify.outcomes.steps import Turn
 from replitree_verify.process import longlife, lost_parts, restore_duties, upkeep
 from replitree_verify.process.read_requests import Told
 from replitree_verify.process.restore_duties import wiped

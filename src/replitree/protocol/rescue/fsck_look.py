@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Get, Sync
+from replitree.protocol.core.effects import Children, Effect, Get, Sync
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import text_of
 from replitree.protocol.shares.share import ObjectsInDoubt, ShareEffect, ShareId
@@ -160,33 +160,33 @@ class FsckLook:
 
 
 @dataclass(frozen=True, slots=True)
-class ListObjects:
+class ListObjects(Effect):
     """List all objects of the table's shares, and the uploads that were not ended.  Outcome: `Listing`, `ObjectsInDoubt`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ListAges:
+class ListAges(Effect):
     """Outcome: an `AgedNode` for each child of a node, in the order of their names."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class AskReferences:
+class AskReferences(Effect):
     """Ask a replica for all shares that it has on its disk or is writing.  Outcome: `Reference`s, or None: no answer."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
-class AbortUpload:
+class AbortUpload(Effect):
     """End an upload without an object.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
 
     upload: MultipartUpload
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTrial:
+class DeleteTrial(Effect):
     """Delete an object that no table has.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
 
     key: str

@@ -95,9 +95,6 @@ class MovingProcess(SharedProcess):
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        if isinstance(effect, moves.ON_DISK):
-            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
-            return None
         if isinstance(effect, _ELSEWHERE):
             long = self.store.options.request if isinstance(effect, BringRows) else 2 * self.cluster.options.delay
             self.cluster.after(self.cluster.spread(long), lambda: self._do(thread, effect))

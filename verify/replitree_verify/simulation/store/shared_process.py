@@ -8,7 +8,7 @@ store are sent one after the other, each twice when there was no answer; who die
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -41,8 +41,10 @@ from replitree.protocol.shares.share_effects import (
     SharesInDoubt,
 )
 from replitree.protocol.shares.sharing import with_shares
+from replitree_verify.effects.table import TAKES
 from replitree_verify.outcomes.local import Done
 from replitree_verify.process import shares
+from replitree_verify.process.shares import ListDetached
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.process import Process, Thread
 from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
@@ -59,17 +61,6 @@ PATIENCE = 30 * SECOND
 """How long a replica waits for what another one should make before it makes that itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListDetached:
-    """Outcome: the shares in which rows of detached parts lie."""
-
-
-_ON_DISK = (fx.Discard, ForgetParts, LetGoEnded)
-_TOLD = (
-    ListDetached, fx.ResultsInWork, SharesInDoubt, fx.Untouched,
-    *(each for each in shares.EFFECTS if each not in (*_ON_DISK, AwaitUpkeep)),
-)  # fmt: skip
-"""Effects whose outcome a process knows at once."""
 _IDLE = ("puller", "executor", "maker", "mender", "keeper", "upkeep")
 """Threads that wait for something to do when a process learns who it is."""
 
@@ -156,7 +147,7 @@ class SharedProcess(Process):
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        if isinstance(effect, _TOLD):
+        if TAKES[type(effect)] == "known":
             outcome = self._tell(effect)
             self._told(thread, effect, outcome)
             return (outcome,)
@@ -167,9 +158,6 @@ class SharedProcess(Process):
             case DeleteObjects(share):
                 self._change(thread, effect, deleting(share), partial(self._deleted, thread, effect))
                 return None
-        if isinstance(effect, _ON_DISK):
-            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
-            return None
         return super()._begin(thread, effect)
 
     # --- what it knows ------------------------------------------------------------------------------------------------------

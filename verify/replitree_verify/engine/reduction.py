@@ -44,42 +44,17 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.program.stages import (
-    Accept,
-    AwaitMove,
-    BeginLoad,
-    CurrentSharer,
-    MoveEnded,
-    Opened,
-    Quieten,
-    Release,
-    Serve,
-    TakeOver,
-)
-from replitree.protocol.shares.moving import NameMove
-from replitree.protocol.shares.share_effects import HasPart, NameShares, SharesOf, SharesSettled
+from replitree.protocol.program.stages import Accept, AwaitMove
+from replitree_verify.effects.table import ROWS
 from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.process.moves import HearPlaces
-from replitree_verify.process.read_requests import ShowRows
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.memory import State
 
 CHAIN_MAX = 200
 """Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""
 
-_TOLD = (fx.Answer, Release, ShowRows)
-_OF_SHARES = (CurrentSharer, HasPart, MoveEnded, NameMove, NameShares, Opened, SharesOf, SharesSettled)
-_MEMORY = (
-    fx.CurrentEpoch,
-    fx.AdoptEpoch,
-    fx.ProbeOwner,
-    Quieten,
-    Serve,
-    BeginLoad,
-    TakeOver,
-    fx.ListStaging,
-    fx.ListParts,
-)
+_JOINS = {row.effect: row.joins for row in ROWS}
 
 
 def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: bool) -> bool:
@@ -102,7 +77,8 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         return isinstance(effect, fx.Stage)
     if isinstance(before, HearPlaces):
         return isinstance(effect, AwaitMove)
-    if isinstance(effect, (*_TOLD, *_OF_SHARES, fx.FindPart)):
+    joins = _JOINS[type(effect)]
+    if joins == "always":
         return True
     replica, closed = scene.here.replica, Fault.CLOSED in scene.faults
     if isinstance(effect, fx.Sync):
@@ -112,7 +88,7 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         return True
     if not alone or scene.here.memory.state is not State.STARTING:
         return False
-    if isinstance(effect, _MEMORY):
+    if joins == "alone":
         return True
     # A view that lags could show the process's own nodes as they were before its last commit: then reads do not commute.
     if not scene.alone or scene.view is not None or closed:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from replitree.protocol.core.effects import RequestId
+from replitree_verify.effects.table import branches, probes_of
+from replitree_verify.engine.reduction import CHAIN_MAX, is_joined
 from replitree_verify.outcomes.branch import Branch, Scene
-from replitree_verify.outcomes.branches import branches
 from replitree_verify.outcomes.closed_stages import after_close
-from replitree_verify.outcomes.reduction import CHAIN_MAX, is_joined
-from replitree_verify.probes.catalog import Seen, probes_of
+from replitree_verify.probes.catalog import Seen
 from replitree_verify.process.read_requests import Told
 from replitree_verify.world.kernel import END, Conversation, Kernel, ProcedureFailed
 

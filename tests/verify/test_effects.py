@@ -1,0 +1,56 @@
+"""The table of effects: each type that a procedure may yield has one row, and every column of it is decided."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import get_args
+
+import replitree.protocol
+import replitree_verify
+from replitree.protocol.core.effects import Effect
+from replitree_verify.effects import row
+from replitree_verify.effects.row import Joins, Row, Sight, Takes
+from replitree_verify.effects.table import ROWS
+
+NOT_EXPLORED = {"AbortUpload", "DeleteTrial", "FetchPart", "HaveChecked", "ListDetached"}
+"""Effects that no stage of a model asks for, by name; the row of each says why.  The set only shrinks."""
+
+
+def effects(base: type = Effect) -> Iterator[type]:
+    """Yield the types of effects that are defined in modules that were imported; a base class of several is none."""
+    for each in base.__subclasses__():
+        # `dataclass(slots=True)` makes a second class; the first one stays among the subclasses, under no name.
+        if "__dataclass_fields__" in vars(each) and getattr(sys.modules[each.__module__], each.__name__, None) is each:
+            yield each
+        yield from effects(each)
+
+
+def import_all(package: ModuleType) -> None:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+
+
+def test_every_effect_of_the_protocol_and_of_the_checker_has_one_row() -> None:
+    import_all(replitree.protocol)
+    import_all(replitree_verify)
+    asked = {each for each in effects() if each.__module__.startswith(("replitree.protocol.", "replitree_verify."))}
+    rows = [each.effect for each in ROWS]
+    assert len(rows) == len(set(rows)), "an effect has two rows"
+    assert set(rows) == asked
+
+
+def test_every_column_is_decided() -> None:
+    assert Row._field_defaults == {}
+    for each in ROWS:
+        assert each.footprint in range(row.STORED + 1)
+        assert each.joins in get_args(Joins)
+        assert each.takes in get_args(Takes)
+        assert each.touches is None or each.touches.sight in get_args(Sight)
+
+
+def test_every_effect_that_a_model_asks_for_can_end() -> None:
+    assert {each.effect.__name__ for each in ROWS if each.performs is None and each.ends is None} == NOT_EXPLORED
