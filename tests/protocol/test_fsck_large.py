@@ -9,10 +9,10 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
+from replitree.procedures import run
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Create
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.rescue.fsck import FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AskReferences,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from replitree.coordination.tree import Tree
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import TableOutcome, create_table, join_table, leave_table
 from replitree.protocol.state.pull import Fenced, Gap, Place, Pointer, Pulled, load, pull_log
 from replitree.protocol.state.start import catch_up

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
+from replitree.procedures import run as run_to_its_end
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
@@ -13,7 +14,6 @@ from replitree.protocol.core.fold import Change, apply
 from replitree.protocol.core.layout import PARENT_ENTRIES, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.core.run import run as run_to_its_end
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree.protocol.state.read import (
     READ_LEVELS,

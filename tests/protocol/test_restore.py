@@ -8,12 +8,12 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, TablePlace
 from replitree.protocol.core.log import read_start
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import (
     NOT_LOST,
     TableOutcome,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from replitree.coordination.tree import Tree, answer
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Fenced
 from replitree.protocol.state.work_mark import HeldBy, MarkUnsettled, Registered, Taken, give_up, give_up_left, take

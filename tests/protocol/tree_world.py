@@ -6,8 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
+from replitree.procedures import run
 from replitree.protocol.core.effects import AdoptEpoch, Commit, CurrentEpoch, Operation, Sync
-from replitree.protocol.core.run import run
 
 
 class TreeWorld:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
+from replitree.procedures import run
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, CoordinationEffect, LogIndex, Procedure
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.read import end_of_log

@@ -16,10 +16,10 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.shares.letting_go import let_go_of
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId, work_off
 from replitree.protocol.shares.share_effects import HasPart, SharedPart, Sharer, SharesOf

@@ -15,10 +15,10 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import CoordinationUnavailable
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.state.read import end_of_log
 from replitree.replica.perform.progress import Progress
 from replitree.replica.table.end_of_log import EndOfLog

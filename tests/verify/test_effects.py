@@ -22,6 +22,7 @@ NOT_EXPLORED = {"AbortUpload", "DeleteTrial", "FetchPart", "HaveChecked", "ListD
 
 def effects(base: type = Effect) -> Iterator[type]:
     """Yield the types of effects that are defined in modules that were imported; a base class of several is none."""
+    each: type
     for each in base.__subclasses__():
         # `dataclass(slots=True)` makes a second class; the first one stays among the subclasses, under no name.
         if "__dataclass_fields__" in vars(each) and getattr(sys.modules[each.__module__], each.__name__, None) is each:

@@ -18,10 +18,10 @@ import msgspec
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
 from replitree.errors import BadInput, NotAuthorized, ReplitreeError, StoreError, Unavailable
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.run import run
 from replitree.protocol.rescue.fsck import GRACE_S, Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AbortUpload,

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from replitree.client.transport.standing import LogState, read_log_state
 from replitree.coordination.port import Coordination, Event, SessionLost, make_root
 from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
+from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_block
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.run import run
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.membership.table import (
     TableOutcome,

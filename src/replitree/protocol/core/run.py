@@ -1,26 +1,11 @@
-"""Running a procedure to its end, for a caller that can perform every effect at once, or replaces effects by others."""
+"""Running a procedure on other effects than those that it asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar, cast
 
-from replitree.protocol.core.effects import Effect, Procedure
-
 T = TypeVar("T")
-
-
-def run(procedure: Procedure[T], perform: Callable[[Effect], Any]) -> T:
-    """Perform each effect and send its outcome, until the procedure returns; then return its value."""
-    outcome: object = None
-    try:
-        while True:
-            outcome = perform(procedure.send(outcome))
-    except StopIteration as stop:
-        return cast("T", stop.value)
-    finally:
-        # An error of `perform` ends the procedure as a crash would.
-        procedure.close()
 
 
 def translate(

@@ -124,7 +124,7 @@ class Performer:
         return self.perform(effect)
 
     def _run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any]) -> T:
-        # The loop of `protocol.core.run.run`, with a look at each outcome: the threads perform some 50 effects for an insert,
+        # The loop of `procedures.run`, with a look at each outcome: the threads perform some 50 effects for an insert,
         # and each would go through one function more.
         refused: list[fx.Check] = []
         outcome: Any = None

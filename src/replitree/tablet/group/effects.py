@@ -15,7 +15,7 @@ An effect that can't be performed at all does not return: the interpreter closes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -221,17 +221,3 @@ GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | ReadBarrier | ReadBlobs 
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Any, Any, T]
 """Yields effects, is sent their outcomes, and returns a value."""
-
-
-def run(procedure: Procedure[T], perform: Callable[[Any], Any]) -> T:
-    """Perform each effect and send its outcome, until the procedure returns; then return its value."""
-    outcome: Any = None
-    try:
-        while True:
-            outcome = perform(procedure.send(outcome))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    finally:
-        # An effect that can't be performed ends the procedure as a crash would.
-        procedure.close()

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from replitree.procedures import run
 from replitree.tablet.group.admission import Admit, Answer, AskRules, AskStanding, AskStreams, Question, Remember
-from replitree.tablet.group.effects import Procedure, run
+from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Failed
 from replitree.tablet.group.openings import AskEach
 from replitree.tablet.members.group import PATIENCE_S, READ_PATIENCE

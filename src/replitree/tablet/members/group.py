@@ -22,7 +22,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from replitree.tablet.group.effects import Procedure, run
+from replitree.procedures import run
+from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.ids import GroupId
 from replitree.tablet.group.member import Done, Failed, Look, Reply, Request, Scan, Write
 from replitree.tablet.group.quorum import Ask, Quorum, Replies, over_members

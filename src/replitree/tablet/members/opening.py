@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from replitree.procedures import run
 from replitree.tablet.group.admission import Admission, Reopened
-from replitree.tablet.group.effects import Procedure, run
+from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.member import Failed, Reply, Request
 from replitree.tablet.group.openings import AskAdmitted, Opening, ask_again, look_again, open_group, readmit
 from replitree.tablet.group.quorum import Quorum

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from replitree.errors import BadInput
-from replitree.tablet.group.effects import run
+from replitree.procedures import run
 from replitree.tablet.group.openings import AskEach
 from replitree.tablet.group.replacing import NameIt, Replacement, make_anew
 from replitree.tablet.members.asking import Asking

@@ -23,9 +23,10 @@ from functools import partial
 from typing import Any
 
 from replitree.errors import StoreError
+from replitree.procedures import run
 from replitree.storage.objects import ObjectExists, ObjectStore, probe, probe_replacing
 from replitree.tablet.group import store
-from replitree.tablet.group.effects import Fence, run
+from replitree.tablet.group.effects import Fence
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Channel, Cookie, Generation, Step, TabletId, first_of
 from replitree.tablet.group.member import AskFence, Done, Failed, Holdings, Raise, Reply, Request, Sweep, Write
 from replitree.tablet.group.quorum import end_of
