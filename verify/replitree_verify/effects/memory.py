@@ -138,7 +138,7 @@ ROWS = (
         ends=None, footprint=MEMORY, joins="never", takes="no time",
         touches=Touches((*_SERVING, "place"), (), "seen"), probe=None),
     Row(stages.LookAtParts, text=lambda e, _: ("look", f"for rows that {e.command} covers"), shown=True,
-        performs=local.look_at_parts, ends=None, footprint=MEMORY, joins="never", takes="no time",
+        performs=local.look_at_parts, ends=None, footprint=DISK, joins="never", takes="no time",
         touches=Touches(("place", "torn", "held"), (), "seen", looks=lambda on, _e, disk: on.bit("parts", disk)), probe=None),
     Row(stages.AwaitMutation, text=lambda e, _: ("wakes", f"{e.id} is in the queue"), shown=True,
         performs=local.await_mutation, ends=None, footprint=MEMORY, joins="never", takes="no time",

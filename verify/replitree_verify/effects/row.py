@@ -54,7 +54,7 @@ MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWE
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
 Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
-the disk.
+the disk.  Where a joined step looks at the disk, the disk is added when that is met (`footprints.WITH_DISK`).
 """
 
 

@@ -8,43 +8,40 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.program.stages import AwaitWork
-from replitree_verify.effects.row import (
-    ALL_DISKS,
-    ALONE,
-    ALONE_ANSWERED,
-    ANSWERED,
-    COORDINATION,
-    DISK,
-    DISKS,
-    EVERYTHING,
-    MEMORIES,
-    MEMORY,
-    STORED,
-)
+from replitree_verify.effects import row
 from replitree_verify.effects.table import ROW_OF
 from replitree_verify.engine.moves import OBJECTS, TREE
 from replitree_verify.process.lost_parts import declared_part
 
 WHEN_ALONE = {
-    DISKS: ALL_DISKS,
-    ALL_DISKS: ALL_DISKS,
-    MEMORIES: EVERYTHING,
-    EVERYTHING: EVERYTHING,
-    ANSWERED: ALONE_ANSWERED,
-    STORED: STORED,
+    row.DISKS: row.ALL_DISKS,
+    row.ALL_DISKS: row.ALL_DISKS,
+    row.MEMORIES: row.EVERYTHING,
+    row.EVERYTHING: row.EVERYTHING,
+    row.ANSWERED: row.ALONE_ANSWERED,
+    row.STORED: row.STORED,
 }
 """What becomes of a footprint when the process is alone; of all others `ALONE`."""
+
+
+WITH_DISK = {
+    row.MEMORY: row.DISK,
+    row.COORDINATION: row.ALONE,
+    row.MEMORIES: row.EVERYTHING,
+    row.ANSWERED: row.ALONE_ANSWERED,
+}
+"""What becomes of a footprint without the own disk when a step that looks there is joined (`FindPart`, after a commit)."""
 
 
 def footprint_of(effect: Any, *, loses: bool = False, stored: bool = False) -> int:
     """Return the kind of footprint of an effect; `loses` as in `local.Here`, `stored` as in `Model`."""
     match effect:
         case AwaitWork() if loses or stored:
-            return ALL_DISKS
+            return row.ALL_DISKS
         case fx.FetchMany() if stored:  # a replica gives the shares of what it has registered
-            return ALL_DISKS
+            return row.ALL_DISKS
         case fx.Commit() if declared_part(effect) is not None:
-            return ALL_DISKS
+            return row.ALL_DISKS
     return ROW_OF[type(effect)].footprint
 
 
@@ -69,20 +66,20 @@ def takers(
         As in `Model`.
     """
     more: dict[int, Sequence[int]] = {
-        MEMORY: (),
-        COORDINATION: (TREE,),
-        DISK: (disk,),
-        DISKS: disks,
-        MEMORIES: memories,
-        ALONE: (TREE, disk),
-        ALL_DISKS: (TREE, *disks),
-        EVERYTHING: (TREE, *disks, *memories),
-        ANSWERED: answers,
-        ALONE_ANSWERED: (TREE, disk, *answers),
-        STORED: (TREE, disk, OBJECTS),
+        row.MEMORY: (),
+        row.COORDINATION: (TREE,),
+        row.DISK: (disk,),
+        row.DISKS: disks,
+        row.MEMORIES: memories,
+        row.ALONE: (TREE, disk),
+        row.ALL_DISKS: (TREE, *disks),
+        row.EVERYTHING: (TREE, *disks, *memories),
+        row.ANSWERED: answers,
+        row.ALONE_ANSWERED: (TREE, disk, *answers),
+        row.STORED: (TREE, disk, OBJECTS),
     }
     if stored:
         # What is fetched has to be there; and a step that asks the own disk for shares is joined to any other one.
-        more |= {kind: (*more[kind], OBJECTS) for kind in (DISKS, ALL_DISKS, EVERYTHING)}
+        more |= {kind: (*more[kind], OBJECTS) for kind in (row.DISKS, row.ALL_DISKS, row.EVERYTHING)}
         more = {kind: (*positions, disk) for kind, positions in more.items()}
     return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))

@@ -18,7 +18,8 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree_verify.effects.row import ALONE
+from replitree_verify.effects.row import ALONE, DISK
+from replitree_verify.effects.table import ROW_OF
 from replitree_verify.engine import footprints as kinds
 from replitree_verify.engine.fingerprints import Fingerprints, Summands
 from replitree_verify.engine.moves import (
@@ -460,9 +461,13 @@ class Space:
             # A process that starts runs one thread, and a replica with one seat has no rival process (`reduction`).
             self._alone.append(value.state is State.STARTING and self.replica_of.count(self.replica_of[seat]) == 1)
         alone = self._alone[memory] and not world[FLIGHT]
+        moves = tuple(self._work_out(thread, world, alone=alone))
+        # A joined step has looked at the disk: from now on this footprint has it.  What is known did not look, and stays true.
+        wider = None if alone or self.model.stored else kinds.WITH_DISK.get(self._footprints[place])
+        if wider and any(ROW_OF[type(turn.effect)].footprint == DISK for each in moves for turn in each.turns[1:]):
+            self._footprints[place] = wider
         key = thread.parts[(self._alone_footprints if alone else self._footprints)[place]](world)
         # A list that was worked out is never thrown away: a search that begins again finds it, and costs look-ups only.
-        moves = tuple(self._work_out(thread, world, alone=alone))
         (thread.alone if alone else thread.known)[key] = moves
         if self.met is not None:
             self.met.append(Met(thread, world, moves))
