@@ -69,7 +69,8 @@ def meant(name: str) -> list[str]:
 def missing(text: str) -> list[str]:
     """Return the files, and the functions in them, that a text names and that do not exist."""
     found = []
-    for name, function in NAMED.findall(text):
+    plain = re.sub(r"^(?:--- a|\+\+\+ b)/", "", text, flags=re.MULTILINE)  # the heads of a patch
+    for name, function in NAMED.findall(plain):
         for each in meant(name):
             there = [path for path in files() if fnmatch.fnmatchcase(path, f"*/{each}")]
             if not there or (function and not any(f"def {function}(" in read(path[1:]) for path in there)):
