@@ -33,12 +33,13 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import GetEntry, decode_entry
+from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.fold import maximal, restore
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import read_start
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.insert.quorum import find_end
 from replitree.protocol.membership.table import HALF_BUILT, LOST, NOT_LOST, good_replica
 from replitree.protocol.state.pull import Fenced
 from replitree.protocol.state.registration import broken_value, content_of, is_broken, register
@@ -485,14 +486,13 @@ def survive(
             f"replica {best.replica.name} has more of the table: it has pulled up to {best.pointer}, {name} only up to"
             f" {one.pointer}; choose {best.replica.name}"
         )
-    opened, still_open = yield from _still_open(chosen, pointer.value)
+    opened = yield from _still_open(table, layout.pointer_open(pointer.value))
     first = fx.LogIndex(max(one.pointer, start.first))
     committed = yield fx.Commit(
         *(fx.Check(layout.is_lost(each.replica), each.lost) for each in seen if each != one),
         fx.Check(layout.host(chosen), one.host),
         fx.Check(layout.replicas(table), added.version),
         fx.Check(layout.log(table), start.version),
-        *still_open,
         fx.Set(layout.log_pointer(chosen), layout.pointer_value(first, opened), pointer.version),
         fx.Set(layout.is_lost(chosen), NOT_LOST, mark.version),
     )
@@ -501,18 +501,14 @@ def survive(
     return NotSurvivor("something has changed meanwhile; look at `replitree status` and try again")
 
 
-def _still_open(replica: Replica, pointer: bytes) -> fx.Procedure[tuple[tuple[fx.LogIndex, ...], tuple[fx.Check, ...]]]:
-    """Return the inserts that are open at a pointer and will stay so, with the checks that prove it."""
-    # The end of a quorum may be among the entries that the survivor misses: what the survivor has of that insert stays.
-    opened: list[fx.LogIndex] = []
-    proof: list[fx.Check] = []
-    for index in layout.pointer_open(pointer):
-        path = layout.log_entry(replica.table, index)
-        node = yield fx.Get(path)
-        entry = None if node is None else decode_entry(node.value, path)
-        status = layout.quorum_status(replica.table, entry.insert) if isinstance(entry, GetEntry) else path
-        seen = (yield fx.Get(status)) if isinstance(entry, GetEntry) else None
-        if seen is not None:
-            opened.append(index)
-            proof.append(fx.Check(status, seen.version))
-    return tuple(opened), tuple(proof)
+def _still_open(table: TablePlace, opened: tuple[fx.LogIndex, ...]) -> fx.Procedure[tuple[fx.LogIndex, ...]]:
+    """Return the inserts that are open where the survivor goes on: those whose end is not among the entries that it misses."""
+    # What the survivor has of an insert whose end it misses stays.  An end that is in the log is above its pointer, and an end
+    # that comes meanwhile is appended there, so it pulls both.  The log is not cleaned beyond an open insert: while an insert's
+    # entry is there, so is its end.
+    found: list[fx.LogIndex] = []
+    for index in opened:
+        is_there = yield fx.Exists(layout.log_entry(table, index))
+        if is_there or (yield from find_end(table, index)) is not None:
+            found.append(index)
+    return tuple(found)
