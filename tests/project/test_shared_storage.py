@@ -13,6 +13,7 @@ from replitree_verify.models import MODELS as EXPLORED
 from replitree_verify.models import rejoined
 from replitree_verify.mutants.catalog import MUTANTS
 from replitree_verify.patches.patch import read_patches
+from replitree_verify.pins import PINS
 from tests.project.source import ROOT, functions
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
@@ -40,17 +41,24 @@ SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
 }
 
 
-def told(paragraph: str, what: str) -> int:
-    """How many models or mutants a paragraph of `docs/verification-storage.md` says that there are."""
+def told(paragraph: str, what: str) -> list[int]:
+    """Return the numbers that a paragraph of `docs/verification-storage.md` tells where a pattern finds them."""
     (text,) = (each for each in VERIFICATION.split("\n\n") if each.startswith(f"*{paragraph}"))
-    (found,) = re.findall(rf"(\d+)\s{what}\b", text)
-    return int(found)
+    (found,) = re.finditer(what, text)
+    return [int(number.replace(",", "")) for number in found.groups()]
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_there_are_as_many_models_and_mutants_as_is_said(suite: str) -> None:
+def test_there_are_as_many_models_and_mutants_and_states_as_is_said(suite: str) -> None:
     every_model, every_mutant = SUITES[suite]
-    assert (told(suite, "models"), told(suite, "mutants")) == (len(every_model), len(every_mutant))
+    states = [PINS[model.name].states for model in every_model]
+    models = told(suite, r"(\d+)\smodels\sof\s([\d,]+)\sto\s([\d,]+)\sstates")
+    assert models == [len(every_model), min(states), max(states)]
+    assert told(suite, r"(\d+)\smutants\b") == [len(every_mutant)]
+
+
+def test_the_model_of_leases_has_as_many_states_as_is_said() -> None:
+    assert told("Tablets", r"([\d,]+)\sstates") == [PINS["lease"].states]
 
 
 def test_every_mutant_is_a_known_bug() -> None:
