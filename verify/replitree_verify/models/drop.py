@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.insert import ONE, TWO, two
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Insert, Model, Proposal
@@ -15,14 +15,11 @@ HOLE = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", 1, 1))
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 
 MODELS = (
-    Model(
+    two(
         "drop_insert",
         "a drop between two inserts, each of which may be late",
-        TWO,
         (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))),
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(DROP,),
         prelude=("r1 ins 1", "r2 ask 9", "r1 ins 2"),
         probes=("parts dropped", "fetch failed", "executed later"),
@@ -53,56 +50,44 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", "r1"),
         probes=("parts dropped", "merged", "crash", "making cancelled", "executed later", "late request applied"),
     ),
-    Model(
+    two(
         "drop_merge_pulled",
         "a merge is in both queues when a drop comes",
-        TWO,
         TWO_PARTS,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r1 lead1", "r1", "r2 pull"),
         resting=("r1",),
         probes=("parts dropped", "merged", "making cancelled", "executed later"),
     ),
-    Model(
+    two(
         "drop_behind",
         "a drop comes to a replica that is behind a merge, whose sources no replica has any more",
-        TWO,
         TWO_PARTS,
         {Fault.FETCH: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1", "r2 pull", "r2 ask 9"),
         resting=("r1",),
         probes=("parts dropped", "later form taken", "executed later"),
     ),
-    Model(
+    two(
         "drop_covered",
         "a replica registers a part after the merge that covers it, and a drop removes both",
-        TWO,
         TWO_PARTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 pull", "r2 pull", "r2 ask 9"),
         resting=("r1 pull",),
         probes=("fetch failed", "later form taken", "result fetched", "parts dropped"),
     ),
-    Model(
+    two(
         "forget_running",
         "a replica that runs forgets a part that another one covers, which is merged meanwhile",
-        TWO,
         THREE_PARTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         keepers=("r2",),
         merges=(*MERGE, Proposal("r1", ("all_0_1_1", "all_2_2_0"))),
         prelude=(
@@ -112,41 +97,47 @@ MODELS = (
         resting=("r1 pull", "r1 work"),
         probes=("covered parts forgotten", "merged", "later form taken", "fetch failed"),
     ),
-    Model(
+    two(
+        "forget_doubt",
+        "a replica that runs forgets a part that another one covers; an answer is lost, and it dies",
+        TWO_PARTS,
+        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        keepers=("r2",),
+        merges=MERGE,
+        prelude=(
+            *("r1 ins 1", *EVERYWHERE, "r1 ins 2", "r1", "r2 pull", "hold r2 work"),
+            *("r1 lead1", "r1", "r2 pull", "hold r2 make", "r2 work"),
+        ),
+        resting=("r1", "r1 life", "r2 pull", "r2 work"),
+        struck=((Fault.CRASH, "r2"),),
+        probes=("covered parts forgotten", "late request applied", "crash"),
+    ),
+    two(
         "drop_overtakes",
         "a drop finds an insert in the queue that a merge has overtaken, after a restart",
-        TWO,
         TWO_PARTS,
         {Fault.FETCH: 1, Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1", "r2 pull", "r2 ask 9"),
         resting=("r1",),
         probes=("fetch failed", "later form taken", "parts dropped", "crash"),
     ),
-    Model(
+    two(
         "drop_range",
         "a drop of one block, between the pulls of two replicas and a merge over it",
-        TWO,
         TWO_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         commands=(HOLE,),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
         probes=("parts dropped", "merged"),
     ),
-    Model(
+    two(
         "detach_insert",
         "a detach is pulled together with an insert that it removes; a crash anywhere",
-        TWO,
         TWO_PARTS[:1],
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         pull_count=2,
         commands=(DETACH,),
         prelude=("r1 ins 1", "r2 ask 9"),
@@ -248,13 +239,23 @@ MODELS = (
         probes=("token free again", "duplicate", "late request applied"),
     ),
     Model(
+        "insert_after_drops",
+        "the same token once more after its partition was dropped twice",
+        TWO,
+        (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "a"),)), Insert("r2", ((3, "a"),))),
+        {},
+        workers=("r1",),
+        started=BOTH,
+        commands=tuple(Ask("r1", number, DropEntry("r1", EntryId(f"d{number}"), "all")) for number in (8, 9)),
+        prelude=("r1 ins 1", "r1", "r1 ask 8", "r1", "r1 ins 2", "r1", "r1 ask 9", "r1"),
+        resting=("r1",),
+        probes=("token free again",),
+    ),
+    two(
         "overwrite",
         "an insert that replaces the table races with another insert and with a merge",
-        TWO,
         (*TWO_PARTS, Insert("r2", ((3, "c"),), drops=("*",))),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r1 lead1", "r1 pull"),
         probes=("parts overwritten", "merged", "making cancelled"),

@@ -13,7 +13,7 @@ from replitree.protocol.core.entries import DropEntry, MutateEntry
 from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import two
 from replitree_verify.models.merge import BOTH
 from replitree_verify.models.mutate import ONE_PART
 from replitree_verify.world.faults import Fault
@@ -31,14 +31,11 @@ DROP = Ask("r1", 9, DropEntry("r1", EntryId("d"), "all"))
 
 def _in_doubt(name: str, what: str, asked: Insert | Ask) -> Model:
     """Return a model of what is asked of r1 while r2 inserts and forgets ids; an answer is lost."""
-    return Model(
+    return two(
         name,
         f"the answer to {what} is lost, and its id is forgotten before its replica looks for it",
-        TWO,
         (*((asked,) if isinstance(asked, Insert) else ()), Insert("r2", ((2, "b"),))),
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=() if isinstance(asked, Insert) else (asked,),
         resting=BOTH,
         duties=(Duty("r2", "ids", ONE_STAYS),),
@@ -54,56 +51,44 @@ FORGET = Duty("r1", "results")
 MUTATION = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x"))
 
 MODELS = (
-    Model(
+    two(
         "ids_clean_clean",
         "two replicas forget ids at once, and the token of one is inserted again; an answer is lost, a view lags",
-        TWO,
         (FIRST, SECOND, AGAIN),
         {Fault.UNKNOWN: 1, Fault.STALE: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=WRITTEN,
         resting=BOTH,
         duties=tuple(Duty(seat, "ids", ONE_STAYS) for seat in BOTH),
         window=ONE_STAYS,
         probes=("id forgotten", "forgetting ids refused by blocks", "duplicate", "late request applied"),
     ),
-    Model(
+    two(
         "ids_crash",
         "a replica dies while it forgets ids, another one goes on; a token that is forgotten comes again",
-        TWO,
         (FIRST, SECOND, AGAIN),
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=WRITTEN,
         resting=(*BOTH, "r1 life"),
         duties=tuple(Duty(seat, "ids", ONE_STAYS) for seat in BOTH),
         window=ONE_STAYS,
         probes=("id forgotten", "crash", "duplicate"),
     ),
-    Model(
+    two(
         "ids_by_age",
         "ids are forgotten by their age while a new insert comes, and a token comes again; an answer is lost",
-        TWO,
         (FIRST, SECOND, AGAIN, Insert("r1", ((4, "c"),))),
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=WRITTEN,
         resting=BOTH,
         duties=(Duty("r1", "ids", YOUNG_STAY),),
         window=YOUNG_STAY,
         probes=("id forgotten", "duplicate", "late request applied"),
     ),
-    Model(
+    two(
         "ids_remembered",
         "a replica forgets ids twice and remembers them in between, while another one forgets them too; a token comes again",
-        TWO,
         (FIRST, SECOND, AGAIN),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=WRITTEN,
         resting=BOTH,
         duties=(Duty("r1", "ids", (*ONE_STAYS, 2)), Duty("r2", "ids", ONE_STAYS)),
@@ -112,14 +97,11 @@ MODELS = (
     ),
     _in_doubt("ids_doubt", "an insert", FIRST),
     _in_doubt("ids_command", "a command", Ask("r1", 9, DropEntry("r1", EntryId("d"), "x"))),
-    Model(
+    two(
         "ids_command_again",
         "a command is asked for again while ids and log are cleaned; answers are lost",
-        TWO,
         (Insert("r2", ((2, "b"),)),),
         {Fault.UNKNOWN: 2},
-        workers=BOTH,
-        started=BOTH,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "x")), Ask("r2", 8, DropEntry("r2", EntryId("d"), "x"))),
         prelude=("r1 ask 9", "r2 ins 2", *BOTH),
         resting=BOTH,
@@ -127,14 +109,11 @@ MODELS = (
         window=ONE_STAYS,
         probes=("id forgotten", "log cleaned", "command known already", "command of long ago"),
     ),
-    Model(
+    two(
         "ids_dropped",
         "of two inserts one is dropped; both tokens come again while ids and log are cleaned by two replicas",
-        TWO,
         (FIRST, SECOND, AGAIN, Insert("r2", ((4, "b"),))),
         {},
-        workers=BOTH,
-        started=BOTH,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ask 9", "r1 ins 2", *BOTH),
         resting=BOTH,
@@ -142,14 +121,11 @@ MODELS = (
         window=(9, 100),
         probes=("token free again", "duplicate", "id marked dropped", "log cleaned"),
     ),
-    Model(
+    two(
         "ids_notes",
         "the note of a drop is forgotten while the token of what it dropped comes again; an answer is lost",
-        TWO,
         (FIRST, SECOND, AGAIN),
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(DROP,),
         prelude=("r1 ins 1", "r1 ask 9", *BOTH, "r1 ins 2", *BOTH),
         resting=BOTH,
@@ -157,14 +133,11 @@ MODELS = (
         window=ONE_STAYS,
         probes=("token free again", "note forgotten", "id marked dropped", "id forgotten"),
     ),
-    Model(
+    two(
         "ids_session",
         "the session of a replica ends while it inserts and while it forgets ids; an answer is lost",
-        TWO,
         (FIRST, SECOND, Insert("r1", ((3, "a"),))),
         {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=WRITTEN,
         resting=BOTH,
         duties=(Duty("r1", "ids", ONE_STAYS),),
@@ -172,28 +145,22 @@ MODELS = (
         probes=("id forgotten", "forgetting ids refused by host", "insert fenced", "late request applied"),
     ),
     # No other model notices that an insert that is given up removes an id without counting the removal.
-    Model(
+    two(
         "ids_quorum",
         "an insert is given up, which frees its id, while another replica forgets ids; its token comes again",
-        TWO,
         (Insert("r1", ((1, "a"),), quorum=2), SECOND, AGAIN),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("open r1 ins 1", "r1 ins 2", "r1", "r2 pull"),
         resting=("r1 work", "r2 work", "r1 pull"),
         duties=(Duty("r2", "ids", ONE_STAYS),),
         window=ONE_STAYS,
         probes=("id forgotten", "forgetting ids refused by blocks", "quorum given up", "failed for good"),
     ),
-    Model(
+    two(
         "results_queued",
         "a result is forgotten while another replica has its merge in the queue, and makes other bytes",
-        TWO,
         ONE_PART,
         {Fault.DIFFERS: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGES,
         # r2 has only the first merge in its queue, and makes other bytes when its result is forgotten already.
         prelude=("r1 ins 1", *BOTH, "r1 lead1", "r1", "r2 pull", "r1 lead2", "r1"),
@@ -201,42 +168,33 @@ MODELS = (
         duties=(FORGET, FORGET),
         probes=("result forgotten", "merged", "result fetched"),
     ),
-    Model(
+    two(
         "results_away",
         "a result is forgotten while a replica that has not pulled its merge is away and comes back",
-        TWO,
         ONE_PART,
         {Fault.DIFFERS: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGES,
         prelude=("r1 ins 1", *BOTH, "stop r2", *MERGED),
         resting=("r1",),
         duties=(FORGET, FORGET),
         probes=("result forgotten", "merged"),
     ),
-    Model(
+    two(
         "results_lost",
         "a result is forgotten while a lost replica is away that has not pulled its merge; it comes back and recovers",
-        TWO,
         ONE_PART,
         {Fault.DIFFERS: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGES,
         prelude=("r1 ins 1", *BOTH, "stop r2", "lose r2", *MERGED),
         resting=("r1",),
         duties=(FORGET,),
         probes=("result forgotten", "recovered"),
     ),
-    Model(
+    two(
         "results_killed",
         "a mutation is killed, so its result is claimed before another replica has pulled it, which forgets results",
-        TWO,
         ONE_PART,
         {},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         kills=(Kill("r2", "m"),),
         prelude=("r1 ins 1", *BOTH, "r2 ask 9", "r2 pull"),
@@ -258,28 +216,22 @@ MODELS = (
         duties=(FORGET,),
         probes=("result forgotten", "merged", "replica added", "forgetting results refused by replicas"),
     ),
-    Model(
+    two(
         "results_crash",
         "two results are forgotten while another replica has their merges in the queue and makes other bytes; it dies",
-        TWO,
         ONE_PART,
         {Fault.DIFFERS: 1, Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGES,
         prelude=("r1 ins 1", *BOTH, "r1 lead1", "r1", "r2 pull", "r1 lead2", "r1"),
         resting=("r1", "r1 life"),
         duties=(FORGET, FORGET),
         probes=("result forgotten", "merged", "result fetched", "crash"),
     ),
-    Model(
+    two(
         "results_doubt",
         "a result is forgotten, an answer is lost, a request comes late; a replica was away and makes other bytes",
-        TWO,
         ONE_PART,
         {Fault.DIFFERS: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGES,
         prelude=("r1 ins 1", *BOTH, "stop r2", *MERGED),
         resting=("r1",),

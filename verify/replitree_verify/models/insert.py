@@ -5,11 +5,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Insert, Model
 
 ONE = (("r1", "r1"),)
 TWO = (("r1", "r1"), ("r2", "r2"))
+
+
+def two(name: str, description: str, inserts: tuple[Insert, ...], faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model of two replicas that pull and execute; `more` as of `Model`."""
+    asked: dict[str, Any] = {"workers": ("r1", "r2"), "started": ("r1", "r2"), **more}
+    return Model(name, description, TWO, inserts, faults, **asked)
+
 
 DOUBT = (
     "unknown: applied, answer lost",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.insert import ONE, TWO, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model, Proposal
 
@@ -66,118 +66,91 @@ def _kept(name: str, more: str, *after: str) -> Model:
 CALM = (
     _kept("lost_kept", ""),
     _kept("lost_kept_away", "; it is away, and comes back at any moment", "stop r2"),
-    Model(
+    two(
         "lost_kept_recovering",
         "a replica recovers from one whose part is broken and whose disk was searched; it keeps a copy itself, and asks",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", f"keep r2 {PART}", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
         duties=(*breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted whole"),
     ),
-    Model(
+    two(
         "lost_recovered",
         "the same where it keeps none: it searches its own disk before the part is declared lost",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
         duties=(*breaking("r1"), Duty("r2", "watch"), *_all("lose", "r2")),
         resting=("r1",),
         probes=("recovery begun", "recovered", "noted broken", *ASKED),
     ),
-    Model(
+    two(
         "lost_everywhere",
         "a part is broken on both replicas; the one that asks has said so, the other one is about to find out",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r1 break1", "r2 break3", "r1 watch2"),
         duties=(*_both(PART), *_all("lose", "r1")),
         probes=(*ASKED, "noted broken"),
     ),
-    Model(
+    two(
         "lost_again",
         "a part is broken everywhere; it is declared lost while its client inserts again",
-        TWO,
         (FIRST, AGAIN),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, *NOTED),
         duties=(*_both(PART), *_all("lose", "r1")),
         resting=("r2",),
         probes=(*ASKED, "duplicate"),
     ),
-    Model(
+    two(
         "lost_partitions",
         "of two parts of an insert one is broken everywhere; the client inserts again",
-        TWO,
         (FIRST, AGAIN),
         {},
-        workers=BOTH,
-        started=BOTH,
         partitions=("p", "q"),
         prelude=("r1 ins 1", *BOTH, *NOTED),
         duties=(*_both("p_0_0_0"), *_all("lose", "r1", what="p_0_0_0")),
         resting=("r2",),
         probes=(*ASKED, "duplicate"),
     ),
-    Model(
+    two(
         "lost_writer_away",
         "the writer of an insert is away with the only rows, and comes back at any moment; a fetch fails",
-        TWO,
         (FIRST,),
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "stop r1"),
         duties=_all("lose", "r2"),
         probes=("fetched", "fetch failed"),
     ),
-    Model(
+    two(
         "lost_staged",
         "the writer of an insert has lost its files before it registered them; another replica waits, and both ask",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "stop r1", "r1 break1", "r2"),
         duties=(*_all("break", "r1"), *_all("lose", *BOTH)),
         resting=("r2",),
         probes=ASKED,
     ),
-    Model(
+    two(
         "lost_fetched",
         "a part breaks on the replica that asks, while another one fetches it; a merge of it waits in the queue of that one",
-        TWO,
         (FIRST, OTHER),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r1 lead1", "r2 pull"),
         duties=(*breaking("r1"), *_all("lose", "r1")),
         resting=("r1", "r1 life", "r2 pull"),
         probes=(*ASKED, "merged", "declaration refused"),
     ),
-    Model(
+    two(
         "lost_merge",
         "a part is broken everywhere when a merge of it is pulled; it is declared lost meanwhile",
-        TWO,
         (FIRST, OTHER),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
         duties=(*_both(PART), *_all("lose", "r1")),
@@ -210,14 +183,11 @@ CALM = (
         duties=(*_both(PART), *breaking("r3"), *_all("lose", "r1")),
         probes=("declared lost", "declaration refused", "noted whole", "noted broken"),
     ),
-    Model(
+    two(
         "lost_merging",
         "a part breaks on the replica that merges it and then declares it lost",
-        TWO,
         (FIRST, OTHER),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life", "r1 pull"),
@@ -262,20 +232,31 @@ def _harder(name: str, than: str, fault: Fault, what: str, *probes: str) -> Mode
 
 def _declared(name: str, what: str, fault: Fault, *probes: str) -> Model:
     """Return a model of a part that is broken on both replicas and is declared lost, with a fault."""
-    return Model(
+    return two(
         name,
         f"a part is broken on both replicas and is declared lost; {what}",
-        TWO,
         (FIRST,),
         {fault: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, *NOTED),
         resting=("r2",),
         duties=(*_both(PART), *_all("lose", "r1")),
         probes=(*ASKED, *probes),
     )
 
+
+RETURNS = Model(
+    "lost_pulled",
+    "a part is about to be declared lost while its files come back, and a replica pulls its insert and fetches it",
+    TWO,
+    (FIRST,),
+    {},
+    workers=BOTH,
+    started=BOTH,
+    prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "hold r1 lose4", "r1 heal3"),
+    resting=("r1", "r1 life"),
+    duties=(*breaking("r1"), *_all("heal", "r1"), *_all("lose", "r1")),
+    probes=("declared lost", "declaration refused"),
+)
 
 CRASH, UNKNOWN, STALE = "a process dies", "an answer is lost", "a view lags"
 LATE = ("late request applied", "unknown: applied, answer lost")
@@ -293,55 +274,43 @@ HARD = (
     _harder("lost_mended_doubt", "lost_mended", Fault.UNKNOWN, UNKNOWN, *LATE),
     _harder("lost_unpulled_stale", "lost_unpulled", Fault.STALE, STALE, "stale read"),
     _harder("lost_staged_crash", "lost_staged", Fault.CRASH, CRASH, "crash"),
-    Model(
+    two(
         "lost_while_made",
         "a part breaks on the replica that merges it, declares it lost, and executes that while the merge still runs",
-        TWO,
         (FIRST, OTHER),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
         resting=("r2", "r2 life"),
         duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced", "executed later"),
     ),
-    Model(
+    two(
         "lost_both_ask",
         "a part is broken everywhere; both replicas declare it lost at once, while its client inserts again, and again",
-        TWO,
         (FIRST, AGAIN, Insert("r1", ((4, "a"),))),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, *NOTED),
         resting=(*BOTH, "r1 life", "r1 watch2", "r2 watch4"),
         duties=(*_both(PART), *_all("lose", *BOTH)),
         probes=("declared lost", "declaration refused", "duplicate"),
     ),
-    Model(
+    two(
         "lost_ids",
         "a part is broken everywhere; it is declared lost while its id is forgotten, and its client inserts again",
-        TWO,
         (FIRST, OTHER, AGAIN),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
         resting=(*BOTH, "r1 life", "r2 life", "r1 watch2", "r2 watch4"),
         duties=(*_both(PART), *_all("lose", "r1"), Duty("r2", "ids", (1, 100))),
         window=(1, 100),
         probes=("declared lost", "declaration refused", "duplicate"),
     ),
-    Model(
+    two(
         "lost_holder_returns",
         "a part is broken on both replicas; one is away, its files are brought back, and it returns while the other one asks",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, *NOTED, "stop r2", "r2 heal5"),
         resting=BOTH,
         duties=(*_both(PART), *_all("heal", "r2"), *_all("lose", "r1")),
@@ -350,30 +319,33 @@ HARD = (
     _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash"),
     _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
     # A process in doubt about its note must not count on it: a declaration relies on what notes say.
-    Model(
+    two(
         "lost_note_doubt",
         "a part breaks on a replica, which notes it after a fetch that failed; the answer to that is lost",
-        TWO,
         (FIRST,),
         {Fault.FETCH: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH),
         resting=BOTH,
         duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=("fetch failed", "noted broken", "noted whole", "late request applied"),
     ),
-    Model(
+    two(
         "lost_source",
         "a lost replica that has a part whole recovers from one where it is broken",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, *NOTED, "r2 heal5", "r2 watch4", "stop r2", "lose r2"),
         duties=(*_both(PART), *_all("heal", "r2")),
         probes=("recovery begun", "recovered", "noted whole"),
+    ),
+    RETURNS,
+    replace(
+        RETURNS,
+        name="lost_joined",
+        description="the same with a replica that joins the table",
+        started=("r1",),
+        absent=("r2",),
+        probes=(*RETURNS.probes, "replica added"),
     ),
 )
 """With processes that die, answers that are lost, views that lag; and what returns at the wrong moment."""

@@ -75,6 +75,15 @@ MODELS = (
     ),
     replace(
         RESULT,
+        name="lost_merged",
+        description="a merged part is broken where it was made, its sources on the other replica; it is declared lost",
+        duties=(*_breaking(MERGED)[:4], Duty("r2", "break", ("all_1_1_0",)), Duty("r1", "lose", (MERGED,))),
+        prelude=(*RESULT.prelude[:-2], "r2 break5", *NOTED[2:]),
+        resting=("r1 watch2", "r2 watch4"),
+        probes=MADE[:2],
+    ),
+    replace(
+        RESULT,
         name="lost_result_merged",
         description="a merged part is broken where it was made, its source is lost; what is made anew is merged on at once",
         merges=(*MERGE, Proposal("r2", (MERGED,))),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from replitree.protocol.core.effects import EntryId
-from replitree.protocol.core.entries import MutateEntry
-from replitree_verify.models.insert import ONE, TWO
+from replitree.protocol.core.entries import DropEntry, MutateEntry
+from replitree_verify.models.insert import ONE, TWO, two
 from replitree_verify.models.merge import BOTH, EVERYWHERE, TWO_PARTS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal
@@ -15,16 +17,44 @@ SCOPED = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@2"))
 
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 ONE_PART = (Insert("r1", ((1, "a"),)),)
+DROPPED = Model(
+    "mutate_dropped_doubt",
+    "another replica has mutated two parts; the answer to the commit that registers them is lost, and a drop is pulled",
+    TWO,
+    TWO_PARTS,
+    {Fault.UNKNOWN: 1},
+    workers=BOTH,
+    started=BOTH,
+    commands=(MUTATION, Ask("r1", 8, DropEntry("r1", EntryId("d"), "all"))),
+    prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r2 ask 9", "r1", "r2 pull", "hold r2 make", "r1 ask 8"),
+    resting=("r1", "r1 life"),
+    probes=("parts dropped", "late request applied"),
+)
+KILLED = Model(
+    "mutate_kill_doubt",
+    "a mutation is killed where it is about to be executed; an answer is lost, and the process dies",
+    TWO,
+    TWO_PARTS,
+    {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+    workers=BOTH,
+    started=BOTH,
+    commands=(MUTATION,),
+    kills=(Kill("r1", "m"),),
+    prelude=(
+        *("r1 ins 1", *EVERYWHERE, "r1 ins 2", "r1", "r2 ask 9", "r1 pull", "r2 pull", "hold r1 kill"),
+        "hold r1 make",
+    ),
+    resting=("r1 work", "r1 pull", "r2", "r2 life"),
+    struck=((Fault.CRASH, "r1"),),
+    probes=("mutation killed", "late request applied", "crash"),
+)
 
 MODELS = (
-    Model(
+    two(
         "mutate_insert",
         "a mutation races with an insert",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),))),
         {},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         prelude=("r1 ins 1", *EVERYWHERE, "r1 ins 2", "r2 ask 9"),
         probes=("mutated", "fetched"),
@@ -45,14 +75,11 @@ MODELS = (
             "crash",
         ),
     ),
-    Model(
+    two(
         "mutate_merge",
         "a mutation and a merge of the same parts, in both orders",
-        TWO,
         TWO_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
@@ -71,65 +98,68 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 ask 9", "r1 pull"),
         probes=("merged", "mutated", "disk failed", "made later", "crash"),
     ),
-    Model(
+    two(
         "mutate_kill",
         "a mutation is killed at one replica while both mutate; answers are lost",
-        TWO,
         ONE_PART,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         kills=(Kill("r1", "m"),),
         prelude=("r1 ins 1", *EVERYWHERE, "r2 ask 9"),
         probes=("mutated", "mutation killed", "let be", "another published first", "result fetched"),
     ),
-    Model(
+    two(
         "mutate_kill_together",
         "a mutation of two parts is killed at one replica while another one makes and registers them together",
-        TWO,
         TWO_PARTS,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         kills=(Kill("r1", "m"),),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r2 ask 9", "r1 pull", "r2 pull"),
         resting=("r1",),
         probes=("mutated", "mutation killed"),
     ),
-    Model(
+    KILLED,
+    replace(
+        KILLED,
+        name="mutate_kill_one_doubt",
+        description="the same where another replica has mutated one of two parts",
+        prelude=(*KILLED.prelude[:-1], "r2 make"),
+        probes=(*KILLED.probes, "let be"),
+    ),
+    DROPPED,
+    replace(
+        DROPPED,
+        name="mutate_fetched_doubt",
+        description="the same where the replica fetches the mutated part",
+        inserts=ONE_PART,
+        fetchers=("r2",),
+        prelude=(DROPPED.prelude[0], *DROPPED.prelude[2:]),
+        probes=(*DROPPED.probes, "result fetched"),
+    ),
+    two(
         "mutate_crash",
         "a replica dies anywhere in a mutation of two parts; results differ",
-        TWO,
         TWO_PARTS,
         {Fault.CRASH: 1, Fault.DIFFERS: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r2 ask 9", "r1 pull", "r2 pull"),
         probes=("mutated", "crash", "result fetched"),
     ),
-    Model(
+    two(
         "mutate_later",
         "a replica restarts that has executed an insert before the mutation that comes before it in the log",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),))),
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         prelude=("r1 ins 1", *EVERYWHERE, "r2 ask 9", "r1 ins 2", "r1 pull", "r2 pull"),
         probes=("mutated", "fetched", "crash"),
     ),
-    Model(
+    two(
         "mutate_then_merge",
         "a part that went through a mutation is merged with one that came later; a crash anywhere",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),))),
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         merges=(Proposal("r1", ("all_0_0_0_1", "all_2_2_0")),),
         prelude=("r1 ins 1", *EVERYWHERE, "r2 ask 9", *EVERYWHERE, "r1 ins 2", *EVERYWHERE, "r1 lead1"),

@@ -57,7 +57,7 @@ def probes_of_commit(seen: Seen) -> Iterator[str]:
     elif isinstance(seen.outcome, fx.Refused) and "/results/" in seen.outcome.operation.path:
         yield "another published first"
     match seen.stage:
-        case "forget_next":
+        case "forget_next" if any(isinstance(operation, fx.Delete) for operation in seen.effect.operations):
             yield "covered parts forgotten" if isinstance(seen.outcome, fx.Applied) else "forgetting refused"
         case "lead" if fenced:
             yield "proposal fenced"
