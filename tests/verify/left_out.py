@@ -5,7 +5,8 @@ looked at whose outcome is not used, such as ``yield fx.Sync(path)``; one whose 
 runs the function is explored, the smallest first, until one breaks an invariant, fails, or never ends.
 
 The result is ``docs/results/left_out.jsonl``, a line for each; a run that is cut off goes on where it stood.  A piece is known
-by its function and its text, so that changes elsewhere do not make its line stale.
+by its function and its text, so that changes elsewhere do not make its line stale.  With ``--models`` the named models are
+explored without what no model has noticed, of whatever size they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import ast
 import resource
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -223,14 +224,14 @@ def models_that_run(modules: Collection[str], names: Sequence[str]) -> dict[tupl
     return found
 
 
-def look(piece: LeftOut, models: Sequence[str], states_max: int) -> Noticed:
+def look(piece: LeftOut, models: Sequence[str], states_max: int, cpu_s: int = CPU_S_MAX) -> Noticed:
     """Explore models without a piece of the code, in a process of its own, until one notices."""
     context = get_context("forkserver")
     context.set_forkserver_preload(
         ["replitree_verify.models", "replitree_verify.mutants.mutant"]
     )  # the models are read once
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_look, args=(piece, models, theirs))
+    process = context.Process(target=_look, args=(piece, models, cpu_s, theirs))
     process.start()
     theirs.close()
     try:
@@ -241,11 +242,11 @@ def look(piece: LeftOut, models: Sequence[str], states_max: int) -> Noticed:
     return Noticed(*piece.place, len(models), states_max, model, how)
 
 
-def _look(piece: LeftOut, models: Sequence[str], answer: Connection) -> None:
+def _look(piece: LeftOut, models: Sequence[str], cpu_s: int, answer: Connection) -> None:
     stages = stages_with(Patch(piece.place.text, "", "", "", (Hunk(piece.place.module, piece.before, piece.after),)))
     for name in models:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(used.ru_utime + used.ru_stime) + CPU_S_MAX
+        limit = int(used.ru_utime + used.ru_stime) + cpu_s
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         try:
             explored = explore(MODELS[name], stages)
@@ -267,9 +268,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, default=RESULTS)
     parser.add_argument("--states", type=int, default=STATES_MAX, help="models with at most so many states")
     parser.add_argument("--workers", type=int, default=1, help="pieces that are looked at together")
+    parser.add_argument("--models", nargs="+", default=(), help="these models alone, of any size")
+    parser.add_argument("--functions", nargs="+", default=(), help="with --models: pieces of these functions alone")
+    parser.add_argument("--cpu", type=int, default=CPU_S_MAX, help="seconds of CPU time for a model")
     asked = parser.parse_args(arguments)
     pieces, sizes = every_piece(), {name: PINS[name].states for name in MODELS if not is_nightly(name)}
     known = {each.place: each for each in read_lines(asked.file, Noticed)}
+    if asked.models:
+        for piece in pieces:
+            before = known.get(piece.place)
+            is_wanted = not asked.functions or piece.place.function in asked.functions
+            if before is not None and before.how == UNNOTICED and is_wanted:
+                noticed = look(piece, asked.models, before.states_max, asked.cpu)
+                if noticed.how != UNNOTICED:
+                    states_max = max(PINS[name].states for name in asked.models)
+                    known[piece.place] = msgspec.structs.replace(noticed, states_max=states_max)
+                _tell(asked.file, pieces, known, piece)
+        return 0
     wanted = [piece for piece in pieces if piece.place not in known or known[piece.place].is_open(asked.states)]
     least = min((known[each.place].states_max if each.place in known else 0 for each in wanted), default=0)
     names = sorted((name for name in sizes if least < sizes[name] <= asked.states), key=sizes.__getitem__)
@@ -287,12 +302,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(asked.workers) as pool:
         for piece, noticed in pool.map(look_at, wanted):
             known[piece.place] = noticed
-            write_lines(asked.file, [known[each.place] for each in pieces if each.place in known])
-            where = f"{piece.place.module}:{piece.line} {piece.place.function}"
-            print(f"{where} {piece.place.text[:60]}: {noticed.how} {noticed.model}", flush=True)
+            _tell(asked.file, pieces, known, piece)
     unnoticed = sum(known[each.place].how == UNNOTICED for each in pieces)
     print(f"{len(pieces)} pieces, {unnoticed} not noticed")
     return 0
+
+
+def _tell(file: Path, pieces: Sequence[LeftOut], known: Mapping[Place, Noticed], piece: LeftOut) -> None:
+    """Write all results, and print what is known of one piece."""
+    write_lines(file, [known[each.place] for each in pieces if each.place in known])
+    place, noticed = piece.place, known[piece.place]
+    print(f"{place.module}:{piece.line} {place.function} {place.text[:60]}: {noticed.how} {noticed.model}", flush=True)
 
 
 def every_piece() -> list[LeftOut]:

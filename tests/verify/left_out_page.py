@@ -14,7 +14,43 @@ PAGE = ROOT / "docs/verification-left-out.md"
 
 FRESH = "Progress: what is read is proved by the commit, so an older view only makes the commit be refused."
 SPACE = "Disk space: the next start of the replica removes it."
+COVERED = (
+    "Tidiness: a registration that another one covers counts for nothing, and the keeper and the next start take it back"
+    " (`forget_covered`). A late commit is refused all the same: it takes its entries out of the queue."
+)
 REASONS: dict[tuple[str, str], str] = {
+    ("count_first", "counted.append(fx.Check("): (
+        "Implied by the version of the node: a drop takes the writer's name out of it before it deletes `host` (`counted`)."
+        " It is for a replica whose nodes were deleted in another way: `tests/protocol/test_quorum.py`."
+    ),
+    ("count", "*others"): "As in `count_first`.",
+    ("_register", "*(deregister("): COVERED,
+    ("_mark", "fx.Check(layout.is_lost(cleaner)"): (
+        "Against two cleaners whose sessions have both ended unnoticed, each of which has seen the other one behind. A mark"
+        " proves the `host` of a replica that was inactive, so a cleaner with a session can't be marked under its epoch. The"
+        " model of the two that was tried has more than 400,000 states."
+    ),
+    ("_mark", "nobody_added"): (
+        "Implied by the `host` of every replica that is marked: the epochs of a name go on past a drop"
+        " (`marked-though-joined-again` breaks both). A replica that is added has nothing to do with the marks, and the removal"
+        " proves that there is none."
+    ),
+    ("stand_in_log", "*good"): (
+        "A good replica has its entries (I4), so only one gets here whose `is_lost` an operator has written by hand; it is"
+        " against two such replicas, each of which takes the other one for good."
+    ),
+    ("survive", "fx.Check(layout.host(chosen)"): (
+        "Implied by the other checks: a drop changes the `is_lost` that the commit sets by version, and a replica that has"
+        " joined again was added to `replicas`. An activation meanwhile finds no source, or finds itself good."
+    ),
+    ("survive", "fx.Check(layout.replicas(table)"): (
+        "Implied by the `host` of the chosen replica and the `is_lost` of the others: a replica that is added is lost, too,"
+        " unless the log is whole; then the survivor misses nothing."
+    ),
+    ("survive", "fx.Check(layout.log(table)"): (
+        "Against entries that are removed between the first two reads: `tests/protocol/test_survive.py`. A model has no replica"
+        " that is good then and lost a moment later."
+    ),
     ("_change", "fx.Sync"): "Progress: a session whose view lags would use up its attempts before it sees the change.",
     ("_take_back", "fx.Sync"): "Progress, as in `_change`.",
     ("count_replicas", "fx.Exists"): "The watch: a waiter hears of a lost replica sooner. No model has a clock.",
@@ -92,9 +128,16 @@ def page(results: Sequence[Noticed]) -> str:
 def _summary(results: Sequence[Noticed]) -> str:
     count, looked_at = sum(each.how != UNNOTICED for each in results), {each.place for each in results}
     left = sum(piece.place not in looked_at for piece in every_piece())
+    is_open = any(each.how == UNNOTICED and reason_of(each) is None for each in results)
     return (
-        f"Of {len(results)} pieces a model notices {count}. {left} more are still to be left out.  A piece is *open* when no"
-        " model of the size in the table notices it, and a larger one may: the command goes on with these."
+        f"Of {len(results)} pieces a model notices {count}; the second table says what the others are for."
+        + (f" {left} more are still to be left out." if left else "")
+        + (
+            " A piece is *open* when no model of the size in the table notices it, and a larger one may: the command goes on"
+            " with these, or `--models` names the models to ask."
+            if is_open
+            else ""
+        )
     )
 
 
