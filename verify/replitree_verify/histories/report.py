@@ -85,6 +85,7 @@ def scale(anomaly: Anomaly) -> tuple[float, str]:
     """Return the unit in which an anomaly's times read well: nanoseconds in it, and its name."""
     moments = [each.call for each in anomaly.operations] + [each.answer or 0 for each in anomaly.operations]
     length = max(moments) - min(each.call for each in anomaly.operations)
+    # Numbers with at most four digits before the point.
     return next(
         ((size, unit) for size, unit in ((1.0, "ns"), (1e3, "µs"), (1e6, "ms")) if length < 1e4 * size), (1e9, "s")
     )

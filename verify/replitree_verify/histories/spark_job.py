@@ -72,7 +72,19 @@ def check_with_spark(
     """
     began, context = time.monotonic(), spark.sparkContext
     read_clock(paths)
-    stretches = _numbered(context, paths, stretch_bytes)
+    cut = list[Stretch]()
+    for path in map(Path, paths):
+        length = path.stat().st_size
+        ends = ((begin, min(length, begin + stretch_bytes)) for begin in range(0, length, stretch_bytes))
+        cut += [Stretch(str(path), begin, end) for begin, end in ends]
+    # A job of its own, before the reading: messages of errors name lines, whose numbers need the counts of earlier stretches.
+    tasks = context.parallelize(cut, len(cut))
+    counts = tasks.map(lambda each: count_lines(Path(each.path), each.begin, each.end)).collect()
+    stretches, line = list[Stretch](), 1
+    for stretch, count in zip(cut, counts, strict=True):
+        line = 1 if stretch.begin == 0 else line
+        stretches.append(Stretch(stretch.path, stretch.begin, stretch.end, line))
+        line += count
     # Kept in memory: every look at the rows is a job over the same stretches.
     parts = context.parallelize(stretches, len(stretches)).map(_read).cache()
     try:
@@ -94,23 +106,6 @@ def check_with_spark(
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def _numbered(context: SparkContext, paths: Sequence[Path | str], size: int) -> list[Stretch]:
-    """Cut files into stretches, each with the number of its first line."""
-    cut = list[Stretch]()
-    for path in map(Path, paths):
-        length = path.stat().st_size
-        cut += [Stretch(str(path), begin, min(length, begin + size)) for begin in range(0, length, size)]
-    # A job of its own, before the reading: messages of errors name lines, whose numbers need the counts of earlier stretches.
-    tasks = context.parallelize(cut, len(cut))
-    counts = tasks.map(lambda each: count_lines(Path(each.path), each.begin, each.end)).collect()
-    found, line = list[Stretch](), 1
-    for stretch, count in zip(cut, counts, strict=True):
-        line = 1 if stretch.begin == 0 else line
-        found.append(Stretch(stretch.path, stretch.begin, stretch.end, line))
-        line += count
-    return found
 
 
 def _read(stretch: Stretch) -> History | str:

@@ -85,6 +85,7 @@ def draw(anomaly: Anomaly) -> str:
         body.append(_text(x, bottom + 16, f"{(moment - first) / divisor:g}", "middle", size=10))
     body.append(_text(left - 10, bottom + 16, unit, "end", size=10))
     for operation, text in zip(operations, texts, strict=True):
+        # Without an answer a bar reaches the right edge.
         end = places[operation.answer] if operation.answer is not None else width - 8
         # Operations stand in the order of their calls: the last is the one that the others contradict.
         accused = operation is operations[-1]

@@ -274,7 +274,11 @@ def _changes_of(mutant: str, module_name: str, hunks: Sequence[Hunk]) -> Iterato
             function = _function(module, name)
             yield _Code(function, function.__code__, codes[name])
         elif "." not in name:
-            yield _Value(module, name, module.__dict__.get(name, _ABSENT), _evaluated(module, name, node))
+            # Into names of its own: the module gets the value only while the mutant runs.
+            values: dict[str, Any] = {}
+            tree, future = ast.fix_missing_locations(ast.Module([node], [])), __future__.annotations.compiler_flag
+            exec(compile(tree, module.__name__, "exec", future), vars(module), values)  # noqa: S102 - the checker's own files
+            yield _Value(module, name, module.__dict__.get(name, _ABSENT), values[name])
         else:
             raise PatchError(f"mutant {mutant} changes {name} of {module_name}, which is neither a function nor global")
 
@@ -323,17 +327,6 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     function = inspect.unwrap(found)
     assert isinstance(function, FunctionType), name
     return function
-
-
-def _evaluated(module: ModuleType, name: str, node: ast.stmt) -> Any:
-    """Return what a statement of a module binds a name to."""
-    names: dict[str, Any] = {}
-    code = compile(
-        ast.fix_missing_locations(ast.Module([node], [])), module.__name__, "exec", __future__.annotations.compiler_flag
-    )
-    # Into names of its own: the module gets the value only while the mutant runs.
-    exec(code, vars(module), names)  # noqa: S102 - the checker's own files
-    return names[name]
 
 
 __all__ = ["Hunk", "Patch", "PatchError", "find_patch", "read_patch", "read_patches"]

@@ -120,6 +120,7 @@ def good_replicas(look: Look) -> tuple[str, ...]:
 
 def no_process_serves_ahead(look: Look) -> str | None:
     """AHEAD: who serves is not lost, and has exactly the table at its pointer, also after it has recovered."""
+    # Where no replica can be ahead of its pointer, I1 asks the same of all of them.
     for seat, name in () if look.model.is_still else look.model.seats:
         replica = look.log.replica(name)
         memory = look.memories[seat]
@@ -159,6 +160,7 @@ def log_is_dense(look: Look) -> str | None:
         return None  # its entries go, and then the rest of the table
     present = {index for index, _ in log.present}
     for index, entry in log.raw:
+        # The log of a restored table begins anew here; the entries before it are those that the checker remembers.
         if since is not None and since.restored and index == since.at:
             comes = index
         if index != comes or (index > log.first and index not in present):
@@ -366,6 +368,7 @@ def quiet_states_agree(look: Look) -> str | None:
     for seat, name in look.model.seats:
         memory, replica = look.memories[seat], look.log.replica(name)
         if memory.state is not State.ACTIVE:
+            # Without a good replica a process waits for an operator.
             waits = look.model.is_hopeless and not good_replicas(look)
             if memory.is_there and not look.model.has_rivals and seat not in look.model.operators and not waits:
                 return f"CONVERGES: {seat} waits and is not active"
@@ -381,6 +384,7 @@ def quiet_states_agree(look: Look) -> str | None:
         wrong = _wrong_leader(look, seat, name) if seat in look.model.candidates else None
         if wrong is not None:
             return f"CONVERGES: {wrong}"
+        # Only a keeper forgets covered parts while its process runs.
         strays = set(log.registered(replica)) - {
             part.name for part in maximal(map(parse_part, log.registered(replica)))
         }

@@ -78,8 +78,22 @@ class Asking:
     def _ask_group(self, state: TabletState, seat: int, place: int, told: Told) -> Found:
         """Go on at a place of `stand`: ask the members for the group, or end."""
         effect, named = self._stands.effect(place), self._named(state, seat)
+        if isinstance(effect, Ended) and isinstance(effect.value, NotElected):
+            told = (*told, "; it gives up: ", effect.value.reason)
+            probe = "refused" if self._is_operator(seat) else "not elected"
+            return with_seat(state, seat, OVER), Move(told, election=effect.value, probes=(probe,))
         if isinstance(effect, Ended):
-            return self._end(state, seat, effect, told)
+            result: Won = effect.value
+            places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
+            after = state._replace(elected=(*state.elected, (int(result.generation), places)))
+            if effect.agreed is None:
+                after = with_seat(after, seat, self._leading.elected(result))
+                probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
+                return after, Move((*told, "; it leads, with ", places), election=result, probes=probes)
+            # An operator does not lead: it has written what stays, and a later candidate leads from there.
+            asked = tuple(held for held, column in zip(state.held, named, strict=True) if column != NAMED)
+            loss, told = Loss(effect.agreed, asked), (*told, "; the loss is accepted, what stays is ", places)
+            return with_seat(after, seat, OVER), Move(told, election=result, probes=("loss accepted",), loss=loss)
         if isinstance(effect, Agreement):
             # The operator may think about it for as long as it likes: no member is asked meanwhile.
             columns = tuple(NAMED if each == NAMED else UNASKED for each in named)
@@ -98,21 +112,3 @@ class Asking:
             return self._ask_group(state, seat, self._stands.step(place, effect.value), told)
         position = (ASKING, place, carry, columns_of(effect, self._named(state, seat)))
         return with_seat(state, seat, position), Move(told)
-
-    def _end(self, state: TabletState, seat: int, ended: Ended, told: Told) -> Found:
-        result: Won | NotElected = ended.value
-        if isinstance(result, NotElected):
-            told = (*told, "; it gives up: ", result.reason)
-            probe = "refused" if self._is_operator(seat) else "not elected"
-            return with_seat(state, seat, OVER), Move(told, election=result, probes=(probe,))
-        places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
-        after = state._replace(elected=(*state.elected, (int(result.generation), places)))
-        if ended.agreed is not None:
-            named = self._named(state, seat)
-            asked = tuple(held for held, column in zip(state.held, named, strict=True) if column != NAMED)
-            loss = Loss(ended.agreed, asked)
-            told = (*told, "; the loss is accepted, what stays is ", places)
-            return with_seat(after, seat, OVER), Move(told, election=result, probes=("loss accepted",), loss=loss)
-        after = with_seat(after, seat, self._leading.elected(result))
-        probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
-        return after, Move((*told, "; it leads, with ", places), election=result, probes=probes)

@@ -71,6 +71,7 @@ class TabletChecker:
     def _broken_election(self, state: TabletState, held: tuple[Holdings, ...], result: Won) -> str | None:
         model, generation = self._space.model, int(result.generation)
         write = model.write
+        # Of two leaders of one generation, which I1 finds below, the newer one.
         own = next(places for each, places in reversed(state.elected) if each == generation)
         if sum(each == generation for each, _ in state.elected) > 1:
             return f"I1: generation {generation} has two leaders"
