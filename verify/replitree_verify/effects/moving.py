@@ -22,14 +22,16 @@ def _move_text(outcome: moving.MoveOutcome) -> str:
 
 # fmt: off
 ROWS = (
-    Row(HearPlaces, text=lambda e, _: ("hear", f"that parts belong {', then '.join(place.value for place in e.places)}"),
-        shown=True, performs=move, ends=None, footprint=ALONE, joins="never", takes="no time", touches=None, probe=None),
+    Row(HearPlaces, shown=True,
+        text=lambda e, _: ("hear", f"that parts belong {', then '.join(place.value for place in e.places)}"),
+        performs=move, ends=None, footprint=ALONE, joins="never", takes="no time", touches=None, probe=None),
     Row(AwaitMove, text=lambda _e, _r: ("wakes", "a part to move"), shown=True,
         performs=move, ends=None, footprint=ALONE, joins="by rule", takes="no time", touches=None, probe=None),
     Row(MoveEnded, text=lambda e, _: ("remember", f"{e.turn.part} {_move_text(e.outcome)}"), shown=True,
         performs=move, ends=None, footprint=MEMORY, joins="always", takes="no time", touches=None, probe=None),
     Row(moving.FindShare, text=lambda e, _: ("ask", f"other replicas for a share of {e.part}"), shown=True,
-        performs=None, ends=objects.find_share, footprint=ALL_DISKS, joins="never", takes="no time", touches=None, probe=None),
+        performs=None, ends=objects.find_share, footprint=ALL_DISKS, joins="never", takes="no time",
+        touches=None, probe=None),
     Row(moving.NameMove, text=lambda e, _: ("name", f"a share for {e.part}"), shown=True,
         performs=move, ends=None, footprint=MEMORY, joins="always", takes="no time", touches=None, probe=None),
     Row(moving.NoteMove, text=lambda e, _: ("note", f"on disk that {e.part} may have {e.share}"), shown=True,

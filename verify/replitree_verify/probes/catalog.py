@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import parse_part
 from replitree_verify.probes.longlife import probes_of_long_life
-from replitree_verify.probes.quorum import probes_of_answers, probes_of_quorums
+from replitree_verify.probes.quorum import probes_of_quorums
 from replitree_verify.world.kernel import Conversation
 
 
@@ -34,18 +34,9 @@ class Seen(NamedTuple):
         """Return the outcomes of the stage's effects of a kind before this one."""
         return [outcome for effect, outcome in self.told.turns if isinstance(effect, kind)]
 
-    def log_commits(self) -> list[Any]:
-        """Return the outcomes of the stage's commits that append to the log."""
-        return [
-            outcome
-            for effect, outcome in self.told.turns
-            if isinstance(effect, fx.Commit)
-            and any(isinstance(operation, fx.Create) and operation.sequential for operation in effect.operations)
-        ]
-
 
 def probes_of_commit(seen: Seen) -> Iterator[str]:
-    """Return those of a commit."""
+    """Return the rare branches that a commit belongs to."""
     if isinstance(seen.outcome, fx.Unknown):
         yield f"unknown: {seen.fate}"
     yield from probes_of_long_life(seen.stage, seen.effect, seen.outcome)
@@ -93,7 +84,7 @@ def _of_applied(seen: Seen) -> Iterator[str]:
 
 
 def probes_of_making(seen: Seen) -> Iterator[str]:
-    """Return those of a result that is made."""
+    """Return the rare branches that the making of a result belongs to."""
     match seen.outcome:
         case fx.Made():
             yield {fx.Merge: "merged", fx.Mutate: "mutated", fx.Link: "let be"}[type(seen.effect)]
@@ -102,9 +93,15 @@ def probes_of_making(seen: Seen) -> Iterator[str]:
 
 
 def probes_of_answer(seen: Seen) -> Iterator[str]:
-    """Return those of an answer."""
-    yield from probes_of_answers(seen.stage, seen.effect)
-    commits = seen.log_commits()
+    """Return the rare branches that the answer to a client belongs to."""
+    if seen.stage == "await_quorum" and isinstance(seen.effect.answer, fx.NotInserted | fx.Duplicate):
+        yield "failed for good" if isinstance(seen.effect.answer, fx.NotInserted) else "retry waited"
+    commits = [
+        outcome
+        for effect, outcome in seen.told.turns
+        if isinstance(effect, fx.Commit)
+        and any(isinstance(each, fx.Create) and each.sequential for each in effect.operations)
+    ]
     doubted = any(isinstance(outcome, fx.Unknown) for outcome in commits)
     match seen.effect.answer:
         case fx.Inserted() if doubted:
@@ -124,7 +121,7 @@ def probes_of_answer(seen: Seen) -> Iterator[str]:
 
 
 def probes_of_fetch(seen: Seen) -> Iterator[str]:
-    """Return those of a fetch."""
+    """Return the rare branches that a fetch belongs to."""
     if seen.outcome is None:
         return
     if all(isinstance(outcome, fx.Fetched) for outcome in seen.outcome):
@@ -135,7 +132,7 @@ def probes_of_fetch(seen: Seen) -> Iterator[str]:
 
 
 def probes_of_stage(seen: Seen) -> Iterator[str]:
-    """Return those of rows that are staged."""
+    """Return the rare branch of a group of requests that can't be staged together."""
     # A group that could not be staged as a whole is staged request by request: told by a larger one that failed before.
     failed = [effect for effect, outcome in seen.told.turns if isinstance(outcome, fx.StoreFailed)]
     if any(isinstance(each, fx.Stage) and len(each.requests) > len(seen.effect.requests) for each in failed):

@@ -30,9 +30,3 @@ def probes_of_quorums(stage: str, effect: fx.Commit, outcome: object) -> Iterato
                     yield "counted late" if late else "counted"
         case fx.Refused(operation=fx.Delete(path=path) | fx.Set(path=path)) if "/quorum/status/" in path:
             yield "quorum moved meanwhile"
-
-
-def probes_of_answers(stage: str, effect: fx.Answer) -> Iterator[str]:
-    """Return the rare branches that an answer belongs to: those of requests that waited for a quorum."""
-    if stage == "await_quorum" and isinstance(effect.answer, fx.NotInserted | fx.Duplicate):
-        yield "failed for good" if isinstance(effect.answer, fx.NotInserted) else "retry waited"
