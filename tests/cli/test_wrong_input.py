@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,14 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("demo", "--dir", "full"), "is not empty"),
     (("demo", "--rows-min", "0"), "--rows-min"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Give the process its umask back: the commands of servers set it, and end before they serve."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(autouse=True)
@@ -263,7 +273,7 @@ def test_a_server_says_why_it_can_not_begin(run: Run, tmp_path: Path) -> None:
     known = f'name = "r1"\nzookeeper = "{NOWHERE}"\ntoken_file = "{token}"\n'
     token.write_text("a-token-of-some-length")
 
-    token.chmod(0o644)  # whatever the umask of the tests is
+    token.chmod(0o644)
     config.write_text(f'{known}data = "{tmp_path}/data"\n')
     assert "chmod 600" in one_line(run("server", "--config", "r1.toml"), 2)
     token.chmod(0o600)

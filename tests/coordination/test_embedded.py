@@ -34,22 +34,26 @@ sys.stdin.read()
 """
 
 
+CPU_S_MAX = 3.0
+"""What the start of one server may cost: several times what it costs on an idle machine, since others use the same cores."""
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used so far, in seconds: it hardly depends on how many processes wait for a core."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.mark.parametrize("servers", [1, 3])
-def test_it_starts_in_under_two_seconds_and_is_ready_then(tmp_path: Path, servers: int) -> None:
-    crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # how many share a core; all takes that much longer
-    took = []
-    for attempt in range(3):
-        begun = time.monotonic()
-        with EmbeddedZooKeeper(tmp_path / str(attempt), servers) as server:
-            took.append(time.monotonic() - begun)
-            assert server.leader() is not None
-            assert {host for host, _ in parse_url(server.url).hosts} == {LOCALHOST}
-            assert len(set(server.ports)) == servers
-            pids = [server.pid(index) for index in range(servers)]
-        assert not any(pid is not None and alive(pid) for pid in pids)
-        if took[-1] < 2.0:
-            break
-    assert min(took) < 2.0 * crowd, took
+def test_it_is_ready_when_its_start_returns_and_a_start_costs_little(tmp_path: Path, servers: int) -> None:
+    with EmbeddedZooKeeper(tmp_path, servers) as server:
+        pids = [pid for index in range(servers) if (pid := server.pid(index)) is not None]
+        spent_s = list(map(cpu_s, pids))
+        assert server.leader() is not None
+        assert {host for host, _ in parse_url(server.url).hosts} == {LOCALHOST}
+        assert len(set(server.ports)) == len(pids) == servers
+    assert not any(map(alive, pids))
+    assert max(spent_s) < CPU_S_MAX, spent_s
 
 
 def test_server_that_takes_thousands_of_looks_to_start_is_waited_for(

@@ -81,6 +81,21 @@ def left(table: TableReplica) -> list[str]:
     return [path.name for path in table.uploads.root.iterdir()]
 
 
+def made(table: TableReplica) -> list[str]:
+    """The folders of prepared parts."""
+    return [name for name in left(table) if name.endswith("_made")]
+
+
+def wait_swept(table: TableReplica) -> None:
+    """Wait until no prepared part is left; the replica sweeps in the background, too, and may be in the middle of it."""
+
+    def is_swept() -> bool:
+        table.prepared.sweep()
+        return made(table) == []
+
+    wait_for(is_swept, lambda: f"the prepared parts are removed: {made(table)}")
+
+
 @pytest.mark.parametrize("policy", ["plain", "replacing", "summing(v)"])
 def test_prepared_part_is_published_and_equal_to_what_others_make(
     tmp_path: Path, made_by: list[Path], policy: str
@@ -101,7 +116,7 @@ def test_prepared_part_is_published_and_equal_to_what_others_make(
         assert len(made_by) == 1  # the other replica
         again = send(leader, body)
         assert again == (200, outcome)
-        leader.table().prepared.sweep()
+        wait_swept(leader.table())
         assert left(leader.table()) == []
     finally:
         cluster.close()
@@ -160,8 +175,7 @@ def test_wrong_results_are_refused_and_nothing_is_proposed(leader: Node, tmp_pat
     status, answer = send(leader, good | {"sources": [*names[:2], "all_77_77_0"]})
     assert (status, answer["error"]) == (410, "SnapshotExpired")
     assert leader.end_of_log() == end
-    leader.table().prepared.sweep()
-    assert not [name for name in left(leader.table()) if name.endswith("_made")]
+    wait_swept(leader.table())
 
 
 def test_unsorted_result_is_refused(leader: Node, tmp_path: Path) -> None:
@@ -204,8 +218,7 @@ def test_prepared_part_whose_merge_does_not_apply_is_removed(
     leader.post("drop", {"all": True})
     status, outcome = send(leader, body)
     assert (status, outcome["applied"]) == (200, False)
-    assert table.prepared.sweep() == 1
-    assert [name for name in left(table) if name.endswith("_made")] == []
+    wait_swept(table)
     cluster.wait_equal([])
 
 
@@ -219,10 +232,9 @@ def test_prepared_part_that_nobody_proposes_goes_after_a_while(
     monkeypatch.setattr(table.merges, "propose_entries", lambda *_: ())
     assert send(leader, body)[0] == 503
     now[0] = prepared.KEPT_S
-    assert table.prepared.sweep() == 0
+    assert (table.prepared.sweep(), len(made(table))) == (0, 1)
     now[0] += 1
-    assert table.prepared.sweep() == 1
-    assert [name for name in left(table) if name.endswith("_made")] == []
+    wait_swept(table)
 
 
 def test_restarted_replica_merges_by_itself_what_was_prepared(
@@ -234,8 +246,7 @@ def test_restarted_replica_merges_by_itself_what_was_prepared(
     assert send(leader, body)[0] == 503
     leader.restart()
     wait_for(lambda: cluster.is_active(leader), "it is active again")
-    leader.table().prepared.sweep()
-    assert [name for name in left(leader.table()) if name.endswith("_made")] == []
+    wait_swept(leader.table())
     assert leader.post("optimize", {"final": True})["finished"]
     contents = cluster.wait_alike()
     assert len(contents) == 1
