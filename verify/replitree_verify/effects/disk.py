@@ -9,7 +9,7 @@ from replitree_verify.effects.numbers import Numbers, union
 from replitree_verify.effects.row import DISK, DISKS, MEMORY, Row, Touches
 from replitree_verify.outcomes import branches, local
 from replitree_verify.outcomes.local import Done
-from replitree_verify.probes.catalog import probes_of_fetch, probes_of_making, probes_of_stage
+from replitree_verify.probes.catalog import probes_of_fetch, probes_of_making, probes_of_publishing, probes_of_stage
 
 _HELD = ("staging",)
 
@@ -33,7 +33,7 @@ ROWS = (
             _HELD, _HELD, "on disk",
             looks=lambda on, e, disk: on.bit("folders", disk) | on.parts(disk, (name for _, name in e.names)),
             leaves=lambda on, e, disk: on.bit("folders", disk) | on.listed_parts(disk, (name for _, name in e.names))),
-        probe=lambda seen: seen.stage == "execute_next" and seen.disk_changed and "own part published by execute"),
+        probe=probes_of_publishing),
     # No procedure fetches one part by itself.
     Row(fx.FetchPart, text=None, shown=True,
         performs=None, ends=None, footprint=MEMORY, joins="never", takes="no time", touches=None, probe=None),

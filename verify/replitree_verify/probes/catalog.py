@@ -137,3 +137,11 @@ def probes_of_stage(seen: Seen) -> Iterator[str]:
     failed = [effect for effect, outcome in seen.told.turns if isinstance(outcome, fx.StoreFailed)]
     if any(isinstance(each, fx.Stage) and len(each.requests) > len(seen.effect.requests) for each in failed):
         yield "group split"
+
+
+def probes_of_publishing(seen: Seen) -> Iterator[str]:
+    """Return those of staged parts that get their names."""
+    if seen.stage == "insert_group" and isinstance(seen.outcome, fx.Published) and seen.outcome.missing:
+        yield "insert overtaken"
+    if seen.stage == "execute_next" and seen.disk_changed:
+        yield "own part published by execute"

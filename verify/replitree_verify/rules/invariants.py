@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Duplicate, Inserted, LogIndex, NotInserted
+from replitree.protocol.core.effects import Duplicate, Inserted, LogIndex, MaybeInserted, NotInserted
 from replitree.protocol.core.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
 from replitree.protocol.core.fold import apply, maximal, open_after, restore
 from replitree.protocol.core.log import log_start, next_index
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.parts import overlapping, parse_part
+from replitree.protocol.core.parts import inserted_part, overlapping, parse_part
 from replitree.protocol.execute.making import result_of
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.propose.propose import command_block
@@ -44,6 +44,7 @@ from replitree_verify.rules.restored import may_come_again, restored_table_is_wh
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.world.disk import Disk, requests_in, rows_in
+from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
@@ -51,6 +52,9 @@ from replitree_verify.world.objects import Objects
 from replitree_verify.world.past import acted, declared
 from replitree_verify.world.shared_disk import together
 from replitree_verify.world.windows import forgotten_between
+
+HARMLESS = frozenset((Fault.CRASH, Fault.DISK, Fault.FETCH, Fault.DIFFERS))
+"""Faults that take no answer away from an insert that goes on: `DOUBT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +288,17 @@ def failed_inserts_are_not_there(look: Look) -> str | None:
     return None
 
 
+def no_client_is_left_in_doubt(look: Look) -> str | None:
+    """DOUBT: no client hears "unknown" of an insert where every answer of coordination arrives and no session ends."""
+    model = look.model
+    if model.has_quorums or model.duties or not HARMLESS.issuperset(model.faults):
+        return None
+    for request, answer in sorted(look.answers.items()):
+        if isinstance(answer, MaybeInserted):
+            return f"DOUBT: request {request} was told that its outcome is unknown, and no answer was lost"
+    return None
+
+
 def parts_never_overlap(look: Look) -> str | None:
     """I7: the parts of the table share no block, nor do those of a replica, but for parts that another one covers."""
     for name in good_replicas(look):
@@ -392,7 +407,7 @@ def quiet_states_agree(look: Look) -> str | None:
             return f"CONVERGES: {name} has registered {', '.join(sorted(strays))}, which other parts cover"
         garbage = _garbage(look, name)
         if garbage:
-            return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which nothing needs"
+            return f"CONVERGES: {name} keeps {', '.join(garbage)}, which nothing needs"
     return all_are_counted(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
 
 
@@ -421,9 +436,9 @@ def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
 
 
 def _garbage(look: Look, name: str) -> list[str]:
-    """Return the rows that inserts have staged and that no entry still to be executed needs.
+    """Return the rows that inserts have staged, or published, and that no entry still to be executed needs.
 
-    Results that were made and not registered are left to the next start; so are files that were published or fetched.
+    Results that were made and not registered are left to the next start; so is what was fetched, or published twice.
     """
     if look.model.has_rivals:
         return []
@@ -431,7 +446,26 @@ def _garbage(look: Look, name: str) -> list[str]:
     to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
     wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry)}
     staged = (folder.staging for folder in folders if result_of(folder.staging) is None)
-    return [staging for staging in staged if staging not in wanted]
+    return [*(staging for staging in staged if staging not in wanted), *_unneeded(look, name)]
+
+
+def _unneeded(look: Look, name: str) -> list[str]:
+    """Return the parts of a replica's own inserts that are on its disk, although the table has lost their rows.
+
+    After a lost answer they stay until the next start.
+    """
+    if not HARMLESS.issuperset(look.model.faults) or look.model.duties:
+        return []
+    log = look.log
+    registered = log.registered(log.replica(name))
+    own = [
+        inserted_part(part.partition, LogIndex(index))
+        for index, entry in log.inserts
+        if entry.replica == name
+        for part in entry.parts
+    ]
+    gone = [part.name for part in own if log.parts.covering(part) is None and part.name not in registered]
+    return [part for part in gone if look.disk(name).content(part) is not None]
 
 
 Invariant = Callable[[Look], str | None]
@@ -453,6 +487,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     no_process_gives_up: ("memories",),
     no_process_serves_ahead: ("memories",),
     failed_inserts_are_not_there: ("answers",),
+    no_client_is_left_in_doubt: ("answers",),
     acknowledged_inserts_are_in_the_log: ("answers",),
     inserted_rows_are_there: ("disks",),
     detached_rows_are_kept: ("disks",),
@@ -490,8 +525,9 @@ NAMES: dict[str, str] = {
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
     "FAILED": 'no client hears "failed" of an insert that is in the log',
+    "DOUBT": 'no client hears "unknown" of an insert where no answer was lost',
     "GAP": "no replica believes that entries are gone which are there",
     "STOP": "no process stops unless it was replaced",
-    "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no insert has left anything staged",
+    "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no insert has left files behind",
 }
 """Every invariant by the name with which a violation begins."""

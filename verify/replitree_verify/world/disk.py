@@ -94,7 +94,10 @@ class Disk:
             else:
                 disk = renamed
         # With something missing the folder stays: the procedure fetches, and the sweep of the next start removes the rest.
-        return (disk if missing else disk.without_folder(staging)), tuple(missing)
+        # It stays, too, with the parts of other partitions: a drop has removed them, and the procedure removes the folder.
+        folder, named = disk.folder(staging), {partition for partition, _ in names}
+        has_others = folder is not None and not named.issuperset(dict(folder.parts))
+        return (disk if missing or has_others else disk.without_folder(staging)), tuple(missing)
 
     def rename(self, staging: StagingId, partition: str, name: str) -> Disk | None:
         """Give one staged part its name; None when neither the staged nor the published files are there."""

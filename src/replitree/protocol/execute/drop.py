@@ -28,8 +28,17 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.fetch import fetch_anywhere
-from replitree.protocol.state.pull import Queued
-from replitree.protocol.state.registration import ExecuteOutcome, View, deregister, failure, finish, postpone, register
+from replitree.protocol.state.pull import Fenced, Queued
+from replitree.protocol.state.registration import (
+    Executed,
+    ExecuteOutcome,
+    View,
+    deregister,
+    failure,
+    finish,
+    postpone,
+    register,
+)
 
 DROP_BATCH = 500
 """Parts taken back in one commit."""
@@ -94,7 +103,34 @@ def execute_overwrite(replica: Replica, epoch: fx.Epoch, view: View, item: Queue
         *(deregister(replica, part) for part in gone),
     )
     hidden = (*gone, *_still_shown(view, item, gone))
-    return (yield from finish(replica, epoch, (item.index,), operations, tuple(brought), hidden))
+    outcome = yield from finish(replica, epoch, (item.index,), operations, tuple(brought), hidden)
+    yield from clear_overtaken(replica, view, (item,), outcome)
+    return outcome
+
+
+def clear_overtaken(
+    replica: Replica, view: View, inserts: tuple[Queued, ...], outcome: ExecuteOutcome
+) -> fx.Procedure[None]:
+    """Remove the files of own inserts that left the queue, as far as later entries have removed them from the table.
+
+    This comes after the commit that takes the entries out of the queue.  The insert may be about to publish these files: when
+    they are missing, it looks whether its entry has left the queue (`protocol.insert.insert`).
+    """
+    if isinstance(outcome, Fenced):
+        return
+    for item in inserts:
+        entry = item.entry
+        assert isinstance(entry, GetEntry)
+        if entry.replica != replica.name:
+            continue
+        parts = inserted_parts(entry, item.index)
+        left = tuple(part for part in parts if not view.wants(part) and not view.must_keep(part))
+        if left:
+            yield fx.RemoveStaging(entry.insert)
+            # The insert may have published them before.  After a commit in doubt they stay on disk: an earlier commit may
+            # have registered them.  A recovered replica may hold a part whose entry is in its queue all the same.
+            if isinstance(outcome, Executed):
+                yield fx.Reveal((), tuple(part.name for part in left if part not in view.held))
 
 
 def _fetch_either(replica: Replica, part: Part, cover: Part) -> fx.Procedure[tuple[Part, str] | None]:

@@ -5,7 +5,8 @@
                one commit for a batch of inserts or for one other entry; for inserts with a quorum the commit also adds this
                replica to the quorum (`protocol.insert.quorum`)
 3. *reveal*    local reads show the new parts and no longer the old ones
-4. *join*      if another replica changed the quorum first, add this one now
+4. *clear*     remove the files of own inserts that later entries have removed from the table (`drop.clear_overtaken`)
+5. *join*      if another replica changed the quorum first, add this one now
 
 Entries may be executed in any order and at the same time, except that a drop waits for every earlier entry that could bring
 back a part that it removes (`registration.blockers`).  A part that the table no longer has at the pointer, because a later
@@ -32,7 +33,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, inserted_part, parse_part
-from replitree.protocol.execute.drop import execute_drop, execute_overwrite
+from replitree.protocol.execute.drop import clear_overtaken, execute_drop, execute_overwrite
 from replitree.protocol.execute.execute_lost import execute_lost
 from replitree.protocol.execute.merge import execute_merge
 from replitree.protocol.execute.mutate import execute_mutation
@@ -113,6 +114,7 @@ def _execute_inserts(
     brought = tuple(part for item in done for part in _wanted(replica, view, item) if part[0].name not in lost)
     first, later = _to_count(replica, view, done, brought, frozenset(index for index, _ in wanted))
     outcome = yield from _register(replica, epoch, view, done, brought, instead, count_first(replica, first))
+    yield from clear_overtaken(replica, view, done, outcome)
     if not isinstance(outcome, Executed):
         return outcome
     yield from join_all(replica, epoch, (*first, *later) if outcome.left_out else later)
@@ -205,8 +207,6 @@ def _publish_own(
             # of the table; they never fetch what only a detach needs, so the entry waits for the disk.
             if isinstance(published, fx.Published):
                 missing = published.missing
-                if len(parts) < len(item.entry.parts):
-                    yield fx.RemoveStaging(item.entry.insert)
             elif not all(view.wants(part) for part, _ in parts):
                 failed[item.index] = published.reason
                 continue

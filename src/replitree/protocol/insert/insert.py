@@ -7,6 +7,10 @@ Order of publication.  A crash between any two steps leaves the table without th
 3. *publish*  rename the staged parts to their names                          repeated, and synced, by `execute`
 4. *answer*   every client of the group gets the index; with a quorum, when it is reached or given up (`protocol.insert.quorum`)
 
+*Overtaken.*  A later entry may remove the insert's parts from the table, and the executor their files, before step 3.  When
+files are missing at step 3, the insert looks whether this process has executed its entry (`_was_executed`).  If so, its clients
+are told that it was inserted.  Otherwise the disk has lost the rows, and the outcome is unknown.
+
 The log assigns the number: the index of the entry is the block number of its parts.  No number is allocated before the commit,
 so no reader has to wait for numbers in flight.
 
@@ -98,9 +102,10 @@ class Inserter:
 
 @dataclass(frozen=True, slots=True)
 class InLog:
-    """The group is in the log at `index`."""
+    """The group is in the log at `index`; `epoch` is the one under which its commit was sent."""
 
     index: fx.LogIndex
+    epoch: fx.Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +239,12 @@ def _finish(
 ) -> fx.Procedure[_Left]:
     """Publish or clear away what was staged and answer; return the requests that must be staged again, or wait."""
     match logged:
-        case InLog(index):
+        case InLog(index, epoch):
             entry = _entry(inserter, staging, parts, tuple(request.block for request in requests))
             # If this fails, `execute` publishes again: the staged files are synced.
             published = yield fx.Publish(entry.insert, part_names(entry, index), synced=False)
-            lost = isinstance(published, fx.Published) and bool(published.missing)
+            is_missing = isinstance(published, fx.Published) and bool(published.missing)
+            lost = is_missing and not (yield from _was_executed(inserter.replica, epoch, index))
             if quorum_of(entry) and not lost:
                 return _Left(end=GroupEnd((Awaited(index, entry, tuple(request.id for request in requests)),)))
             yield from _answer_all(requests, fx.MaybeInserted() if lost else fx.Inserted(index))
@@ -257,6 +263,22 @@ def _finish(
             yield from _answer_all(requests, fx.MaybeInserted())
             return _Left(end=GroupEnd(must_activate=True))
     return _Left()
+
+
+def _was_executed(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex) -> fx.Procedure[bool]:
+    """Whether this process has executed its insert at `index` under the epoch of the insert's commit.
+
+    Then the parts were registered, or a later entry had removed them from the table before they were.
+    """
+    # The nodes are read in this order.  The pointer had passed the entry when the queue did not have it, so it was executed.
+    # The epoch was still the same then, so no other process, no recovery and no `lost` entry has taken it out of the queue.
+    many: fx.Many = yield fx.GetMany(
+        (layout.log_pointer(replica), layout.queue_entry(replica, index), layout.host(replica))
+    )
+    pointer, queued, host = many.nodes
+    if pointer is None or queued is not None or host is None:
+        return False
+    return layout.pointer_index(pointer.value) > index and fx.Epoch(host.version) == epoch
 
 
 def _put_in_log(
@@ -287,7 +309,7 @@ def _put_in_log(
         outcome: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), *operations)
         match outcome:
             case fx.Applied(created=created):
-                return InLog(layout.index_of(table, created[-1]))
+                return InLog(layout.index_of(table, created[-1]), epoch)
             case fx.Refused(operation=fx.Create(path=path) | fx.Set(path=path)) if path.startswith(
                 layout.blocks(table)
             ):
@@ -344,7 +366,7 @@ def _settle(
     if value.insert == staging:
         entry = yield from find_insert(table, value)
         if entry is not None:
-            return InLog(entry.index)
+            return InLog(entry.index, epoch)
         if found is not None or not (yield from reaches_back(table, inserter.log_from)):
             return fx.InDoubt()
     return renewed

@@ -170,7 +170,12 @@ class StorePerformer:
                 self._old_parts.retire(self._parts.reveal(parts, gone))
                 return None
             case fx.ListStaging():
-                return tuple(fx.StagingId(name) for name in self._store.stagings() if not self._is_held(name))
+                listed = self._store.stagings()
+                with self._lock:
+                    # An insert of several groups has a folder `ID.N` for each, and holds `ID`.
+                    held = set(self._held)
+                idle = (name for name in listed if name not in held and name.rpartition(".")[0] not in held)
+                return tuple(map(fx.StagingId, idle))
             case fx.RemoveStaging(staging):
                 self._remove_staging(staging)
                 return None
@@ -184,8 +189,12 @@ class StorePerformer:
                 return None
 
     def _remove_staging(self, staging: fx.StagingId) -> None:
-        if not self._inserts.give_back(staging):
-            self._store.staged.remove(staging)
+        # The executor removes what a drop has overtaken, maybe while the insert publishes it: a folder that is removed by half
+        # must not get a part's name.
+        with self._publishing:
+            self._published.pop(staging, None)
+            if not self._inserts.give_back(staging):
+                self._store.staged.remove(staging)
 
     def _of_results(
         self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty | fx.Untouched | fx.ResultsInWork
@@ -243,10 +252,6 @@ class StorePerformer:
             return None
         self._store.sync_names()
         return manifest.content
-
-    def _is_held(self, name: str) -> bool:
-        with self._lock:
-            return name in self._held or name.rpartition(".")[0] in self._held
 
 
 def staged_part(manifest: PartManifest) -> fx.StagedPart:
