@@ -42,7 +42,14 @@ def dataset(
         files = CheckedPart(manifests[name][0], manifest).files
         return next(file for file in files if file.entry == entry)
 
-    return parts_dataset({name: manifest for name, (_, manifest) in manifests.items()}, definition, columns, find)
+    return parts_dataset(
+        {name: manifest for name, (_, manifest) in manifests.items()}, definition, columns, find, no_need
+    )
+
+
+def no_need(names: Sequence[str]) -> None:
+    """The parts are here."""
+    assert names is not None
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -178,15 +185,18 @@ def test_statistics_leave_out_parts_and_no_file_is_opened_early(tmp_path: Path) 
         stage_table(rows, definition, tmp_path / str(number), sync=False)
         parts.append(tmp_path / str(number) / "all")
     opened: list[str] = []
+    prepared: list[str] = []
 
     def find(name: str, manifest: PartManifest, entry: FileEntry) -> CheckedFile:
         opened.append(name)
         return CheckedPart(parts[int(name)], manifest).files[0]
 
-    found = parts_dataset({str(n): read_manifest(part) for n, part in enumerate(parts)}, definition, None, find)
-    assert opened == []
+    found = parts_dataset(
+        {str(n): read_manifest(part) for n, part in enumerate(parts)}, definition, None, find, prepared.extend
+    )
+    assert opened == prepared == []
     assert found.count_rows(filter=pc.field("k") == 15) == 1
-    assert set(opened) == {"1"}
+    assert set(opened) == set(prepared) == {"1"}
     assert [fragment.path for fragment in found.get_fragments()] == [f"{n}/data-0.parquet" for n in range(3)]
 
 

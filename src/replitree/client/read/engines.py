@@ -1,12 +1,17 @@
 """Engines that read Arrow, each an extra of the distribution: DuckDB, Polars and pandas.
 
 They are imported when a caller asks for one, and not before.
+
+An engine that reads data files by itself (`replitree.client.read.native`) knows no snapshot.  So it gets the union of the files
+and of an empty source, which is a Python object that has the snapshot, and the snapshot has the lease: the files stay for as
+long as the engine has the plan.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +27,10 @@ if TYPE_CHECKING:
 
 NAMES = {"duckdb": "DuckDB", "pandas": "pandas", "polars": "Polars"}
 """Extras of the distribution, which have the packages' own names, and what messages call them."""
+
+
+HELD = "__replitree_"
+"""Before a view's name, the name of what keeps its snapshot."""
 
 
 def engine(extra: str) -> Any:
@@ -50,49 +59,91 @@ def polars_frame(read: Callable[[], pa.Table]) -> pl.DataFrame:
 def polars_lazy(scan: Scan, is_native: Callable[[Snapshot | None], bool]) -> pl.LazyFrame:
     """Return a LazyFrame of a scan of one snapshot."""
     polars = engine("polars")
+    paths = scan.native_paths()
+    if paths is not None:
+        files = polars.scan_parquet(paths, glob=False, hive_partitioning=False).select(scan.schema.names)
+        # Polars keeps the function, and the function keeps the snapshot, for as long as there is a frame of these files.
+        held = _polars_source(lambda: iter(()), files.collect_schema(), scan)
+        joined: pl.LazyFrame = polars.concat([files, held])
+        return joined
     if is_native(scan.snapshot):
         native: pl.LazyFrame = polars.scan_pyarrow_dataset(scan.dataset())
         return native
+    return _polars_source(scan.batches, polars.from_arrow(scan.schema.empty_table()).schema, scan)
+
+
+def _polars_source(batches: Callable[[], Iterator[pa.RecordBatch]], schema: pl.Schema, held: Scan) -> pl.LazyFrame:
+    """Return a LazyFrame of rows that are read anew for each query."""
+    polars = engine("polars")
     from polars.io.plugins import register_io_source
 
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         del batch_size
+        # The files may go when the lease was lost, and what reads them by itself would say only that one is missing.
+        if held.snapshot is not None:
+            held.snapshot.check()
+        # At least one frame, which may be empty: it has the columns.
+        frames = (polars.from_arrow(batch) for batch in batches())
         left = n_rows
-        for batch in scan.batches():
-            frame = polars.from_arrow(batch)
+        for frame in chain([polars.DataFrame(schema=schema)], frames):
             # Its own condition may look at columns that are not wanted, so it is applied first.
-            frame = frame if predicate is None else frame.filter(predicate)
-            frame = frame if with_columns is None else frame.select(with_columns)
-            frame = frame if left is None else frame.head(left)
-            left = None if left is None else left - frame.height
-            yield frame
+            found = frame if predicate is None else frame.filter(predicate)
+            found = found if with_columns is None else found.select(with_columns)
+            found = found if left is None else found.head(left)
+            left = None if left is None else left - found.height
+            yield found
             if left == 0:
                 return
 
-    schema = polars.from_arrow(scan.schema.empty_table()).schema
     return register_io_source(read, schema=schema, is_pure=True)
 
 
-def duckdb_relation(con: DuckDBPyConnection, rows: Any, name: str | None) -> DuckDBPyRelation:
-    """Return rows as a relation of DuckDB, also as a view of this name.
+class _Held:
+    """No rows, as a stream of Arrow's: what DuckDB reads beside files keeps their snapshot."""
 
-    Parameters
-    ----------
-    con
-        The connection.
-    rows
-        A dataset of Arrow's, or what has ``__arrow_c_stream__``.
-    name
-        Of the view.
-    """
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return an empty stream.  Raises `LeaseLost`: then the files may go, and DuckDB would only miss one."""
+        if self._scan.snapshot is not None:
+            self._scan.snapshot.check()
+        return self._scan.schema.empty_table().__arrow_c_stream__(requested_schema)
+
+
+def duckdb_relation(
+    con: DuckDBPyConnection, scan: Scan, is_native: Callable[[Snapshot | None], bool], name: str | None
+) -> DuckDBPyRelation:
+    """Return a scan of one snapshot as a relation of DuckDB, also as a view of this name."""
     engine("duckdb")
+    paths = scan.native_paths()
+    rows = scan.dataset() if paths is None and is_native(scan.snapshot) else scan
+    columns = ", ".join(_quoted(column) for column in scan.schema.names)
     if name is None:
-        return con.from_arrow(rows)
-    # A registered object stays for as long as the connection has the view.
-    con.register(name, rows)
+        if paths is None:
+            return con.from_arrow(rows)
+        files = con.read_parquet([str(path) for path in paths], hive_partitioning=False)
+        return files.project(columns).union(con.from_arrow(_Held(scan)))
+    # A registered object stays for as long as the connection, or until another one takes its name.
+    if paths is None:
+        con.unregister(f"{HELD}{name}")
+        con.register(name, rows)
+    else:
+        con.register(f"{HELD}{name}", _Held(scan))
+        texts = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+        con.execute(  # names and paths are quoted
+            f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS"  # noqa: S608
+            f" SELECT {columns} FROM read_parquet([{texts}], hive_partitioning = false)"
+            f" UNION ALL SELECT {columns} FROM {_quoted(HELD + name)}"
+        )
     return con.table(name)
 
 
-__all__ = ["NAMES", "duckdb_relation", "engine", "polars_frame", "polars_lazy"]
+def _quoted(name: str) -> str:
+    """Return a name as DuckDB's SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+__all__ = ["HELD", "NAMES", "duckdb_relation", "engine", "polars_frame", "polars_lazy"]

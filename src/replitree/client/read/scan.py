@@ -12,8 +12,10 @@ Guarantees:
 =========================================  =================================================================================
 a scan                                     what an engine gets
 =========================================  =================================================================================
-of columns, with a condition that files    a dataset of Arrow's: the engine's own filters and columns reach the files
-can be filtered by
+of columns, without a condition            DuckDB and Polars: the files, which they read themselves, once this process has
+                                           verified them; where they must not (`replitree.client.read.native`), as below
+with a condition that files can be         a dataset of Arrow's: the engine's own filters and columns reach the files
+filtered by
 with ``final``, or a condition that is     a stream of Arrow's, read anew for each query: the engine's own filters are applied
 calculated for each row                    to its rows
 =========================================  =================================================================================
@@ -26,7 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import pyarrow as pa
 from typing_extensions import override
@@ -206,6 +209,12 @@ class Scan:
         engine("pandas")
         return self.to_arrow().to_pandas(**options)
 
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...
+
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> LazyFrame: ...
+
     def to_polars(self, *, lazy: bool = False) -> PolarsFrame | LazyFrame:
         """Read all rows as a Polars DataFrame, or give Polars a frame that reads when it is collected.
 
@@ -241,8 +250,7 @@ class Scan:
         """
         from replitree.client.read.engines import duckdb_relation
 
-        bound = self._bound()
-        return duckdb_relation(con, bound.dataset() if self._is_native(bound.snapshot) else bound, name)
+        return duckdb_relation(con, self._bound(), self._is_native, name)
 
     def to_df(self, spark: SparkSession, *, through: Through | None = None) -> DataFrame:
         """Give one snapshot to Spark: see `Table.to_df`.
@@ -306,6 +314,18 @@ class Scan:
         snapshot = self._source.snapshot or self._source.take(replace(self._options, where=None))
         predicate = self._predicate(snapshot.definition)
         return scan_plan(snapshot, self._columns, predicate, final=self._options.final)
+
+    def native_paths(self) -> list[Path] | None:
+        """Return the files that an engine may read by itself; None when it must not (`replitree.client.read.native`).
+
+        Errors as `to_arrow`.
+        """
+        from replitree.client.read.native import native_paths
+
+        snapshot = self._source.snapshot
+        if snapshot is None or self._options.where is not None or self._options.final:
+            return None
+        return native_paths(snapshot, self.schema.names)
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 

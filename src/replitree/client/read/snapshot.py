@@ -543,7 +543,10 @@ class Snapshot:
                 )
             return next(file for file in checked.files if file.entry == entry)
 
-        return parts_dataset(found, self.definition, columns, find, predicate)
+        def prepare(names: Sequence[str]) -> None:
+            self.checked([parts[name] for name in names])
+
+        return parts_dataset(found, self.definition, columns, find, prepare, predicate)
 
     @check_arguments
     def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False) -> Scan:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 import xxhash
+from typing_extensions import override
 
 from replitree.storage.files.durable import file_sums
 from replitree.storage.files.sums import BLOCK_BYTES, Sums, is_summed, read_sums
@@ -265,6 +266,22 @@ class BinaryFile:
         self._bytes.close()
 
 
+class QuietFile(BinaryFile):
+    """The same, but no read raises: `note` gets the error, and the read returns no bytes."""
+
+    def __init__(self, file: VerifiedFile, note: Callable[[Exception], None]) -> None:
+        super().__init__(file)
+        self._note = note
+
+    @override
+    def read(self, count: int = -1) -> pa.Buffer:
+        try:
+            return super().read(count)
+        except Exception as error:  # noqa: BLE001 - the caller of `note` raises it
+            self._note(error)
+            return pa.py_buffer(b"")
+
+
 # --- files of this machine -----------------------------------------------------------------------------------------------
 
 
@@ -365,6 +382,7 @@ __all__ = [
     "CheckedBytes",
     "DiskBytes",
     "Problem",
+    "QuietFile",
     "damaged",
     "keep_sums",
     "kept_sums",

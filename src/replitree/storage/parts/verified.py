@@ -48,6 +48,7 @@ from replitree.storage.parts.checked_bytes import (
     CheckedBytes,
     DiskBytes,
     Problem,
+    QuietFile,
     damaged,
     keep_sums,
     kept_sums,
@@ -157,6 +158,21 @@ def _opened(file: CheckedFile | StoredFile) -> pa.NativeFile:
     return pa.PythonFile(BinaryFile(file), mode="r") if is_summed(file.entry.bytes) else pa.BufferReader(file.read())
 
 
+def quiet_file(file: CheckedFile, note: Callable[[Exception], None]) -> pa.NativeFile:
+    """Open a data file for Arrow as `CheckedFile.open` does; of a large one no read raises.
+
+    Parameters
+    ----------
+    file
+        The file.
+    note
+        Is called with what a read would raise; the read returns no bytes, which ends what Arrow does with the file.
+    """
+    if not is_summed(file.entry.bytes):
+        return pa.BufferReader(file.read())
+    return pa.PythonFile(QuietFile(file, note), mode="r")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedPart:
     """A part on this machine whose data files are verified as they are read; attributes as those of `CheckedFile`."""
@@ -264,6 +280,7 @@ __all__ = [
     "is_whole_file",
     "keep_sums",
     "kept_sums",
+    "quiet_file",
     "sound_path",
     "sums_for",
     "whole_file",
