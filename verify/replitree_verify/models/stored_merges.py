@@ -235,7 +235,7 @@ MODELS = (
         EXPIRY,
         **PAIR,
         prelude=(*NAMED, "task put2", "r1 prepare1", "r1 pull", "r2 pull"),
-        upkeepers=(),
+        # The upkeep of r2, too, would make more than 400,000 states.
         probes=("activated again", "another published first", "result fetched"),
     ),
     _mutate(

@@ -146,6 +146,7 @@ def _unsettled(look: Look) -> Iterator[str]:
         if not (is_registered or is_kept or is_lost) and name not in rest:
             yield f"SETTLES: {mark} stays on {share} without a part"
     owned = {share for share, _ in marks_of(tree, TABLE)}
+    # No replica knows of objects that come after their share was given up: they are fsck's to delete.
     is_checked = any(duty.name == "fsck afterwards" for duty in look.model.duties)
     known = {share for share, _ in objects.there} - owned - noted - (set() if is_checked else objects.stray)
     for share in sorted(known) if lets_go else ():
