@@ -280,7 +280,8 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
 
 
 def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
-    """Run one seed, in whatever process: what a mutant puts in place of others can't be sent to another one, its name can."""
+    """Run one seed, in whatever process."""
+    # By its name: what a mutant puts in the place of other functions can't be sent to another process.
     if mutant in ON_STORES:
         with ON_STORES[mutant].mutated():
             return simulate_seed(seed, None, hours)

@@ -91,6 +91,7 @@ class History:
     @property
     def held_by(self) -> Ints:
         """How many replicas had each insert when it was acknowledged; `NOTHING` when that is not known."""
+        # `NOTHING` is -1: it takes the last entry of the table.
         counts = [len(set(names)) for names in self.names.holders]
         return np.array([*counts, NOTHING], np.int64)[self.holders]
 
@@ -133,6 +134,7 @@ class History:
         """Return these operations, in this order."""
         counts = self.offset[1:][numbers] - self.offset[:-1][numbers]
         offset = offsets_of(counts)
+        # Each range of an operation that is taken: where it stood, counted from where it stands now.
         places = np.repeat(self.offset[:-1][numbers] - offset[:-1], counts) + np.arange(offset[-1])
         # Most histories have no scopes, and this runs for millions of operations.
         new = {int(old): k for k, old in enumerate(numbers)} if self.scopes else {}

@@ -252,6 +252,7 @@ def _anomaly(case: Case, rule: str, witness: Witness) -> list[Anomaly]:
         return []
     text, numbers = witness
     known = RULES[rule]
+    # By their calls: a report accuses the last operation.
     order = sorted(dict.fromkeys(numbers), key=lambda number: (int(case.history.call[number]), number))
     operations = cut_down(_operations(case, order), keep_rest=rule in {"S1", "S3"})
     history = case.history

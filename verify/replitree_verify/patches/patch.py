@@ -185,6 +185,7 @@ def read_patch(name: str, text: str) -> Patch:
     for file, following in zip(files, [*files[1:], None], strict=True):
         module = file["path"].replace("/", ".")
         body = diff[file.end() : len(diff) if following is None else following.start()]
+        # Without its line numbers: a hunk is found by its lines, wherever they stand by now.
         for hunk in re.split(r"^@@.*\n", body, flags=re.MULTILINE)[1:]:
             lines = [line or " " for line in hunk.splitlines()]  # editors strip an empty line's blank
             wrong = [line for line in lines if line[0] not in " +-"]
@@ -297,6 +298,7 @@ def _parts(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Mapping[str, as
             case ast.Import(names=names):
                 found |= {prefix + (alias.asname or alias.name): ast.Import([alias]) for alias in names}
             case ast.ImportFrom(place, names, level):
+                # Name by name, as the next case: a patch that imports one name more changes no other.
                 found |= {
                     prefix + (alias.asname or alias.name): ast.ImportFrom(place, [alias], level) for alias in names
                 }

@@ -77,6 +77,7 @@ def enough_of(model: Model) -> list[tuple[int, ...]]:
     first, choices = 0, list[list[tuple[int, ...]]]()
     for group in model.groups:
         members = range(first, first + group.members)
+        # Of every size: one member more may hold what changes the outcome.
         sizes = range(group.write, group.members + 1)
         choices.append([present for size in sizes for present in combinations(members, size)])
         first += group.members

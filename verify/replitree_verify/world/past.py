@@ -108,6 +108,7 @@ def _acted(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) 
             elif (
                 isinstance(each, fx.Set) and each.path == layout.host(replica) and each.value not in (b"", DROPPED_HOST)
             ):
+                # A process that activates its replica writes itself as the host.
                 seats = tuple(sorted({*seats, seat_of(each.value)[0]}))
         if seats != known:
             kept.append(fx.Set(path, " ".join(seats).encode(), fx.ANY_VERSION))

@@ -33,10 +33,16 @@ class TabletChecker:
 
     def broken_step(self, before: TabletState, move: Move, state: TabletState, is_new: bool = True) -> str | None:
         """Return what is wrong with a move, or with the state that it led to, or None."""
-        changed = self._broken_between(before, state)
+        # Most moves change no member, and each change is judged once.
+        pairs = () if before.held is state.held else zip(before.held, state.held, strict=True)
+        for pair in (each for each in pairs if each[0] != each[1]):
+            if pair not in self._changes:
+                self._changes[pair] = broken_change(*(self._space.holdings[number] for number in pair))
+            if self._changes[pair] is not None:
+                return self._changes[pair]
         # A known state was checked, but an election, a commit and a read are checked with what led to them.
-        if changed is not None or (not is_new and move.election is None and not move.committed and move.read is None):
-            return changed
+        if not is_new and move.election is None and not move.committed and move.read is None:
+            return None
         window = self._space.model.steps_max
         for position in state.seats:
             pending = self._space.ledger_of(position).pending if position[0] == LEADING else ()
@@ -56,17 +62,6 @@ class TabletChecker:
         if isinstance(move.election, NotElected):
             return self._broken_refusal(held, move.election)
         return self._broken_commit(state, held, move.committed)
-
-    def _broken_between(self, before: TabletState, after: TabletState) -> str | None:
-        """Return what is wrong with how a move changed what members hold, or None."""
-        if before.held is after.held:  # most moves change no member
-            return None
-        for pair in zip(before.held, after.held, strict=True):
-            if pair[0] != pair[1] and pair not in self._changes:
-                self._changes[pair] = broken_change(*(self._space.holdings[number] for number in pair))
-            if pair[0] != pair[1] and self._changes[pair] is not None:
-                return self._changes[pair]
-        return None
 
     def _broken_election(self, state: TabletState, held: tuple[Holdings, ...], result: Won) -> str | None:
         model, generation = self._space.model, int(result.generation)
