@@ -265,6 +265,12 @@ def test_frames_and_views_show_new_rows_at_their_next_action_and_old_rows_by_ver
     assert tuple(session.sql(both).collect()[0]) == (10, 14)
 
 
+def test_sql_shows_what_the_program_has_inserted_whichever_replica_answers(session: SparkSession, small: Table) -> None:
+    for number, replica in enumerate(["r1", "r2"] * 3):
+        small.insert({"k": [100 + number], "v": [0.0]}, replica=replica)
+        assert session.table(named(small)).count() == 11 + number
+
+
 def test_version_and_time_that_are_not_there_are_refused(session: SparkSession, small: Table) -> None:
     with pytest.raises(AnalysisException, match="index of the table's log"):
         session.sql(f"select * from {named(small)} version as of 'yesterday'").collect()

@@ -18,6 +18,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
 from replitree.protocol.core.layout import TablePlace
 from replitree.spark.read.read import session_conf
+from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
 from replitree.spark.store import located
@@ -153,6 +154,18 @@ def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: Loca
     assert all(name.startswith(begin) for name in direct.inputFiles())
     in_path = [next(name for name in names if name in path) for path in direct.inputFiles()]
     assert set(in_path) == names
+
+
+def test_catalog_reads_in_the_store(session: SparkSession, stored_cluster: LocalCluster, table: Table) -> None:
+    session.conf.set(f"{CATALOG}.url", str(stored_cluster.folder))
+    frame = session.table(f"replitree.default.{table.name}")
+    assert keys(frame) == list(range(1000))
+    assert sorted(frame.collect()) == sorted(table.to_df(session).collect())
+    where = "k >= 690 and d < date'2018-02-01' and s like 's1%'"
+    assert keys(frame.where(where)) == keys(table.to_df(session, where=where)) != []
+    paths = {row[0] for row in frame.selectExpr("input_file_name()").distinct().collect()}
+    begin = "file:/" if table.name.startswith(f"t_{FOLDER}_") else "webhdfs://127.0.0.1:"
+    assert {path[: len(begin)] for path in paths} == {begin}
 
 
 def test_nobody_asks_the_gateway_for_hosts_of_files(

@@ -36,7 +36,7 @@ from replitree.client.read.scan import LEASE_S, Scan, Source
 from replitree.client.read.shown import table_html
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
-from replitree.client.transport.frames import frames, is_frame
+from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.routing import Router
@@ -234,10 +234,12 @@ class Table(TableChanges):
                 raise BadInput(
                     "a DataFrame's timestamps are in its session's time zone: set spark.sql.session.timeZone"
                 )
-            inserted: InsertResult = frames().insert(self, data, terms)
-            return inserted
-        result = self._inserter.insert(data, terms)
-        return self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
+            result: InsertResult = frames().insert(self, data, terms)
+        else:
+            result = self._inserter.insert(data, terms)
+            result = self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
+        note_for_frames(self, result)
+        return result
 
     def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> InsertResult:
         """Finish an insert that replaces the whole table: when it had no rows, the table has none afterwards.

@@ -44,6 +44,12 @@ class SparkFrames(Frames):
         remember(table, spark)
 
     @override
+    def note_written(self, table: Table, result: InsertResult) -> None:
+        from replitree.spark.session.written import note_inserted
+
+        note_inserted(table, result)
+
+    @override
     def read(
         self, snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None, where: str | None, *, final: bool
     ) -> DataFrame:

@@ -6,6 +6,7 @@ group ``replitree.frames``; the client asks for it when a caller names a session
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
@@ -35,6 +36,9 @@ class Frames(Protocol):
     def include_written(self, table: Any, spark: Any) -> None:
         """Let later reads of the table include what jobs of this session's application have written."""
 
+    def note_written(self, table: Any, result: Any) -> None:
+        """Let later reads by Spark's jobs and SQL in this process include an insert, an `InsertResult`."""
+
     def read(self, snapshot: Any, spark: Any, columns: Sequence[str] | None, where: str | None, *, final: bool) -> Any:
         """Return the rows of a snapshot as a DataFrame; after the table's policy if `final`."""
 
@@ -45,6 +49,12 @@ class Frames(Protocol):
 def is_frame(data: Any) -> bool:
     """Tell whether these rows are a DataFrame of PySpark, without importing it."""
     return type(data).__module__.startswith("pyspark.")
+
+
+def note_for_frames(table: Any, result: Any) -> None:
+    """Tell Spark of an insert, where this process has begun to use it: SQL of the same program then shows the rows."""
+    if "pyspark.core.context" in sys.modules:
+        frames().note_written(table, result)
 
 
 @cache

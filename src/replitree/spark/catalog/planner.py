@@ -93,10 +93,11 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A snapshot that is kept, and until when its lease is fresh (monotonic seconds)."""
+    """A snapshot that is kept, why Spark's scan can't read it, and until when its lease is fresh (monotonic seconds)."""
 
     snapshot: Snapshot
     version: str
+    other_way: str
     fresh_until: float
 
 
@@ -156,9 +157,8 @@ class Planner:
             An option is wrong, or no replica shows that snapshot.
         """
         table = self._connected().table(request.table)
-        snapshot, other_way = self._snapshot(table, request)
-        definition = snapshot.definition
-        handle, version = self._keep(table, snapshot)
+        handle, held = self._snapshot(table, request)
+        snapshot, definition = held.snapshot, held.snapshot.definition
         shown = {
             "provider": "replitree",
             "index": str(snapshot.index),
@@ -175,12 +175,12 @@ class Planner:
             "handle": handle,
             "table_id": definition.table_id,
             "index": snapshot.index,
-            "version": version,
+            "version": held.version,
             "replica": snapshot.replica,
             "schema": _schema(definition).json(),
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
-            "other_way": other_way,
+            "other_way": held.other_way,
             "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
             "read_options": this_gateway().options if _has_bucket(snapshot) else {},
@@ -188,58 +188,66 @@ class Planner:
             "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
 
-    def _snapshot(self, table: Table, request: Request) -> tuple[Snapshot, str]:
-        """Take the snapshot of a read; also return why Spark's scan can't read it, "" when it can."""
+    def _snapshot(self, table: Table, request: Request) -> tuple[str, _Held]:
+        """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
         options = request.options
         level, as_of = read_level(options), _index(options, "asof")
         if as_of is None:
             # What jobs of this application have written is included, as in every read of it.
             table.inserter.written.add(last_written(table.definition.table_id))
-        take = partial(
-            table.snapshot,
-            _index(options, "minindex"),
-            as_of=as_of,
-            lease_s=FRAME_LEASE_S,
-            timeout_s=seconds(options, SNAPSHOT_S),
-        )
-        snapshot = take(level=level)
-        other_way = self._other_way(snapshot)
-        reads_log = bool(other_way) or (flag(options, "final") and snapshot.definition.policy != PLAIN)
-        if reads_log and as_of is None and level in (None, "eventual"):
-            snapshot.close()
-            snapshot = take(level="sequential")
-            other_way = self._other_way(snapshot)
-        return snapshot, other_way
+        take = partial(table.snapshot, _index(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
+        if self._find(f"{table.definition.table_id}/") is not None:
+            # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
+            known = self._find(self._name(take(level=level))[0])
+            if known is not None and not self._reads_log(known[1], options):
+                return known
+        held = self._described(take(level=level, lease_s=FRAME_LEASE_S))
+        if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
+            held.snapshot.close()
+            held = self._described(take(level="sequential", lease_s=FRAME_LEASE_S))
+        return self._keep(table, held)
 
-    def _other_way(self, snapshot: Snapshot) -> str:
-        if not is_local_master(self._settings.master):
-            return 'executors on other machines: read by format("replitree")'
-        return unreadable(snapshot.definition, {part.manifest.schema_version for part in snapshot.parts})
+    def _reads_log(self, held: _Held, options: dict[str, str]) -> bool:
+        """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
+        return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
 
-    def _keep(self, table: Table, snapshot: Snapshot) -> tuple[str, str]:
-        """Keep a snapshot; return its handle, and the version that names its rows.  The same parts get the same handle."""
+    def _described(self, snapshot: Snapshot) -> _Held:
+        if is_local_master(self._settings.master):
+            versions = {part.manifest.schema_version for part in snapshot.parts}
+            other_way = unreadable(snapshot.definition, versions)
+        else:
+            other_way = 'executors on other machines: read by format("replitree")'
+        return _Held(snapshot, self._name(snapshot)[1], other_way, time.monotonic() + LEASE_FRESH_S)
+
+    @staticmethod
+    def _name(snapshot: Snapshot) -> tuple[str, str]:
+        """Return what the handle of a snapshot begins with, and the version that names its rows."""
         names = "\n".join(part.part for part in snapshot.parts)
         digest = xxhash.xxh3_64_hexdigest(f"{snapshot.definition.schema_version}\n{names}".encode())
         version = f"{snapshot.index}-{digest}"
-        key = f"{snapshot.definition.table_id}/{version}/{snapshot.replica}"
+        return f"{snapshot.definition.table_id}/{snapshot.replica}/{version}/", version
+
+    def _find(self, prefix: str) -> tuple[str, _Held] | None:
+        """Return the newest snapshot that is kept, whose handle begins so, and whose lease is fresh."""
         now = time.monotonic()
         with self._lock:
             for handle, held in reversed(self._held.items()):
-                if handle.startswith(f"{key}/") and now < held.fresh_until:
+                if handle.startswith(prefix) and now < held.fresh_until:
                     self._held.move_to_end(handle)
-                    break
-            else:
-                self._number += 1
-                handle = f"{key}/{self._number}"
-                self._held[handle] = _Held(snapshot, version, now + LEASE_FRESH_S)
-                if len(self._held) > SNAPSHOTS_MAX:
-                    self._held.popitem(last=False)
-                if snapshot.lease is not None:
-                    keep_for_frame(snapshot.lease, table.http)
-                return handle, version
-        # The lease of the first one keeps the same parts.
-        snapshot.close()
-        return handle, version
+                    return handle, held
+        return None
+
+    def _keep(self, table: Table, held: _Held) -> tuple[str, _Held]:
+        """Keep a snapshot; return it with its handle."""
+        with self._lock:
+            self._number += 1
+            handle = f"{self._name(held.snapshot)[0]}{self._number}"
+            self._held[handle] = held
+            if len(self._held) > SNAPSHOTS_MAX:
+                self._held.popitem(last=False)
+        if held.snapshot.lease is not None:
+            keep_for_frame(held.snapshot.lease, table.http)
+        return handle, held
 
     def files(self, handle: str, where: str) -> list[tuple[str, int, int]]:
         """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms.

@@ -7,7 +7,9 @@ process; a read that asks for nothing in particular includes this index.
 Guarantees: a read of an application shows what its earlier jobs have committed, through `format("replitree")` or
 `Table.to_df`, whichever replica answers.  A note that can't be written or read makes a read no worse than without it.
 
-Absent on purpose: what programs insert through `Table`; their connections remember it, and `minindex` tells a job.
+An insert through a `Table` is noted, too, in a process that has begun a session: its SQL shows the rows.
+
+Absent on purpose: deletes, updates and other commands; inserts by processes without a session of their own.
 """
 
 from __future__ import annotations
@@ -81,6 +83,18 @@ def last_written(table_id: str, driver: Writer | None = None) -> int | None:
     return None
 
 
+def note_inserted(table: Table, result: InsertResult) -> None:
+    """Note an insert through a `Table` for the application of this process, if it has begun one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way
+    if gateway is None:
+        return
+    # A Java process that has ended reads nothing any more.
+    with suppress(Exception):
+        note_written(table.definition.table_id, result, _java_process(gateway))
+
+
 def remember(table: Table, spark: SparkSession) -> None:
     """Let the later reads of a table's connection include what jobs of this session's application have written."""
     # A session without a JVM of its own, such as Spark Connect's, tells nothing.
@@ -112,4 +126,4 @@ def _folder(driver: Writer) -> Path:
     return parent / f"{driver.pid}-{driver.started}"
 
 
-__all__ = ["last_written", "note_written", "remember"]
+__all__ = ["last_written", "note_inserted", "note_written", "remember"]
