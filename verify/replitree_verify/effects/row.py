@@ -94,6 +94,8 @@ class Row(NamedTuple):
         The kind of its footprint: what its moves depend on.
     joins, takes
         As these types say.
+    asked
+        Whether a thread that stands there has a request which its process has not taken: the next process may take it.
     probe
         The names of the rare branches that a turn belongs to, or one name.  None: it belongs to none of its own.
     """
@@ -107,4 +109,5 @@ class Row(NamedTuple):
     footprint: int
     joins: Joins
     takes: Takes
+    asked: bool
     probe: Callable[[Seen], str | Literal[False] | Iterator[str]] | None

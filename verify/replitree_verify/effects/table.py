@@ -21,6 +21,7 @@ _ENDS = {row.effect: row.ends for row in ROWS if row.ends is not None}
 _PERFORMS = {row.effect: row.performs for row in ROWS if row.performs is not None}
 _PROBES = {row.effect: row.probe for row in ROWS if row.probe is not None}
 TOUCHES = {row.effect: row.touches for row in ROWS if row.touches is not None}
+UNTAKEN = frozenset(row.effect for row in ROWS if row.asked)
 TAKES: dict[type, Takes] = {row.effect: row.takes for row in ROWS}
 
 

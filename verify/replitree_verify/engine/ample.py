@@ -39,13 +39,14 @@ from typing import NamedTuple
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Sync
 from replitree.protocol.program.stages import AwaitTrouble, AwaitWork, GiveBack
+from replitree_verify.effects.table import UNTAKEN
 from replitree_verify.engine.futures import Futures
 from replitree_verify.engine.hidden import Hidden
 from replitree_verify.engine.moves import FLIGHT, LEFT, PRESENT, TREE, Found, Move, Thread, World
 from replitree_verify.engine.resources import HIDDEN, Resources
 from replitree_verify.engine.space import Space
 from replitree_verify.engine.surroundings import Around, Surroundings
-from replitree_verify.process.seat_threads import UNTAKEN, begins_again
+from replitree_verify.process.seat_threads import begins_again
 from replitree_verify.world.faults import GUARDS, Fault
 from replitree_verify.world.kernel import END
 from replitree_verify.world.memory import State
@@ -310,7 +311,7 @@ class Ample:
         key = (seat, tree, *places)
         written = self._deaths.get(key)
         if written is None:
-            untaken = (place for place in places if isinstance(space.kernel.effect(place), UNTAKEN))
+            untaken = (place for place in places if type(space.kernel.effect(place)) in UNTAKEN)
             written = 0
             for place in (*self._next_places[seat], *untaken):
                 written |= self._futures.of(seat, place, tree).writes

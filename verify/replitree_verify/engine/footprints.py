@@ -79,7 +79,8 @@ def takers(
         row.STORED: (TREE, disk, OBJECTS),
     }
     if stored:
-        # What is fetched has to be there; and a step that asks the own disk for shares is joined to any other one.
+        # What is fetched has to be there.  A step that asks the own disk for shares is joined to any other one, and a maker
+        # that gives its work back removes what it has staged in vain.
         more |= {kind: (*more[kind], OBJECTS) for kind in (row.DISKS, row.ALL_DISKS, row.EVERYTHING)}
         more = {kind: (*positions, disk) for kind, positions in more.items()}
     return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))

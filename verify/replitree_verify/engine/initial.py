@@ -18,11 +18,12 @@ from replitree.protocol.shares.moving import PutPart
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import PutShares, SharedPart
 from replitree.protocol.shares.table_store import sharing_nodes
+from replitree_verify.effects.table import UNTAKEN
 from replitree_verify.engine.moves import LEFT, OBJECTS, TREE, Move, Thread, World
 from replitree_verify.engine.space import Space
 from replitree_verify.process import fsck
 from replitree_verify.process.restore_duties import SPOILT, wiped
-from replitree_verify.process.seat_threads import UNTAKEN, WORKING, begins_again
+from replitree_verify.process.seat_threads import WORKING, begins_again
 from replitree_verify.process.shares import sharer_of
 from replitree_verify.process.uploads import TellName
 from replitree_verify.world.disk import Disk
@@ -109,8 +110,7 @@ def _stop(space: Space, world: World, seat: str) -> World:
         if thread.kind in ("life", *WORKING):
             after[thread.position] = space.beginning(thread, memory.incarnation, is_there=False)
         elif not (
-            begins_again(thread.kind, thread.arguments)
-            or isinstance(space.kernel.effect(after[thread.position]), UNTAKEN)
+            begins_again(thread.kind, thread.arguments) or type(space.kernel.effect(after[thread.position])) in UNTAKEN
         ):
             after[thread.position] = END
     return tuple(after)

@@ -19,7 +19,7 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree_verify.effects.row import ALONE, DISK
-from replitree_verify.effects.table import ROW_OF
+from replitree_verify.effects.table import ROW_OF, UNTAKEN
 from replitree_verify.engine import footprints as kinds
 from replitree_verify.engine.fingerprints import Fingerprints, Summands
 from replitree_verify.engine.moves import (
@@ -44,7 +44,7 @@ from replitree_verify.outcomes.branches import can_apply_later, deliver
 from replitree_verify.outcomes.local import Here
 from replitree_verify.process.lost_parts import declared_part, kept_rows
 from replitree_verify.process.read_requests import Told
-from replitree_verify.process.seat_threads import TITLES, UNTAKEN, beginning, begins_again, work_of
+from replitree_verify.process.seat_threads import TITLES, beginning, begins_again, work_of
 from replitree_verify.process.shares import StoreKernel
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.faults import GUARDS, Fault
@@ -341,7 +341,7 @@ class Space:
                 place = world[thread.position]
                 if begins_again(thread.kind, thread.arguments):
                     place = self.beginning(thread, memory.incarnation)
-                elif not isinstance(self.kernel.effect(place), UNTAKEN):
+                elif type(self.kernel.effect(place)) not in UNTAKEN:
                     place = (
                         END  # a request that was not taken yet may still come; one that was taken dies with the process
                     )

@@ -7,15 +7,6 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
 from replitree.protocol.program import upkeep as share_upkeep
-from replitree.protocol.program.stages import (
-    Accept,
-    AcceptCommand,
-    AwaitCleaning,
-    AwaitMutation,
-    AwaitOpen,
-    AwaitParts,
-    AwaitPlace,
-)
 from replitree_verify.process import (
     fsck,
     longlife,
@@ -74,23 +65,6 @@ _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES |
 _DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES
 _GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES, *uploads.DUTIES)
 """Duties that the next process of a seat does as well."""
-
-UNTAKEN = (
-    Accept,
-    AcceptCommand,
-    AwaitParts,
-    AwaitMutation,
-    AwaitCleaning,
-    lost_parts.Break,
-    lost_parts.Heal,
-    lost_parts.KeepCopy,
-    read_requests.AwaitAnswers,
-    AwaitOpen,
-    AwaitPlace,
-    upkeep.PauseMerges,
-    restore_duties.LockDisk,
-)
-"""Where a request stands that its process has not taken yet."""
 
 
 def work_of(model: Model, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
