@@ -28,6 +28,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -158,19 +159,15 @@ def _inspect(home: Path) -> Runtime | None:
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
-    release = _read_release(home)
+    release: dict[str, str] = {}
+    # Its lines are ``NAME="value"``; some Java has no such file.
+    with suppress(OSError):
+        lines = (home / "release").read_text(encoding="utf-8", errors="replace").splitlines()
+        pairs = (line.partition("=") for line in lines)
+        release = {name: value.strip().strip('"') for name, equals, value in pairs if equals}
     version = release.get("JAVA_VERSION") or _ask_properties(java).get("java.version", "")
     modules = release.get("MODULES") or _ask(java, "--list-modules")
     return Runtime(home, feature_version(version), SPARK_MODULE in modules) if version else None
-
-
-def _read_release(home: Path) -> dict[str, str]:
-    """Read the ``NAME="value"`` lines of a Java's `release` file; nothing when there is none."""
-    try:
-        lines = (home / "release").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {name: value.strip().strip('"') for name, equals, value in (line.partition("=") for line in lines) if equals}
 
 
 def _ask_properties(java: Path) -> dict[str, str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -139,7 +138,8 @@ def make_root(path: Path, *, group: bool = False) -> list[Path]:
     make_folder(path, parents=True, exist_ok=True)
     if stat.S_IMODE(path.stat().st_mode) == wanted:
         return []
-    left = [entry for entry in _tree(str(path)) if not _set_mode(entry, group=group)]
+    below = (f"{place}/{name}" for place, folders, files in os.walk(path) for name in (*folders, *files))
+    left = [entry for entry in below if not _set_mode(entry, group=group)]
     if not _set_mode(str(path), group=group):
         left.append(str(path))
     elif group and not is_group_folder(path):
@@ -147,12 +147,6 @@ def make_root(path: Path, *, group: bool = False) -> list[Path]:
             f"the group of {path} is none of this process: chgrp GROUP {path}, with a group of its user"
         )
     return [Path(each) for each in left]
-
-
-def _tree(folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            yield f"{place}/{name}"
 
 
 def _set_mode(path: str, *, group: bool) -> bool:

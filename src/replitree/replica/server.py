@@ -250,7 +250,19 @@ class Server:
     def _on_event(self, event: Event) -> None:
         match event:
             case Watched(path):
-                self._wake_for(path)
+                prefix = layout.tables(self._root) + "/"
+                name, _, rest = path.removeprefix(prefix).partition("/")
+                watching = self._tables.get(name) if path.startswith(prefix) else None
+                if watching is not None and rest.startswith(("log/", "log.")):
+                    watching.context.pull_signal.wake()
+                elif watching is not None and rest.startswith("leader_election"):
+                    watching.leader.wake()
+                elif watching is not None and rest.startswith("replicas"):
+                    watching.quorums.replicas.forget()
+                elif watching is not None and rest.startswith("zero_copy_s3/merged"):
+                    watching.progress.tell(rest.rpartition("/")[2])
+                else:
+                    self._wake.set()
             case Connected():
                 self._wake.set()
                 for table in list(self._tables.values()):
@@ -264,22 +276,6 @@ class Server:
                 for table in list(self._tables.values()):
                     table.quorums.replicas.forget()
                 self.log.warning("coordination suspended")
-
-    def _wake_for(self, path: str) -> None:
-        """Wake the thread that watches a changed node: a table's log, election, replicas, work marks, or the tables."""
-        prefix = layout.tables(self._root) + "/"
-        name, _, rest = path.removeprefix(prefix).partition("/")
-        table = self._tables.get(name) if path.startswith(prefix) else None
-        if table is not None and rest.startswith(("log/", "log.")):
-            table.context.pull_signal.wake()
-        elif table is not None and rest.startswith("leader_election"):
-            table.leader.wake()
-        elif table is not None and rest.startswith("replicas"):
-            table.quorums.replicas.forget()
-        elif table is not None and rest.startswith("zero_copy_s3/merged"):
-            table.progress.tell(rest.rpartition("/")[2])
-        else:
-            self._wake.set()
 
     def _run(self) -> None:
         """Keep the session, and the set of hosted tables, up to date."""

@@ -84,7 +84,11 @@ def up(
     local = LocalCluster(folder, replicas, zookeeper=zookeeper, settings=chosen)
     with _stopped_by_signals() as stop, local as cluster:
         _say_ready(cluster, as_json=as_json)
-        restarts = Restarts(cluster, _say, time.monotonic()) if restart else None
+        restarts = (
+            Restarts(cluster, lambda line: print(plain(line), file=sys.stderr, flush=True), time.monotonic())
+            if restart
+            else None
+        )
         if as_json:
             while not stop.wait(LOOK_S):
                 if restarts is not None:
@@ -130,10 +134,6 @@ def _say_ready(cluster: LocalCluster, *, as_json: bool) -> None:
             f"         `replitree doctor --dir {cluster.folder}` says whether ZooKeeper has lost it, and how to restore it"
         )
     print("Ctrl-C stops all\n", flush=True)
-
-
-def _say(line: str) -> None:
-    print(plain(line), file=sys.stderr, flush=True)
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event, restarts: Restarts | None) -> None:

@@ -20,7 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from replitree.client.transport.standing import LogState, read_log_state
-from replitree.coordination.port import Coordination, Event, SessionLost, make_root
+from replitree.coordination.port import Coordination, SessionLost, make_root
 from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
 from replitree.procedures import run
 from replitree.protocol.core import effects as fx
@@ -111,7 +111,9 @@ class Session:
         with self._lock:
             if self._coordination is None:
                 self._coordination = self._open()
-                self._coordination.add_listener(self._heard)
+                self._coordination.add_listener(
+                    lambda event: self._lost.set() if isinstance(event, SessionLost) else None
+                )
             elif self._lost.is_set():
                 self._coordination.reconnect()
                 self._lost.clear()
@@ -137,10 +139,6 @@ class Session:
             if self._coordination is not None:
                 self._coordination.close()
                 self._coordination = None
-
-    def _heard(self, event: Event) -> None:
-        if isinstance(event, SessionLost):
-            self._lost.set()
 
 
 class Catalog:

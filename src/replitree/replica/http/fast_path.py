@@ -96,8 +96,20 @@ class FastPath:
             later = None
         if later is None:
             self._inserts.bodies.held.give(head.length)
-        else:
-            self._later(head, later, connection)
+            return
+        body_later = later
+
+        async def answer_later() -> None:
+            try:
+                answer = JsonAnswer(HTTPStatus.OK, await body_later)
+            except Exception as error:  # noqa: BLE001 - the gate knows what to say
+                answer = self._gate.answer_to(error, head.action)
+            self._inserts.bodies.held.give(head.length)
+            connection.answer(answer)
+
+        task = asyncio.get_running_loop().create_task(answer_later())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _begin(self, head: Head, body: bytes, connection: ServedConnection) -> Awaitable[bytes] | None:
         """Begin a request; return its answer if it has to be waited for here, None if `_PendingInsert` will give it."""
@@ -123,21 +135,6 @@ class FastPath:
             return encode_json(await self._inserts.insert(table, body, token, overwrite, wish))
 
         return slowly()
-
-    def _later(self, head: Head, body: Awaitable[bytes], connection: ServedConnection) -> None:
-        """Answer a request that has to wait."""
-
-        async def serve() -> None:
-            try:
-                answer = JsonAnswer(HTTPStatus.OK, await body)
-            except Exception as error:  # noqa: BLE001 - the gate knows what to say
-                answer = self._gate.answer_to(error, head.action)
-            self._inserts.bodies.held.give(head.length)
-            connection.answer(answer)
-
-        task = asyncio.get_running_loop().create_task(serve())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class _PendingInsert:

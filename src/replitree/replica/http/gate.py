@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -179,7 +179,13 @@ async def wait_until(table: TableReplica, condition: Callable[[], bool], wait_s:
     if condition():
         return True
     event, loop = asyncio.Event(), asyncio.get_running_loop()
-    listener = table.progress.listen(lambda: _call_soon(loop, event.set))
+
+    def wake() -> None:
+        # Another thread calls this, maybe after the loop has ended.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    listener = table.progress.listen(wake)
     table.context.pull_signal.hurry()
     try:
         deadline = loop.time() + wait_s
@@ -191,9 +197,3 @@ async def wait_until(table: TableReplica, condition: Callable[[], bool], wait_s:
     finally:
         table.progress.unlisten(listener)
     return True
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], Any]) -> None:
-    """Call back on the loop from any thread; nothing to do when the loop has ended."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(callback)

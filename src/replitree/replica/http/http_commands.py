@@ -95,13 +95,11 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/alter", self._alter),
             web.post(f"{table}/storage", self._set_storage),
             web.post(f"{table}/optimize", self._optimize),
-            web.post(f"{table}/merges/pause", self._pause),
-            web.post(f"{table}/merges/resume", self._resume),
+            web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.get(f"{table}/detached", self._detached),
-            web.delete(f"{table}/detached/{{name}}", self._remove_detached),
+            web.delete(f"{table}/{{kind:detached|frozen}}/{{name}}", self._remove),
             web.post(f"{table}/freeze", self._freeze),
             web.get(f"{table}/frozen", self._frozen),
-            web.delete(f"{table}/frozen/{{name}}", self._remove_frozen),
         )
 
     # --- entries of the log ---
@@ -195,13 +193,10 @@ class CommandHandlers(Handlers):
             )
         return json_response({"merges": made, "finished": finished and not (busy or late), "reason": reason})
 
-    async def _pause(self, request: web.Request) -> web.Response:
-        self._table(request).pause_merges(paused=True)
-        return json_response({"merges_paused": True})
-
-    async def _resume(self, request: web.Request) -> web.Response:
-        self._table(request).pause_merges(paused=False)
-        return json_response({"merges_paused": False})
+    async def _pause_or_resume(self, request: web.Request) -> web.Response:
+        paused = request.match_info["wish"] == "pause"
+        self._table(request).pause_merges(paused=paused)
+        return json_response({"merges_paused": paused})
 
     # --- on this disk ---
 
@@ -219,10 +214,6 @@ class CommandHandlers(Handlers):
         ]
         return json_response({"detached": rows})
 
-    async def _remove_detached(self, request: web.Request) -> web.Response:
-        await asyncio.to_thread(self._table(request).store.remove_detached, request.match_info["name"])
-        return json_response({})
-
     async def _freeze(self, request: web.Request) -> web.Response:
         table, wanted = self._table(request), number(request.query, "min_index", 0)
         body = await read_body(request, FreezeBody)
@@ -239,8 +230,11 @@ class CommandHandlers(Handlers):
         rows = await asyncio.to_thread(lambda: [_frozen_row(table, name) for name in table.store.frozen()])
         return json_response({"frozen": rows})
 
-    async def _remove_frozen(self, request: web.Request) -> web.Response:
-        await asyncio.to_thread(self._table(request).store.remove_frozen, request.match_info["name"])
+    async def _remove(self, request: web.Request) -> web.Response:
+        """Delete a detached part, or a frozen snapshot."""
+        store = self._table(request).store
+        remove = store.remove_detached if request.match_info["kind"] == "detached" else store.remove_frozen
+        await asyncio.to_thread(remove, request.match_info["name"])
         return json_response({})
 
 

@@ -170,7 +170,13 @@ def _bundle_piece(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
         manifest = table.store.manifest(part)
         # The other replica gets the data of a part whose form of shares it does not know.
         if manifest.share_id is not None and shares >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1):
-            _await_registered(table, part)
+            named, progress = parse_part(part), table.progress
+            with progress.changed:
+                # No other replica can own the share before its writer has registered the part.
+                if not progress.changed.wait_for(
+                    lambda: named in progress.held or table.old_parts.is_old(part), REGISTERED_S_MAX
+                ):
+                    raise Unavailable(f"{part} is not registered yet; try again")
             return _framed(BundleHeader(part, len(manifest.encode()), inline=False, shared=True), manifest.encode())
         raw = manifest.as_local().encode()
         inline = manifest.bytes <= BUNDLE_INLINE_BYTES
@@ -189,19 +195,3 @@ def _bundle_piece(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
 def _framed(header: BundleHeader, *content: bytes) -> bytes:
     head = json.dumps(msgspec.to_builtins(header)).encode()
     return b"".join((FRAME.pack(len(head)), head, *content))
-
-
-def _await_registered(table: TableReplica, part: str) -> None:
-    """Wait until this replica owns a part's share.
-
-    Raises
-    ------
-    Unavailable
-        It does not yet; the replica that asks tries again.
-    """
-    # No other replica can own the share before its writer has registered the part.
-    named, progress = parse_part(part), table.progress
-    with progress.changed:
-        if progress.changed.wait_for(lambda: named in progress.held or table.old_parts.is_old(part), REGISTERED_S_MAX):
-            return
-    raise Unavailable(f"{part} is not registered yet; try again")

@@ -19,8 +19,8 @@ from replitree.replica.http.http_base import CHUNK_BYTES, Handlers, json_respons
 from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
 from replitree.replica.http.received import read_pieces, read_whole
 from replitree.replica.insert.inserts import result_of
-from replitree.replica.insert.quorums import Wish, wish_of
-from replitree.replica.kit.payloads import Overwrite, StagedUpload
+from replitree.replica.insert.quorums import wish_of
+from replitree.replica.kit.payloads import StagedUpload
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
@@ -184,40 +184,26 @@ class InsertHandlers(Handlers):
 
         async def commit() -> dict[str, object]:
             with table.uploads.committing(upload):
-                return await self._commit(table, upload, body, token, overwrite, wish)
+                began, manifests = asyncio.get_running_loop().time(), body.manifests
+                try:
+                    folder = await asyncio.to_thread(_sealed, table, upload, body)
+                except NoSuchUpload:
+                    # The upload may have been committed by an earlier process, or without an answer to the client.
+                    earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
+                    if earlier is None:
+                        raise
+                    return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
+                waiter, staged = self._inserts.mailbox.expect(), StagedUpload(folder, manifests)
+                pending = await asyncio.to_thread(table.inserts.upload, staged, token, waiter.deliver, overwrite, wish)
+                answer = await waiter.answer
+                if isinstance(answer, Duplicate):
+                    await asyncio.to_thread(table.uploads.remove, upload)
+                table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
+                known_as = token or pending.block
+                return result_of(answer, pending.rows, known_as, waited=pending.waits, differs=pending.differs)
 
         async with self._inserts.in_time(token or "", 0.0 if wish is None else wish.patience_s):
             return json_response(await self._commits.once((table.definition.table_id, upload), commit))
-
-    async def _commit(
-        self,
-        table: TableReplica,
-        upload: str,
-        body: CommitBody,
-        token: str | None,
-        overwrite: Overwrite,
-        wish: Wish | None,
-    ) -> dict[str, object]:
-        """Commit an upload."""
-        began, manifests = asyncio.get_running_loop().time(), body.manifests
-        try:
-            folder = await asyncio.to_thread(_sealed, table, upload, body)
-        except NoSuchUpload:
-            # The upload may have been committed by an earlier process, or without an answer to the client.
-            earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
-            if earlier is None:
-                raise
-            return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
-        waiter = self._inserts.mailbox.expect()
-        pending = await asyncio.to_thread(
-            table.inserts.upload, StagedUpload(folder, manifests), token, waiter.deliver, overwrite, wish
-        )
-        answer = await waiter.answer
-        if isinstance(answer, Duplicate):
-            await asyncio.to_thread(table.uploads.remove, upload)
-        table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
-        known_as = token or pending.block
-        return result_of(answer, pending.rows, known_as, waited=pending.waits, differs=pending.differs)
 
     async def _attach(self, request: web.Request) -> web.Response:
         """Insert a detached part; the folder goes when its rows are in the table."""

@@ -7,7 +7,7 @@ has written.  So the puller need not pull such an entry at once: it watches the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from replitree.protocol.core import layout
@@ -33,7 +33,9 @@ class Appends:
         """Return what performs effects as `perform` does, and takes note of the entries that they append."""
 
         def perform_and_note(effect: Effect) -> Any:
-            if not isinstance(effect, Commit) or not any(map(_appends, effect.operations)):
+            if not isinstance(effect, Commit) or not any(
+                isinstance(each, Create) and each.sequential for each in effect.operations
+            ):
                 return perform(effect)
             found: tuple[str, ...] = ()
             with self._changed:
@@ -42,16 +44,14 @@ class Appends:
                 outcome = perform(effect)
                 found = outcome.created if isinstance(outcome, Applied) else ()
             finally:
-                self._note(layout.index_of(table, path) for path in found if path.startswith(layout.log(table)))
+                with self._changed:
+                    self._committing -= 1
+                    in_log = (path for path in found if path.startswith(layout.log(table)))
+                    self._indexes.update(layout.index_of(table, path) for path in in_log)
+                    self._changed.notify_all()
             return outcome
 
         return perform_and_note
-
-    def _note(self, indexes: Iterable[LogIndex]) -> None:
-        with self._changed:
-            self._committing -= 1
-            self._indexes.update(indexes)
-            self._changed.notify_all()
 
     def from_on(self, pointer: LogIndex) -> tuple[int, bool]:
         """Look at the entries from a pointer on, once no commit is on its way.
@@ -67,7 +67,3 @@ class Appends:
             while pointer + count in self._indexes:
                 count += 1
             return count, bool(self._indexes)
-
-
-def _appends(operation: object) -> bool:
-    return isinstance(operation, Create) and operation.sequential

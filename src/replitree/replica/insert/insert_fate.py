@@ -55,18 +55,15 @@ class Fates:
 
     def perform(self, effect: fx.Effect) -> Any:
         """Perform one effect and return its outcome."""
-        match effect:
-            case fx.Stage(requests=requests):
-                # A group is staged again only after its earlier commit was refused.
-                self._staged = requests
-                self._note(Fate.UNSENT)
-            case fx.Commit(operations=operations):
-                if any(isinstance(each, fx.Create) and each.sequential for each in operations):
-                    return self._append(effect)
-        return self._perform(effect)
-
-    def _append(self, effect: fx.Commit) -> Any:
-        """Perform a commit that appends to the log."""
+        if isinstance(effect, fx.Stage):
+            # A group is staged again only after its earlier commit was refused.
+            self._staged = effect.requests
+            self._note(Fate.UNSENT)
+        appends = isinstance(effect, fx.Commit) and any(
+            isinstance(each, fx.Create) and each.sequential for each in effect.operations
+        )
+        if not appends:
+            return self._perform(effect)
         self._note(Fate.SENT)
         try:
             outcome = self._perform(effect)

@@ -17,10 +17,9 @@ from replitree.replica.perform.commit_size import PARTS_MAX
 from replitree.replica.perform.context import TableContext
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
-from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 UNWRITABLE = (ValueError, TypeError, NotImplementedError, ArithmeticError, LookupError)
 """How Arrow says that it can't write values; its errors are subclasses of these."""
@@ -75,7 +74,20 @@ class InsertWriter:
             case Detached(name):
                 return (store.staged.attach(name, staging),)
             case Rows(definition=definition):
-                return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
+                import pyarrow as pa
+
+                from replitree.storage.parts.encode import stage_table
+
+                manifests = stage_table(
+                    pa.concat_tables([each.table for each in payloads if isinstance(each, Rows)]),
+                    definition,
+                    store.staging,
+                    prefix=store.staging_prefix(staging),
+                    # The table's own limit was checked for each request of the group.
+                    partitions_max=max(PARTS_MAX, definition.settings.partitions_per_insert_max),
+                )
+                store.staged.note(staging, manifests)
+                return manifests
         assert_never(first)
 
     def give_back(self, staging: StagingId) -> bool:
@@ -96,25 +108,3 @@ class InsertWriter:
         """Forget the uploads of a group that has ended."""
         for staged in [each for each in self._uploaded if each.rpartition(".")[0] == staging]:
             self._uploaded.pop(staged, None)
-
-    def _write(
-        self, staging: StagingId, tables: Sequence[pa.Table], definition: TableDefinition
-    ) -> tuple[PartManifest, ...]:
-        """Write rows as the parts of a staging id."""
-        import pyarrow as pa
-
-        from replitree.storage.parts.encode import stage_table
-
-        store = self._store
-        prefix = store.staging_prefix(staging)
-        # This limit was checked for each request of the group.
-        partitions_max = definition.settings.partitions_per_insert_max
-        manifests = stage_table(
-            pa.concat_tables(tables),
-            definition,
-            store.staging,
-            prefix=prefix,
-            partitions_max=max(PARTS_MAX, partitions_max),
-        )
-        store.staged.note(staging, manifests)
-        return manifests

@@ -7,7 +7,6 @@ known, and nothing is reported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Duplicate, Get
 from replitree.protocol.core.entries import GetEntry, decode_entry
-from replitree.replica.kit.payloads import Payload, Rows, StagedUpload
+from replitree.replica.kit.payloads import Rows, StagedUpload
 from replitree.storage.parts.manifest import FORMAT
 from replitree.wire.block_ids import is_of_token
 
@@ -41,16 +40,15 @@ def has_other_rows(performer: Performer, table: TablePlace, pending: PendingInse
             if entry.schema_version != pending.schema_version:
                 return False
             earlier = {part.partition: part.content_hash for part in entry.parts}
-            manifests = _manifests(pending.payload)
+            payload = pending.payload
+            manifests: tuple[PartManifest, ...]
+            if isinstance(payload, Rows):
+                from replitree.storage.parts.encode import unwritten_manifests
+
+                manifests = tuple(unwritten_manifests(payload.table, payload.definition))
+            else:
+                manifests = payload.manifests if isinstance(payload, StagedUpload) else (payload.manifest,)
             # An earlier version of replitree hashed the rows alone.
             now = {each.partition: (each.content_hash, replace(each, format=FORMAT).content) for each in manifests}
             return earlier.keys() != now.keys() or any(earlier[each] not in contents for each, contents in now.items())
     return False
-
-
-def _manifests(payload: Payload) -> Sequence[PartManifest]:
-    if isinstance(payload, Rows):
-        from replitree.storage.parts.encode import unwritten_manifests
-
-        return unwritten_manifests(payload.table, payload.definition)
-    return payload.manifests if isinstance(payload, StagedUpload) else (payload.manifest,)

@@ -155,7 +155,7 @@ class Moves:
                 self._begin(part, share)
                 return _is_done(lambda: store.moved.note(part, share))
             case PutPart(part, share):
-                return self._whether_there(part, lambda: self._put(part, share))
+                return self._whether_there(part, lambda: self._manifests.update({share: store.moved.put(part, share)}))
             case BringRows(part, share):
                 return self._whether_there(part, lambda: store.moved.bring(part, share))
             case ToShare(part, share):
@@ -163,9 +163,6 @@ class Moves:
                 return manifest is not None and self._say(part, lambda: store.moved.to_share(part, manifest))
             case ToDisk(part, share):
                 return self._say(part, lambda: store.moved.to_disk(part, share))
-
-    def _put(self, part: str, share: ShareId) -> None:
-        self._manifests[share] = self._store.moved.put(part, share)
 
     def _begin(self, part: str, share: ShareId) -> None:
         with self._lock:

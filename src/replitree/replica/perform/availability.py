@@ -265,11 +265,11 @@ class Availability:
     def wait_duty(self) -> None:
         """Wait until the life thread must activate, stop, look at the disk, or go on after a hindrance."""
         with self._changed:
-            self._changed.wait_for(self._has_duty)
-
-    def _has_duty(self) -> bool:
-        is_hindered = bool(self._hindrances) and Hindrance.DISK not in self._hindrances
-        return self.is_interrupted() or (self.state is State.READ_ONLY and not is_hindered)
+            while not self.is_interrupted():
+                is_hindered = bool(self._hindrances) and Hindrance.DISK not in self._hindrances
+                if self.state is State.READ_ONLY and not is_hindered:
+                    return
+                self._changed.wait()
 
     def recheck_disk(self) -> None:
         """End the hindrance of the disk if it takes writes again.

@@ -199,7 +199,14 @@ class Exchange:
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts, several of one source in one request; one outcome for each, in order."""
         with self._ahead.taking(fetches) as received:
-            outcomes: dict[str, Fetched | NotFetched | StoreFailed] = self._publish(received)
+            outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {
+                each.part: Fetched(each.part) for each in received
+            }
+            try:
+                if received:
+                    self._store.fetched.publish(received)
+            except StoreError as error:
+                outcomes = {each.part: StoreFailed(str(error)) for each in received}
             for fetch in fetches:
                 if fetch.part not in outcomes and self._store.content(fetch.part) == fetch.content_hash:
                     outcomes[fetch.part] = Fetched(fetch.part)
@@ -221,30 +228,19 @@ class Exchange:
 
     def _receive(self, fetch: FetchPart) -> ReceivedPart | None:
         """Receive and sync a part that travels in a bundle; None when that does not work, and `fetch` is to find out why."""
-        try:
+        with suppress(OSError, http.client.HTTPException, ReplitreeError):
             peer = self._peer(fetch.sources[0], False)
-            return None if peer is None else self._receive_from(peer, fetch)
-        except (OSError, http.client.HTTPException, ReplitreeError):
-            return None
-
-    def _receive_from(self, peer: Peer, fetch: FetchPart) -> ReceivedPart | None:
-        try:
-            with closing(self._request(peer, "GET", f"/bundle?{urlencode([('part', fetch.part)])}")) as answer:
-                received = self._read_bundle(answer, {fetch.part: fetch}).received
-        except (OSError, http.client.HTTPException, ReplitreeError) as error:
-            # After any error the rest of the answer may still arrive on this connection.
-            self._give_up(peer.address, error)
-            raise
-        return self._store.fetched.sync_received(received[0]) if received else None
-
-    def _publish(self, received: Sequence[ReceivedPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
-        """Publish what was received ahead."""
-        try:
-            if received:
-                self._store.fetched.publish(received)
-        except StoreError as error:
-            return {each.part: StoreFailed(str(error)) for each in received}
-        return {each.part: Fetched(each.part) for each in received}
+            if peer is None:
+                return None
+            try:
+                with closing(self._request(peer, "GET", f"/bundle?{urlencode([('part', fetch.part)])}")) as answer:
+                    received = self._read_bundle(answer, {fetch.part: fetch}).received
+            except (OSError, http.client.HTTPException, ReplitreeError) as error:
+                # After any error the rest of the answer may still arrive on this connection.
+                self._give_up(peer.address, error)
+                return None
+            return self._store.fetched.sync_received(received[0]) if received else None
+        return None
 
     def _fetch_side_by_side(
         self, by_source: Mapping[str, Sequence[FetchPart]]

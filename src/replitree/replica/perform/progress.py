@@ -271,7 +271,12 @@ class Progress:
                 if is_told := index in told:
                     pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
                 since = known.since if known is not None and known.is_told == is_told else now
-                for_others = self._waits_for_others(index)
+                # Whether earlier entries are the reason, as far as can be seen.
+                for_others = index in self._queue and (
+                    any(part not in self._held for part in self._queue[index].change.removed)
+                    if self.lane(self._queue[index]) is Lane.MAKING
+                    else removes(self._queue[index])
+                )
                 self._waiting[index] = _PostponedEntry(reason, tries, since, now + pause, for_others, is_told)
             for item in batch:
                 self._told_before.pop(item.index, None)
@@ -294,15 +299,6 @@ class Progress:
                     return False
                 self.changed.wait(IDLE_LOOK_S)
             return True
-
-    def _waits_for_others(self, index: LogIndex) -> bool:
-        """Whether an entry could not be executed because of earlier ones, as far as can be seen."""
-        item = self._queue.get(index)
-        if item is None:
-            return False
-        if self.lane(item) is Lane.MAKING:
-            return any(part not in self._held for part in item.change.removed)
-        return removes(item)
 
     def waited_s(self, index: LogIndex) -> float:
         """Return for how many seconds an entry has been tried in vain, or has waited for a watched node."""

@@ -53,7 +53,8 @@ class EndOfLog:
         """
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._running))
-            self._next.add_done_callback(_nobody_waits)
+            # Every reader may have given up before a failure: asyncio must not report it as one that was never retrieved.
+            self._next.add_done_callback(lambda question: question.cancelled() or question.exception())
         try:
             return await asyncio.wait_for(asyncio.shield(self._next), wait_s)
         except TimeoutError:
@@ -77,9 +78,3 @@ class EndOfLog:
             f"coordination did not tell replica {self._progress.replica.name} the end of the log: {ATTEMPTS_MAX} times the"
             " answer was lost, or the session has changed; try again, or ask another replica"
         )
-
-
-def _nobody_waits(question: asyncio.Task[LogIndex]) -> None:
-    """Take note of a failure that every reader was too impatient to hear of."""
-    if not question.cancelled():
-        question.exception()

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from replitree.errors import ReplitreeError
-from replitree.protocol.core.effects import Epoch, LogIndex
+from replitree.protocol.core.effects import Epoch
 from replitree.protocol.membership.leader import Follows, Leads
 from replitree.protocol.program.candidate import stand_next
 from replitree.protocol.program.leader import note_results, roll
@@ -235,7 +235,9 @@ class Leader:
         if not indexes:
             return IDLE_S_MAX
         context.pull_signal.hurry()
-        self._wait_pulled(indexes[-1])
+        stops = self._availability.is_stopping
+        with progress.changed:
+            progress.changed.wait_for(lambda: stops() or progress.pointer > indexes[-1], PULL_S)
         return self._pace.pause_s
 
     def _upkeep(self, then: Then, epoch: Epoch) -> Then | End | None:
@@ -244,17 +246,6 @@ class Leader:
         assert place is not None, "an active replica has a place"
         turn = PlaceTurn(epoch, place)
         return Driver(context.performer, lambda _: turn).run(then)
-
-    def _wait_pulled(self, index: LogIndex) -> None:
-        progress = self._context.progress
-
-        def is_pulled() -> bool:
-            return self._availability.is_stopping() or (
-                progress.place is not None and progress.place.pointer.index > index
-            )
-
-        with progress.changed:
-            progress.changed.wait_for(is_pulled, PULL_S)
 
     def clean(self, epoch: Epoch) -> int:
         """Forget the results that left the table, once no replica can make them any more; return how many.

@@ -112,7 +112,10 @@ class Mending:
             case Losing():
                 return self._progress.losing()
             case TakeOut(parts):
-                self._take_out(parts)
+                for name, content in parts:
+                    manifest = self._manifest(name)
+                    if manifest is not None and manifest.content == content:
+                        self._store.quarantine(name, "it was declared lost while it was put back")
             case WholeAgain(parts):
                 self._show_again(parts)
             case AskAgain(parts):
@@ -126,7 +129,9 @@ class Mending:
             case HaveChecked():
                 self._have_checked(effect)
             case Telling(missing):
-                return self._to_be_told(missing)
+                given_up, epoch = self._lost_parts.given_up(), self._availability.active_epoch()
+                unsent = tuple(name for name in missing if name in given_up)
+                return None if epoch is None else TellTurn(epoch, tuple(sorted(self._lacking)), unsent)
             case _:
                 assert isinstance(effect, ReportTrouble), effect
                 self._availability.trouble(Evidence.UNKNOWN, "the answer to a note on a broken part was lost")
@@ -185,12 +190,6 @@ class Mending:
         self._from_copies = frozenset(self._salvage.put_back(away))
         return self._from_copies.union(name for name, content in parts if (name, content) not in away)
 
-    def _take_out(self, parts: tuple[PartContent, ...]) -> None:
-        for name, content in parts:
-            manifest = self._manifest(name)
-            if manifest is not None and manifest.content == content:
-                self._store.quarantine(name, "it was declared lost while it was put back")
-
     def _show_again(self, parts: tuple[str, ...]) -> None:
         context = self._context
         with self._setting_aside:
@@ -217,12 +216,6 @@ class Mending:
         for fetch in asked.sources:
             for source in fetch.sources:
                 self._sources.exchange.have_checked(source, fetch.part)
-
-    def _to_be_told(self, missing: tuple[str, ...]) -> TellTurn | None:
-        given_up, epoch = self._lost_parts.given_up(), self._availability.active_epoch()
-        if epoch is None:
-            return None
-        return TellTurn(epoch, tuple(sorted(self._lacking)), tuple(name for name in missing if name in given_up))
 
     # --- what is known of a part that is lacking --------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
     index, parts = table.progress.visible()
     manifests = [manifest_if_there(table, part) for part in parts]
     place = table.progress.place
+    index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
     return {
         "table": table.definition.name,
         "replica": table.replica.name,
@@ -44,7 +45,16 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "merges_paused": table.maker.is_paused,
         "open_inserts": list(place.open) if place is not None else [],
         "leader": table.leader.leader,
-        "running": _making(table),
+        "running": [
+            {
+                "index": index_of.get(result),
+                "kind": running.kind,
+                "result": result,
+                "rows_done": running.rows_done,
+                "rows_total": running.rows_total,
+            }
+            for result, running in sorted(table.maker.running().items())
+        ],
         "moving": table.mover.status(),
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
@@ -59,21 +69,6 @@ def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) 
     if not manifest.is_sealed or part in table.mending.unsummed:
         return True
     return unsummed_files(table.store.part_path(part), manifest) > 0
-
-
-def _making(table: TableReplica) -> list[dict[str, object]]:
-    """Return the running merges and mutations."""
-    index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
-    return [
-        {
-            "index": index_of.get(result),
-            "kind": running.kind,
-            "result": result,
-            "rows_done": running.rows_done,
-            "rows_total": running.rows_total,
-        }
-        for result, running in sorted(table.maker.running().items())
-    ]
 
 
 def manifest_if_there(table: TableReplica, part: str) -> PartManifest | None:

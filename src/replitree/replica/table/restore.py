@@ -23,7 +23,7 @@ from replitree.coordination.port import make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, Exists, RequestId, StoreEffect
+from replitree.protocol.core.effects import Exists
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.rescue.restore import NotRestored, Restored, choose_parts, detached_parts, restore
@@ -272,7 +272,7 @@ def _write(
         make_root(coordination, layout.tables(root))
         table = TablePlace(layout.table_path(root, definition.name), incarnation=new_incarnation())
         place = Replica(table, config.name)
-        performer = Performer(lambda: coordination, _no_store, _no_answer)
+        performer = Performer(lambda: coordination, _refuse, _refuse)
         me = own_identity("").encode()
         encoded = definition.encode_metadata(), definition.encode_columns()
         outcome = performer.run(restore(place, me, *encoded, parts, shared))
@@ -301,9 +301,5 @@ def _session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
         session.close()
 
 
-def _no_store(effect: StoreEffect) -> object:
-    raise ReplitreeError(f"a restore does not ask for {type(effect).__name__}")
-
-
-def _no_answer(request: RequestId, answer: ClientAnswer) -> None:
-    raise ReplitreeError(f"a restore has no client to answer: {request}, {answer}")
+def _refuse(*asked: object) -> None:
+    raise ReplitreeError(f"a restore reads and writes coordination alone, and was asked for {asked}")

@@ -99,7 +99,14 @@ class TableReplica:
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
         availability = self.availability = Availability(context, self.store)
         self.lacking = parts.lacking
-        storage = self.followed_storage = FollowedStorage(context, self.store, exchange, self._new_sharing)
+        storage = self.followed_storage = FollowedStorage(
+            context,
+            self.store,
+            exchange,
+            lambda now: Sharing(
+                context, parts, availability, self.uploads, Moves(context, parts, exchange, self.suspect), now
+            ),
+        )
         self.recovery = Recovery(context, availability)
         self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
         self.merges = Merges(context, parts)
@@ -132,11 +139,6 @@ class TableReplica:
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
-
-    def _new_sharing(self, definition: TableDefinition) -> Sharing:
-        context, parts = self.context, self.local_parts
-        moves = Moves(context, parts, self.exchange, self.suspect)
-        return Sharing(context, parts, self.availability, self.uploads, moves, definition)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform

@@ -172,33 +172,32 @@ class PartFolders:
         something else of a part since then, it is not known which of the two is newer: nothing is expected of the part then.
         """
         changed: set[str] = set()
+
+        def expect(contents: Mapping[str, str]) -> None:
+            with self._lock:
+                for part, content in contents.items():
+                    before = self._expected.get(part)
+                    if before == content:
+                        continue
+                    # Another thread has noted something since, and neither knows
+                    # which is newer: nothing is expected until one asks again.
+                    if part in changed:
+                        self._expect_nothing(part)
+                        continue
+                    self._expected[part] = content
+                    self._note_change(part)
+                    # The manifest in memory is that of the replaced part.
+                    if part in self._manifests and self._manifests[part].content != content:
+                        del self._manifests[part]
+
         # Registered before the caller reads coordination: a change that another thread notes meanwhile is seen.
         with self._lock:
             self._expecting[id(changed)] = changed
         try:
-            yield lambda contents: self._expect(contents, changed)
+            yield expect
         finally:
             with self._lock:
                 del self._expecting[id(changed)]
-
-    def _expect(self, contents: Mapping[str, str], changed: set[str]) -> None:
-        if not contents:
-            return
-        with self._lock:
-            for part, content in contents.items():
-                before = self._expected.get(part)
-                if before == content:
-                    continue
-                # Another thread has noted something since, and neither knows
-                # which is newer: nothing is expected until one asks again.
-                if part in changed:
-                    self._expect_nothing(part)
-                    continue
-                self._expected[part] = content
-                self._note_change(part)
-                # The manifest in memory is that of the replaced part.
-                if part in self._manifests and self._manifests[part].content != content:
-                    del self._manifests[part]
 
     def _expect_nothing(self, part: str) -> None:
         """Forget with which content a part is registered, under the lock."""

@@ -99,17 +99,14 @@ class OpenGroup(OpenMembers):
         # The file is read only while a member is away: a replaced one is named there.
         if any(self.obstacles):
             with suppress(BadInput, UnsupportedFormat):
-                self._take_new(read_group(self._folder))
+                file = read_group(self._folder)
+                places = zip(file.members, self._file.members, strict=True) if file.quorum == self._file.quorum else ()
+                for number, (place, known) in enumerate(places):
+                    if place != known and self.obstacles[number] is not None:
+                        old = self.exchange(number, open_place(self._folder, place, probes=True), place.incarnation)
+                        self._file = self._file.with_member(number, place)
+                        close_member(old)
         return super().readmit()
-
-    def _take_new(self, file: GroupFile) -> None:
-        if file.quorum != self._file.quorum:
-            return
-        for number, (place, known) in enumerate(zip(file.members, self._file.members, strict=True)):
-            if place != known and self.obstacles[number] is not None:
-                old = self.exchange(number, open_place(self._folder, place, probes=True), place.incarnation)
-                self._file = self._file.with_member(number, place)
-                close_member(old)
 
     def fence_seen(self, tablet: TabletId) -> Fence | None:
         """Return a tablet's fence as a store, the only member, had it a moment ago; None: ask for it."""

@@ -234,7 +234,8 @@ class BlobStore:
             case store.List(first, last, since):
                 return store.Listed(self._names(first, last) if since is None else self._names_since(first, since))
             case store.Read(blobs):
-                data = self._each(self._read, blobs)
+                ahead = self._ahead
+                data = self._each(lambda blob: (ahead and ahead.blob(blob)) or self._fetch(blob), blobs)
                 return store.Found(tuple(each for each in data if each is not None))
             case store.DeleteBlobs(blobs):
                 self._objects.delete([key_of(blob) for blob in blobs])
@@ -263,10 +264,6 @@ class BlobStore:
             self._objects.create(key_of(blob), frame_of(blob, data))
         elif payload_of(blob, found.data) is None:
             self._objects.replace(key_of(blob), frame_of(blob, data), found.tag)
-
-    def _read(self, blob: BlobId) -> tuple[BlobId, bytes | None] | None:
-        ahead = self._ahead
-        return (ahead and ahead.blob(blob)) or self._fetch(blob)
 
     def _fetch(self, blob: BlobId) -> tuple[BlobId, bytes | None] | None:
         data = self._objects.get(key_of(blob))
