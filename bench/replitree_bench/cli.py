@@ -90,6 +90,19 @@ def read(
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("engines")
+def engines(
+    peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the engines' own readers are the peer
+    rounds: Rounds = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure DuckDB, Polars and pandas on a table, beside their own readers on the same files."""
+    from replitree_bench import run
+
+    _print(run.run_engines(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("write")
 def write(
     rounds: Rounds = 3,

@@ -102,6 +102,19 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
 
 
+def run_engines(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure DuckDB, Polars and pandas: see `replitree_bench.table.engines`."""
+    from importlib.metadata import version
+
+    from replitree_bench.table.engines import EngineBench
+
+    with _cluster(folder) as (cluster, _):
+        say("filling the table")
+        ours, theirs = _both_sides(EngineBench(cluster).measure, rounds, say)
+    name = ", ".join(f"{engine} {version(engine)}" for engine in ("duckdb", "polars", "pandas"))
+    return Report("engines", ours, theirs, rounds, f"{name} on the same files", _NOTES["engines"])
+
+
 def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
     """Measure reading in an object store, a folder by default: see `replitree_bench.store.read`."""
     from replitree_bench.store.read import StoreReadBench
@@ -312,6 +325,10 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
     },
     "read": {"peer": "plain Spark on the table's own files"},
+    "engines": {
+        "dataset": "Arrow reads, and every byte is compared; for the other keys the engine reads verified files by itself",
+        "peer": "each engine's own Parquet reader on the table's files, which compares nothing",
+    },
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
         "in flight": "the peer lets one insert be open at a time and refuses the others; its clients say them again",

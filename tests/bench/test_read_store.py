@@ -9,8 +9,9 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.spark.session.session import spark_session
-from replitree_bench.store.read import SOURCE_QUERIES, STORE_QUERIES, StoreReadBench, rows_of
+from replitree_bench.store.read import SOURCE_QUERIES, STORE_QUERIES, StoreReadBench
 from replitree_bench.table import read
+from replitree_bench.table.read import rows_of
 
 PARTS, PART_ROWS = 2, 500
 

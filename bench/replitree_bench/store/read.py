@@ -20,11 +20,10 @@ from urllib.parse import urlsplit
 
 from replitree.errors import ReplitreeError
 from replitree_bench.kit.report import Measured
-from replitree_bench.kit.systems import DAY, SCHEMA
-from replitree_bench.table.read import LONGEST_MONTH, QUERIES, Query, compare
+from replitree_bench.kit.systems import SCHEMA
+from replitree_bench.table.read import QUERIES, Query, compare, rows_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client import LocalCluster, Table
@@ -34,21 +33,6 @@ PART_ROWS = 100_000
 
 STORE_QUERIES: dict[str, Query] = {**QUERIES, "all_s": lambda frame: frame.selectExpr("sum(hash(*))")}
 SOURCE_QUERIES = ("sum_s", "all_s")
-
-
-def rows_of(number: int, rows: int) -> pa.Table:
-    """Return the rows of one part, in a month and with keys that no other part has; values hardly compress."""
-    import numpy as np
-    import pyarrow as pa
-
-    draw = np.random.default_rng(number)
-    columns = {
-        "d": pa.repeat(pa.scalar(DAY + number * LONGEST_MONTH, pa.date32()), rows),
-        "k": pa.array(np.arange(number * rows, (number + 1) * rows)),
-        "v": pa.array(draw.uniform(0, 10_000, rows)),
-        "s": pa.array(draw.integers(0, 10**9, rows)).cast(pa.string()),
-    }
-    return pa.table(columns)
 
 
 class StoreReadBench:

@@ -55,6 +55,21 @@ def compare(query: Query, ways: Mapping[str, Callable[[], DataFrame]]) -> dict[s
     return {name: statistics.median(found) for name, found in times.items()}
 
 
+def rows_of(number: int, rows: int) -> pa.Table:
+    """Return the rows of one part, in a month and with keys that no other part has; values hardly compress."""
+    import numpy as np
+    import pyarrow as pa
+
+    draw = np.random.default_rng(number)
+    columns = {
+        "d": pa.repeat(pa.scalar(DAY + number * LONGEST_MONTH, pa.date32()), rows),
+        "k": pa.array(np.arange(number * rows, (number + 1) * rows)),
+        "v": pa.array(draw.uniform(0, 10_000, rows)),
+        "s": pa.array(draw.integers(0, 10**9, rows)).cast(pa.string()),
+    }
+    return pa.table(columns)
+
+
 class ReadBench:
     """A table of many parts, read in two ways.
 
