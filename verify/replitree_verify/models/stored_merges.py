@@ -143,6 +143,16 @@ MODELS = (
         probes=("making cancelled", "result fetched"),
     ),
     _merge(
+        "stored_merge_paused_doubt",
+        "the same while the answer to a commit is lost: the work mark may come late",
+        DOUBT,
+        upkeepers=("r1",),
+        prelude=(*PULLED, "hold r1 make"),
+        resting=("r1 pull", "r2 pull"),
+        duties=PAUSE,
+        probes=("making cancelled", "result fetched", "late request applied"),
+    ),
+    _merge(
         "stored_merge_left",
         "a replica has begun to make the result, and is away for good: the other one makes it",
         {},
