@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 import pytest
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.read.snapshot import Snapshot
+from replitree.errors import SnapshotExpired, StoreError
 from tests.project.source import ROOT
+from tests.waiting import wait_for
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -32,6 +35,15 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mo
         assert names["arrow"].num_rows == len(names["frame"]) == 11
         assert names["files"].schema.names == ["day", "v"]
         names["connection"].close()
+
+
+def is_gone(snapshot: Snapshot) -> bool:
+    """Whether parts of a snapshot have been removed."""
+    try:
+        snapshot.to_arrow()
+    except (SnapshotExpired, StoreError):
+        return True
+    return False
 
 
 @pytest.mark.parametrize("storage", ["local", "store"])
@@ -60,7 +72,11 @@ def test_lazy_results_stay_the_same_while_the_table_changes(tmp_path: Path, stor
         changing = threading.Thread(target=change)
         changing.start()
         try:
-            for _ in range(15):
+            # A later state, on which no client has a lease: when its parts are gone, those of the earlier one would be, too.
+            wait_for(lambda: table.scan(where="s = 'new'").count() > 0)
+            loose = table.snapshot()
+            wait_for(lambda: is_gone(loose), "parts without a lease are removed")
+            for _ in range(5):
                 assert con.sql("SELECT count(*), sum(k) FROM t").fetchall() == [expected]
                 assert lazy.select(pl.len(), pl.col("k").sum()).collect().row(0) == expected
                 assert streamed.select(pl.len(), pl.col("k").sum()).collect().row(0) == expected

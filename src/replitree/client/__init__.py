@@ -7,7 +7,8 @@ from replitree.client.cluster import LocalCluster, local
 from replitree.client.connection import Connection, connect
 from replitree.client.insert.insert import InsertResult
 from replitree.client.read.partitions import PartitionInfo
-from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.read.scan import Scan
+from replitree.client.read.snapshot import DataFiles, Snapshot, SnapshotPart
 from replitree.client.table import Table
 from replitree.client.transport.access import Access, find_access
 from replitree.client.transport.catalog import ReplicaInfo
@@ -18,6 +19,7 @@ __all__ = [
     "ClusterStatus",
     "CommandResult",
     "Connection",
+    "DataFiles",
     "DetachedPart",
     "Frozen",
     "InsertResult",
@@ -30,6 +32,7 @@ __all__ = [
     "PartitionInfo",
     "ReplicaInfo",
     "ReplicaStatus",
+    "Scan",
     "ServerStatus",
     "Snapshot",
     "SnapshotPart",
