@@ -64,7 +64,6 @@ REASONS: dict[tuple[str, str], str] = {
         "compare_parts",
         "fx.RemovePart",
     ): "Disk space: it sets aside files that no registration and no queue entry names.",
-    ("_publish_own", "fx.RemoveStaging"): SPACE,
     (
         "_publish_empty",
         "fx.RemovePart",
