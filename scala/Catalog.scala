@@ -9,9 +9,6 @@ import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchT
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, SupportsNamespaces, Table}
 import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange, TableContext, TimeTravel}
 import org.apache.spark.sql.connector.expressions.Transform
-import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex
-import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScanBuilder
-import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
@@ -178,12 +175,4 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
 
 object ReplitreeCatalog {
   private val Namespace = Array("default")
-
-  /** Does nothing when this Spark has the classes that reads of tables need; otherwise it throws what is missing. */
-  def checkLinks(): Unit = {
-    classOf[ParquetScanBuilder].getConstructor(
-      classOf[SparkSession], classOf[PartitioningAwareFileIndex], classOf[StructType], classOf[StructType],
-      classOf[CaseInsensitiveStringMap])
-    SnapshotScanBuilder.toString
-  }
 }

@@ -1,6 +1,7 @@
 package io.replitree.spark
 
 import java.util
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 
@@ -87,10 +88,13 @@ final class ReplitreeTable(
     util.EnumSet.of(TableCapability.BATCH_READ, TableCapability.V1_BATCH_WRITE, TableCapability.TRUNCATE)
   override def toString: String = s"$qualified at ${snapshot.index}"
 
+  /** Spark 4.2 does not pass a read's options to `loadTable`: one snapshot for all uses of this object with equal ones. */
+  private val others = new ConcurrentHashMap[Map[String, String], LoadedSnapshot]
+
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val isFinal = ReadOptions.isFinal(options)
-    // Spark 4.2 does not pass a read's options to `loadTable`.
-    val read = if (ReadOptions.state(options) == ReadOptions.state(loadedWith)) snapshot else load(options)
+    val state = ReadOptions.state(options)
+    val read = if (state == ReadOptions.state(loadedWith)) snapshot else others.computeIfAbsent(state, _ => load(options))
     if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
     else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
     else SnapshotScanBuilder.of(read)

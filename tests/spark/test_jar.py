@@ -6,10 +6,13 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 
-from replitree.spark.session.catalog import CATALOG, CATALOG_CLASS, JAR, JARS, catalog_settings
+from replitree.spark.session.catalog import CATALOG, CATALOG_CLASS, JAR, JARS, catalog_settings, use_catalog
 from tools import jar
 
 
@@ -52,6 +55,49 @@ def test_settings_add_the_jar_to_those_of_the_session() -> None:
     assert jar.main() == 0
     assert catalog_settings() == {JARS: str(JAR), CATALOG: CATALOG_CLASS}
     assert catalog_settings({JARS: "a.jar", CATALOG: "mine"}) == {JARS: f"a.jar,{JAR}", CATALOG: "mine"}
+
+
+class Session:
+    """A session whose JVM answers the look at the jar with an error, or not."""
+
+    version = "5.0"
+
+    def __init__(self, answer: Exception | None) -> None:
+        self.settings: dict[str, str] = {CATALOG: CATALOG_CLASS}
+        self._answer = answer
+
+    @property
+    def conf(self) -> Any:
+        return SimpleNamespace(get=self.settings.get, unset=self.settings.pop)
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
+        def check() -> None:
+            if self._answer is not None:
+                raise self._answer
+
+        spark = SimpleNamespace(Links=SimpleNamespace(check=check))
+        return SimpleNamespace(_jvm=SimpleNamespace(io=SimpleNamespace(replitree=SimpleNamespace(spark=spark))))
+
+
+def test_session_whose_java_can_not_load_the_jar_has_no_catalog_and_one_line_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept: Any = Session(None)
+    use_catalog(kept)
+    assert (kept.settings, caplog.records) == ({CATALOG: CATALOG_CLASS}, [])
+    answers = {
+        Py4JError("java.lang.NoSuchMethodException: ParquetScanBuilder.<init>\n\tat …"): "ParquetScanBuilder",
+        TypeError("'JavaPackage' object is not callable"): "without the jar",
+    }
+    for answer, reason in answers.items():
+        session: Any = Session(answer)
+        caplog.clear()
+        use_catalog(session)
+        assert session.settings == {}
+        (record,) = caplog.records
+        assert reason in record.getMessage()
+        assert "\n" not in record.getMessage()
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def use_catalog(spark: SparkSession) -> None:
         # Of a session of Spark Connect the server has loaded the jar, or not.
         return
     try:
-        jvm.io.replitree.spark.ReplitreeCatalog.checkLinks()
+        jvm.io.replitree.spark.Links.check()
     except (Py4JError, PySparkException, TypeError) as error:
         # Py4J takes a class that it does not find for a package, and a package can't be called.
         reason = "this Java process began without the jar" if isinstance(error, TypeError) else _first_line(error)

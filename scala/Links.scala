@@ -1,0 +1,24 @@
+package io.replitree.spark
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScanBuilder
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * Whether the Spark of this session has the internal classes that reads of tables need.
+ *
+ * It stands apart from the catalog, whose methods name classes that Spark 4.2 has not: Spark never calls those there, but
+ * Py4J looks at all methods of a class that Python calls.
+ */
+object Links {
+  /** Does nothing when it has them; otherwise it throws what is missing. */
+  def check(): Unit = {
+    classOf[ParquetScanBuilder].getConstructor(
+      classOf[SparkSession], classOf[PartitioningAwareFileIndex], classOf[StructType], classOf[StructType],
+      classOf[CaseInsensitiveStringMap])
+    Class.forName("io.replitree.spark.SnapshotFiles")
+    Class.forName("io.replitree.spark.ReplitreeTable")
+  }
+}
