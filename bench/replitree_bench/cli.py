@@ -103,6 +103,19 @@ def engines(
     _print(run.run_engines(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("sql")
+def sql(
+    scale: Annotated[float, typer.Option("--scale", metavar="F", min=0.001, max=1e3, help="TPC-H's scale.")] = 0.1,
+    rounds: Rounds = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure TPC-H's queries on the catalog, beside plain Parquet files of the same rows in the same session."""
+    from replitree_bench import run
+
+    _print(run.run_sql(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("write")
 def write(
     rounds: Rounds = 3,

@@ -195,6 +195,20 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
     return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
 
 
+def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure TPC-H by SQL: see `replitree_bench.table.sql`."""
+    from replitree_bench.table import sql
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say(f"generating TPC-H at scale {scale:g}")
+        generated = inserts.folder_for(place, "tpch")
+        sql.generate(generated, scale)
+        say("loading the tables")
+        bench = sql.SqlBench(spark, cluster, generated)
+        ours, plain = _both_sides(bench.measure, rounds, say)
+    return Report("sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
+
+
 def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None = None) -> Report:
     """Measure a table of many parts: see `replitree_bench.table.parts`."""
     from replitree_bench.table import parts
@@ -324,6 +338,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "peer": "tasks leave the files on a replica's disk, and the replica puts them",
         "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
     },
+    "sql": {"peer": "plain Spark on copies of the table's own files"},
     "read": {"peer": "plain Spark on the table's own files"},
     "engines": {
         "dataset": "Arrow reads, and every byte is compared; for the other keys the engine reads verified files by itself",
