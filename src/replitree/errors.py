@@ -21,6 +21,7 @@
     │   └── TooManyParts
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
     ├── CommandUnknown          a tablet's command may have been carried out; read the state before it is repeated
+    ├── ConcurrentChange        what a rewrite was made of has changed; nothing was changed, read and try again
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
     │   └── LeaseLost           no replica keeps the snapshot's parts any more
     ├── ReplicaBusy             another live process has this replica's name
@@ -131,6 +132,10 @@ class OutcomeUnknown(ReplitreeError):
 
 class CommandUnknown(ReplitreeError):
     """A tablet's command may have been carried out, or may yet be.  Read the state of the next leader before it is repeated."""
+
+
+class ConcurrentChange(ReplitreeError):
+    """A part that a rewrite was made of, or rows that it relies on, have changed; nothing was changed: read and try again."""
 
 
 class SnapshotExpired(ReplitreeError):

@@ -23,9 +23,11 @@ from replitree.protocol.core.entries import (
     LostEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
     RollEntry,
     SettleEntry,
     StorageEntry,
+    Unchanged,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -72,6 +74,21 @@ ENTRIES: dict[str, Entry] = {
     ),
     "mutate-2-nothing": MutateEntry(
         "r1", COMMAND, EVERY_PARTITION, '{"format":1,"kind":"delete","where":"k = 1"}', 2, 2, (), 7
+    ),
+    "rewrite-1": RewriteEntry(
+        "r1",
+        COMMAND,
+        fx.StagingId("s5"),
+        (fx.StagedResult("2024-01_1_4_2_3", 3, 1000, HASH), fx.StagedResult("2024-02_3_3_0", 0, 2**50, HASH[::-1])),
+        PARTS,
+        3,
+    ),
+    "rewrite-1-relying": RewriteEntry(
+        "r1",
+        COMMAND,
+        fx.StagingId("s6"),
+        (fx.StagedResult("2024-01_0_0_0", 3, 1000, HASH),),
+        unchanged=Unchanged(("2024-01", EVERY_PARTITION), 2**40, (7, 9)),
     ),
     "drop-1": DropEntry("r1", COMMAND, "2024-01"),
     "drop-1-blocks": DropEntry("r1", COMMAND, EVERY_PARTITION, 3, 2**40),

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from replitree.protocol.core.effects import EntryId, LogIndex, StagedPart, StagingId
+from replitree.protocol.core.effects import EntryId, LogIndex, StagedPart, StagedResult, StagingId
 from replitree.protocol.core.entries import (
     EVERY_PARTITION,
     DropEntry,
@@ -18,10 +19,13 @@ from replitree.protocol.core.entries import (
     GetEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
+    Unchanged,
     dropped_partitions,
     inserted_parts,
+    written_parts,
 )
-from replitree.protocol.core.fold import Change, apply, fold, maximal, restore
+from replitree.protocol.core.fold import Change, apply, fold, maximal, restore, was_applied
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, overlapping, parse_part
 
@@ -38,6 +42,19 @@ def get(index: int, *partitions: str, drops: tuple[str, ...] = ()) -> GetEntry:
     return GetEntry("r1", StagingId(f"s{index}"), parts, ())
 
 
+def rewrite(
+    *sources: str,
+    inserts: tuple[str, ...] = (),
+    since: int | None = None,
+    relied: tuple[str, ...] = (EVERY_PARTITION,),
+    opened: tuple[int, ...] = (),
+) -> RewriteEntry:
+    """A rewrite that relies on the partitions `relied` since a position, where it relies on anything."""
+    results = tuple(StagedResult(source, 1, 1, "h") for source in sources)
+    entry = RewriteEntry("r1", EntryId("w"), StagingId("s"), results, tuple(StagedPart(p, 1, 1, "h") for p in inserts))
+    return entry if since is None else structs.replace(entry, unchanged=Unchanged(relied, since, opened))
+
+
 @dataclass(frozen=True)
 class History:
     """A log, each entry with what it changes, and the table at its end."""
@@ -47,7 +64,7 @@ class History:
 
 
 def history(random: Random, length: int) -> History:
-    """Draw a log: inserts, merges of neighbours (some of them of parts that have left the table), mutations, drops."""
+    """Draw a log: inserts, merges of neighbours and rewrites (some of parts that have left the table), mutations, drops."""
     parts, seen, log = PartSet(), [PartSet()], list[tuple[LogIndex, Entry, Change]]()
     while len(log) < length:
         index = LogIndex(len(log))
@@ -75,6 +92,12 @@ def draw(random: Random, parts: PartSet, seen: list[PartSet], index: int) -> Ent
     elif kind < 0.55:
         first = random.randrange(index + 1)
         return DropEntry("r1", EntryId(f"d{index}"), partition, first, first + random.randrange(4))
+    elif kind < 0.7:
+        known = tuple(parts if random.random() < 0.8 else random.choice(seen))
+        sources = tuple(sorted(random.sample(known, random.randint(0, min(3, len(known))))))
+        inserts = tuple(sorted(random.sample("ab", random.randint(0 if sources else 1, 2))))
+        relied_since = random.choice((None, random.randint(0, index)))
+        return rewrite(*(part.name for part in sources), inserts=inserts, since=relied_since)
     drops = (partition,) if random.random() < 0.1 else ()
     return get(index, *random.sample("ab", random.randint(1, 2)), drops=drops)
 
@@ -101,6 +124,8 @@ class Replica:
             done = self._remove(index, entry)
         elif isinstance(entry, GetEntry):
             done = self._insert(index, entry)
+        elif isinstance(entry, RewriteEntry):
+            done = self._rewrite(index, entry)
         elif isinstance(entry, MergeEntry):
             done = self._make(change.removed, change.added[0])
         else:
@@ -114,6 +139,16 @@ class Replica:
 
     def _insert(self, index: LogIndex, entry: GetEntry) -> bool:
         for part in inserted_parts(entry, index):
+            cover = self.told.parts.covering(part)
+            if self._wants(part) and cover is not None:
+                self._take(self.random.choice((part, cover)))
+        return True
+
+    def _rewrite(self, index: LogIndex, entry: RewriteEntry) -> bool:
+        """Bring all parts of a rewrite at once, as they are or as what they have become."""
+        if self.random.random() < 0.2:
+            return False
+        for part in written_parts(entry, index):
             cover = self.told.parts.covering(part)
             if self._wants(part) and cover is not None:
                 self._take(self.random.choice((part, cover)))
@@ -136,7 +171,7 @@ class Replica:
         self.registered.add(part)
 
     def _remove(self, index: LogIndex, entry: DropEntry | GetEntry) -> bool:
-        if any(isinstance(self.queue[before][0], GetEntry) for before in self.queue if before < index):
+        if any(isinstance(self.queue[before][0], GetEntry | RewriteEntry) for before in self.queue if before < index):
             return False
         _, change = apply(self.held, index, entry, decided=True)
         self.registered -= set(change.removed)
@@ -213,11 +248,44 @@ def table(*found: str) -> PartSet:
         (("a_0_1_1", "a_2_2_0"), DropEntry("r1", EntryId("d"), "a", 2, 5), ["a_0_1_1"]),
         (("a_0_1_1", "a_2_2_0"), DropEntry("r1", EntryId("d"), "a", 1, 5), ["a_0_1_1", "a_2_2_0"]),
         (("a_0_1_1", "b_2_2_0"), get(9, "a", drops=("a",)), ["a_9_9_0", "b_2_2_0"]),
+        (("a_0_1_1", "b_2_2_0"), rewrite("a_0_1_1", inserts=("b",)), ["a_0_1_1_9", "b_2_2_0", "b_9_9_0"]),
+        (("a_0_1_1_4", "b_2_2_0"), rewrite("a_0_1_1_4", "b_2_2_0"), ["a_0_1_1_9", "b_2_2_0_9"]),
+        # A cover will not do, nor will one source of two, nor an earlier form.
+        (("a_0_1_1",), rewrite("a_0_0_0"), ["a_0_1_1"]),
+        (("a_0_1_1_4",), rewrite("a_0_1_1"), ["a_0_1_1_4"]),
+        (("a_0_1_1",), rewrite("a_0_1_1", "b_2_2_0", inserts=("b",)), ["a_0_1_1"]),
+        # What it relies on: inserted, mutated, or not seen because it was open.
+        (("a_0_1_1", "b_2_2_0"), rewrite("a_0_1_1", since=3), ["a_0_1_1_9", "b_2_2_0"]),
+        (("a_0_1_1", "b_2_2_0"), rewrite("a_0_1_1", since=2), ["a_0_1_1", "b_2_2_0"]),
+        (("a_0_1_1", "b_2_2_0"), rewrite("a_0_1_1", since=2, relied=("a",)), ["a_0_1_1_9", "b_2_2_0"]),
+        (("a_0_1_1", "b_2_2_0_5"), rewrite("a_0_1_1", since=5), ["a_0_1_1", "b_2_2_0_5"]),
+        (("a_0_1_1", "b_2_2_0"), rewrite("a_0_1_1", since=3, opened=(2,)), ["a_0_1_1", "b_2_2_0"]),
     ],
 )
 def test_what_an_entry_does(before: tuple[str, ...], entry: Entry, after: list[str]) -> None:
     parts, _ = apply(table(*before), LogIndex(9), entry)
     assert names(parts) == after
+
+
+def test_a_rewrite_leaves_open_inserts_alone() -> None:
+    parts, change = apply(table("a_0_0_0", "a_1_1_0"), LogIndex(9), rewrite("a_0_0_0"), opened=(LogIndex(0),))
+    assert (names(parts), change.is_empty) == (["a_0_0_0", "a_1_1_0"], True)
+
+
+@given(seed=st.integers(0, 1 << 32), length=st.integers(1, 14))
+def test_the_parts_never_tell_the_wrong_thing_of_an_earlier_rewrite(seed: int, length: int) -> None:
+    told = history(Random(seed), length)
+    for index, entry, change in told.log:
+        if isinstance(entry, RewriteEntry):
+            assert was_applied(told.parts, index, entry) in (None, not change.is_empty)
+
+
+@pytest.mark.parametrize(
+    ("parts", "applied"),
+    [(("a_0_0_0",), False), (("a_0_0_0_9",), True), (("a_0_3_1_9",), None), (("b_9_9_0",), True), ((), None)],
+)
+def test_what_the_parts_tell_of_a_rewrite(parts: tuple[str, ...], applied: bool | None) -> None:
+    assert was_applied(table(*parts), LogIndex(9), rewrite("a_0_0_0", inserts=("b",))) is applied
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.NotAuthorized: 401,
     errors.TableNotFound: 404,
     errors.TableExists: 409,
+    errors.ConcurrentChange: 409,
     errors.SnapshotExpired: 410,
     errors.LeaseLost: 410,
     errors.CorruptPart: 410,

@@ -9,7 +9,7 @@ from replitree.protocol.program import stages
 from replitree_verify.effects.numbers import Numbers
 from replitree_verify.effects.row import COORDINATION, DISK, DISKS, MEMORY, Row, Touches
 from replitree_verify.effects.words import indexes_text
-from replitree_verify.outcomes import local
+from replitree_verify.outcomes import branches, local
 from replitree_verify.outcomes.branch import Branch
 from replitree_verify.outcomes.local import remember
 from replitree_verify.process.longlife import any_good
@@ -150,6 +150,9 @@ ROWS = (
     Row(stages.AwaitMutation, text=lambda e, _: ("wakes", f"{e.id} is in the queue"), shown=True,
         performs=local.await_mutation, ends=None, footprint=MEMORY, joins="never", takes="no time", asked=True,
         touches=Touches((*_SERVING, *_QUEUE), (), "unseen"), probe=None),
+    Row(stages.AwaitPulled, text=lambda e, _: ("wakes", f"entry {e.index} is pulled"), shown=True,
+        performs=local.await_pulled, ends=branches.await_pulled, footprint=COORDINATION, joins="never", takes="no time",
+        touches=Touches(("place", "torn", *_QUEUE), (), "unseen"), probe=None),
     Row(stages.AwaitDecided, text=lambda e, _: ("waits", f"for the quorum of {e.index}"), shown=True,
         performs=lambda e, here: None if (turn := decided(e, here.memory)) is None else remember(here, here.memory, turn),
         ends=None, footprint=MEMORY, joins="never", takes="no time", asked=False,

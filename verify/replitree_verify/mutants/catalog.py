@@ -21,6 +21,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("restoring"),
         *read_mutants("reads"),
         *read_mutants("mutating"),
+        *read_mutants("rewriting"),
         *read_mutants("stored"),
         *read_mutants("stored_merges"),
         *read_mutants("rejoined"),

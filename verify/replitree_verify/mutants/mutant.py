@@ -21,6 +21,7 @@ from replitree.protocol.program import (
     mover,
     puller,
     quorum_waiter,
+    rewriter,
 )
 from replitree_verify.patches.patch import Patch, PatchedStages, read_patches
 from replitree_verify.process import (
@@ -37,6 +38,7 @@ from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
+    rewriter,
     *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, threads, upkeep),
 )
 """The modules that define stages."""

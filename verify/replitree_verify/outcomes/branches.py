@@ -27,6 +27,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import table_at
 from replitree.protocol.membership.table import DROPPED_HOST
+from replitree.protocol.program.stages import AwaitPulled
 from replitree.protocol.rescue.fsck_look import ListAges
 from replitree_verify.outcomes import local
 from replitree_verify.outcomes.branch import Branch, Request, Scene
@@ -336,6 +337,17 @@ def make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
         yield Branch(
             fx.Made(content), here._replace(memory=done.memory, disk=other), Fault.DIFFERS.cost, "with other bytes"
         )
+
+
+def await_pulled(effect: AwaitPulled, scene: Scene) -> Iterator[Branch]:
+    """Hear whether an entry applies, or not know it: the process has not pulled it itself."""
+    done = local.await_pulled(effect, scene.here)
+    if done is None:
+        return
+    yield Branch(done.outcome, scene.here)
+    # An entry in the queue applies.  Of others the parts of the table may tell, or the client hears that it is unknown.
+    if not any(item.index == effect.index for item in scene.here.memory.queue):
+        yield Branch(replace(done.outcome, applies=None), scene.here, fate="not remembered")
 
 
 def detach(effect: fx.Detach, scene: Scene) -> Iterator[Branch]:

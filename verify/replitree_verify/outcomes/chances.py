@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from replitree.coordination.tree import answer
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, FetchMany, FetchPart, Get, GetMany
-from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry
+from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry, RewriteEntry, staged_names
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
@@ -47,11 +47,14 @@ def can_execute(item: Queued, view: View, here: Here) -> bool:
         return False
     if isinstance(item.entry, LostEntry):
         return not here.loses or _can_renew(item, view, here)
-    if isinstance(item.entry, GetEntry):
+    if isinstance(item.entry, GetEntry | RewriteEntry):
         folder = here.disk.folder(item.entry.insert)
         staged = dict(folder.parts) if folder is not None and not folder.torn else {}
+        keys = {part: key for key, part, _ in staged_names(item.entry, item.index)}
         wanted = tuple(part for part in item.change.added if view.wants(part))
-        return all(part.partition in staged or _is_somewhere(part, view, here) for part in wanted)
+        if isinstance(item.entry, RewriteEntry) and any(map(view.hides_kept, wanted)):
+            return False
+        return all(keys[part] in staged or _is_somewhere(part, view, here) for part in wanted)
     pairs: list[tuple[Part, tuple[Part, ...]]]
     if isinstance(item.entry, MutateEntry):
         # A mutation makes each result of one source; a merge makes its only result of all.

@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import MutateEntry
-from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.fold import NOTHING, maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import begins_after
 from replitree.protocol.core.parts import parse_part
@@ -30,6 +30,7 @@ from replitree.protocol.program.stages import (
     AwaitParts,
     AwaitPlace,
     AwaitPull,
+    AwaitPulled,
     AwaitStrays,
     AwaitWork,
     ElectionTurn,
@@ -40,6 +41,7 @@ from replitree.protocol.program.stages import (
     LookAtParts,
     OpenTurn,
     PlaceTurn,
+    PulledTurn,
     PullTurn,
     TakeOver,
     WorkTurn,
@@ -49,8 +51,18 @@ from replitree.protocol.state.pull import Queued
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree_verify.outcomes.chances import can_execute
 from replitree_verify.process import lost_parts, mender, moves, shares, uploads
-from replitree_verify.world.disk import Disk, Folder, merged_content, mutated_content, rows_in, staged_parts
+from replitree_verify.world.disk import (
+    Disk,
+    Folder,
+    merged_content,
+    mutated_content,
+    rows_in,
+    staged_parts,
+    staged_rewrite,
+)
+from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory, State, is_made
+from replitree_verify.world.model import Rewrite
 from replitree_verify.world.mutation_scope import PartsSeen
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -85,6 +97,8 @@ class Here(NamedTuple):
         Whether the replica makes results for all where these go into an object store.
     writes_to_disk
         Whether what it writes stays on its disk although the table has an object store.
+    rewrites
+        What clients bring with rewrites.
     """
 
     replica: Replica
@@ -101,6 +115,7 @@ class Here(NamedTuple):
     loader: str = ""
     for_all: bool = True
     writes_to_disk: bool = False
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 class Done(NamedTuple):
@@ -116,6 +131,11 @@ class Done(NamedTuple):
 
 def stage(effect: fx.Stage, here: Here) -> Done:
     """Write the rows of requests into a folder that is not published yet."""
+    rewrite = next((each for each in here.rewrites if each.request in effect.requests), None)
+    if rewrite is not None:
+        staged = staged_rewrite(rewrite.results, rewrite.inserts)
+        parts_of_it = tuple(sorted((*rewrite.results, *rewrite.inserts)))
+        return Done(staged, here.memory, here.disk.with_folder(Folder(effect.staging, parts_of_it)))
     parts = staged_parts(here.partitions, effect.requests)
     folder = Folder(effect.staging, tuple((part.partition, part.content_hash) for part in parts))
     disk = here.disk.with_folder(folder)
@@ -370,6 +390,17 @@ def await_parts(effect: AwaitParts, here: Here) -> Done | None:
         return None
     there = all(parse_part(name) in memory.place.parts for name in effect.names)
     return remember(here, memory, LeadTurn(memory.epoch, memory.place.pointer.index)) if there else None
+
+
+def await_pulled(effect: AwaitPulled, here: Here) -> Done | None:
+    """Wait until an entry is pulled, and return whether it applies."""
+    memory = here.memory
+    if memory.place is None or memory.torn or memory.place.pointer.index <= effect.index:
+        return None
+    # What the log below its pointer has changed: a process remembers it, unless it has started since (`branches`).
+    items = Log(here.tree, here.replica.table).entries
+    applies = next((item.change != NOTHING for item in items if item.index == effect.index), None)
+    return remember(here, memory, PulledTurn(memory.place, applies))
 
 
 def await_mutation(effect: AwaitMutation, here: Here) -> Done | None:

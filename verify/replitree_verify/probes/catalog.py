@@ -54,7 +54,9 @@ def probes_of_commit(seen: Seen) -> Iterator[str]:
             yield "proposal fenced"
         case "insert_group" if fenced:
             yield "insert fenced"
-        case "give_command" if isinstance(seen.outcome, fx.Refused) and "/blocks/" in seen.outcome.operation.path:
+        case "give_command" | "propose_rewrite" if (
+            isinstance(seen.outcome, fx.Refused) and "/blocks/" in seen.outcome.operation.path
+        ):
             yield "command known already"
         case "pull_next" | "catch_up_with_log" if fenced or moved:
             yield "pull fenced" if fenced else "pointer moved"
@@ -114,6 +116,10 @@ def probes_of_answer(seen: Seen) -> Iterator[str]:
             yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"
             if doubted:
                 yield "doubt settled: another had the token"
+        case fx.Inserted() if seen.stage == "judge_rewrite":
+            yield "rewritten"
+        case fx.NotInserted(why=fx.Why.CHANGED):
+            yield "rewrite refused"
         case fx.NotInserted(reason) if "took over" in reason:
             yield "insert of a replaced process failed"
         case fx.MaybeInserted():

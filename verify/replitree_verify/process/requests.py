@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from replitree.protocol.core.effects import RequestId
 from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.propose.rewrite import Rewriting
 from replitree_verify.world.model import Model
 from replitree_verify.world.mutation_scope import has_condition
 
@@ -26,6 +27,10 @@ def asked_of(model: Model, seat: str) -> Iterator[Asked]:
     for ask in model.commands:
         if ask.seat == seat:
             yield "command", str(ask.request), (RequestId(ask.request), ask.command, has_condition(ask.command))
+    for rewrite in model.rewrites:
+        if rewrite.seat == seat:
+            rewriting = Rewriting(rewrite.id, unchanged=rewrite.unchanged)
+            yield "rewrite", str(rewrite.request), (RequestId(rewrite.request), rewriting)
     yield from _read(model, seat)
     yield from _done_once(model, seat)
 

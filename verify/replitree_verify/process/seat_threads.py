@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller
+from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller, rewriter
 from replitree.protocol.program import upkeep as share_upkeep
 from replitree_verify.process import (
     fsck,
@@ -39,6 +39,7 @@ TITLES = {
     "insert": "ins ",
     "upload": "upl ",
     "command": "ask ",
+    "rewrite": "rew ",
     "leader": "lead",
     "kill": "kill",
     "read": "read",
@@ -49,6 +50,7 @@ TITLES = {
 _ASKED: dict[str, Stage] = {
     "insert": inserter.accept_insert,
     "command": commands.accept_command,
+    "rewrite": rewriter.accept_rewrite,
     "leader": leader.lead,
     "kill": commands.kill,
     "read": read_requests.begin_read,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Duplicate, Inserted, LogIndex, MaybeInserted, NotInserted
-from replitree.protocol.core.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
+from replitree.protocol.core.effects import Duplicate, Inserted, LogIndex, MaybeInserted, NotInserted, Why
+from replitree.protocol.core.entries import AlterEntry, DropEntry, GetEntry, MutateEntry, RewriteEntry
 from replitree.protocol.core.fold import apply, maximal, open_after, restore
 from replitree.protocol.core.log import log_start, next_index
 from replitree.protocol.core.part_set import PartSet
@@ -41,6 +41,7 @@ from replitree_verify.rules.quorum import (
     settled_rows_are_on_enough_disks,
 )
 from replitree_verify.rules.restored import may_come_again, restored_table_is_what_a_disk_had
+from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.world.disk import Disk, requests_in, rows_in
@@ -213,7 +214,7 @@ def _carries(entry: object, request: int, look: Look) -> bool:
     """Whether an entry is what a request asked for."""
     if isinstance(entry, GetEntry):
         return all(request in requests_in(part.content_hash) for part in entry.parts)
-    if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+    if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
         return look.model.ids.get(request) == entry.id
     return False
 
@@ -245,7 +246,7 @@ def commands_are_given_once(look: Look) -> str | None:
     """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
     first: dict[str, tuple[int, str]] = {}
     for index, entry in look.log.raw:
-        if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+        if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
             earlier, by = first.setdefault(entry.id, (index, entry.replica))
             forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
             if earlier != index and (by == entry.replica or not forgotten):
@@ -276,9 +277,11 @@ def parts_have_their_rows(look: Look) -> str | None:
 def failed_inserts_are_not_there(look: Look) -> str | None:
     """NotInserted means not inserted: no client hears "failed" of rows, or of a command, that its replica put into the log."""
     asked = {ask.request: ask.command.replica for ask in look.model.commands}
+    asked |= {rewrite.request: dict(look.model.seats)[rewrite.seat] for rewrite in look.model.rewrites}
     given_up = failed_at(look.log) if look.model.has_quorums else {}
     for request, answer in sorted(look.answers.items()):
-        if isinstance(answer, NotInserted):
+        # A rewrite that does not apply is in the log and counts for nothing (`clients_hear_whether_rewrites_apply`).
+        if isinstance(answer, NotInserted) and answer.why is not Why.CHANGED:
             for index, entry in look.log.raw:
                 if index in given_up:
                     continue  # its quorum failed: it is in the log and does not count
@@ -444,7 +447,7 @@ def _garbage(look: Look, name: str) -> list[str]:
         return []
     replica, folders = look.log.replica(name), look.disk(name).folders
     to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
-    wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry)}
+    wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry | RewriteEntry)}
     staged = (folder.staging for folder in folders if result_of(folder.staging) is None)
     return [*(staging for staging in staged if staging not in wanted), *_unneeded(look, name)]
 
@@ -483,6 +486,8 @@ READS: dict[Invariant, tuple[str, ...]] = {
     parts_never_overlap: (),
     parts_have_their_rows: (),
     covered_rows_are_mutated: (),
+    rewrites_apply_as_a_whole: (),
+    clients_hear_whether_rewrites_apply: ("answers",),
     registered_parts_are_on_disk: ("disks",),
     no_process_gives_up: ("memories",),
     no_process_serves_ahead: ("memories",),
@@ -514,6 +519,8 @@ NAMES: dict[str, str] = {
     "I7": "active parts never overlap",
     "ROWS": "a part has the rows that the log gives it, each once, and the same content on every replica",
     "MUTATED": "a mutation changes every earlier row that its condition covers, and no other",
+    "REWRITTEN": "a rewrite applies as a whole to the rows that it was made of, or not at all, and its client hears which",
+    "SERIAL": "where a rewrite relies on partitions, they have no rows but those that its client has read",
     "WINDOW": "a deduplication id is forgotten only when it is not among the newest, or old",
     "NOTES": "the note of a drop stays as long as it frees an id",
     "KEPT": "what a detach removes is kept by a replica",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import DropEntry, GetEntry
+from replitree.protocol.core.entries import DropEntry, GetEntry, RewriteEntry, staged_names
 from replitree.protocol.core.parts import Part
 from replitree_verify.rules.lost import is_fragile
 from replitree_verify.world.disk import requests_in, rows_in
@@ -33,11 +33,12 @@ def _can_be_had(part: Part, look: Look) -> bool:
     if origin.sources:
         return all(_can_be_had(source, look) for source in origin.sources)
     entry = origin.item.entry
-    assert isinstance(entry, GetEntry)
+    assert isinstance(entry, GetEntry | RewriteEntry)
+    keys = {each: key for key, each, _ in staged_names(entry, origin.item.index)}
     folders = (look.disks[name].folder(entry.insert) for name in look.model.disks_of(entry.replica))
     # Only the writer has staged them, and it can not publish a torn folder.
     staged = (dict(folder.parts) for folder in folders if folder is not None and not folder.torn)
-    return any(rows_in(parts.get(part.partition, "")) == origin.rows for parts in staged)
+    return any(rows_in(parts[keys[part]]) == origin.rows for parts in staged if keys[part] in parts)
 
 
 def detached_rows_are_kept(look: Look) -> str | None:

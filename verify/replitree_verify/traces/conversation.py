@@ -14,6 +14,9 @@ What can happen::
     go-on r1                             what was stopped goes on; who waits for a quorum in vain loses patience
     merge r1 p,q                         the leader of r1 proposes to merge these parts
     mutate r1 x, drop r1 all             a command
+    rewrite r1 p/1~w,q/ [new=2~w+9] [since=N] [fault=F] [until=V]
+                                         a rewrite w: which rows the parts p and q have from here on, and which a new part has;
+                                         N: the position at which the whole table was read, on which it relies
     pull r1, execute r1 [until=V]        until there is nothing more to do (execute: but for merges and mutations), or V
     make r1 [until=V]                    merges and mutations, until there is nothing more to do, or V (merge, publish)
     kill r1                              the process dies
@@ -44,11 +47,13 @@ from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry
+from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry, Unchanged
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller
-from replitree.protocol.program.stages import AwaitDecided, Then
+from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller, rewriter
+from replitree.protocol.program.stages import AwaitDecided, AwaitPulled, Then
+from replitree.protocol.propose.rewrite import Rewriting
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.effects.table import branches
 from replitree_verify.engine.initial import table_tree
@@ -66,7 +71,7 @@ from replitree_verify.world.faults import Fault
 from replitree_verify.world.history import Log
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import TABLE, Ask, Insert, Model, first_session, me_of
+from replitree_verify.world.model import TABLE, Ask, Insert, Model, Rewrite, first_session, me_of
 from replitree_verify.world.mutation_scope import has_condition
 
 DASHES = "----"
@@ -97,6 +102,7 @@ class Conversation:
         self._answers: dict[int, Told | None] = {}
         self._tokens: dict[int, str] = {}
         self._commands: dict[int, Command] = {}
+        self._rewrites: tuple[Rewrite, ...] = ()
         self._stopped: dict[str, _Stopped] = {}
         self._fault: str | None = None
         run, replica_of = self._run, self._replica_of
@@ -112,6 +118,7 @@ class Conversation:
                 seat, leader.lead, (MergeEntry(replica_of[seat], tuple(parts.split(","))),)
             ),
             "mutate": lambda seat, what: self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, what)),
+            "rewrite": self._rewrite,
             "drop": lambda seat, partition: self._ask(seat, DropEntry(seat, self._new_id(), partition)),
             "kill": self._kill,
             "start": self._start,
@@ -165,7 +172,7 @@ class Conversation:
     def _insert(
         self, seat: str, tokens: str, fault: str | None = None, until: str | None = None, quorum: str = "0"
     ) -> None:
-        first = len(self._tokens) + len(self._commands) + 1
+        first = self._new_request()
         requests = tuple(enumerate(tokens.split(","), first))
         self._tokens.update(requests)
         self._fault = None if fault is None else _FATES[fault]
@@ -175,19 +182,42 @@ class Conversation:
         stopped = self._stopped.pop(seat)
         outcome = stopped.outcome
         if stopped.effect is not None:
-            # It waits for a quorum, and waits no longer: it goes on with what the effect ends with now.
+            # It waits for a quorum, and waits no longer, or for a pull: it goes on with what the effect ends with now.
             branch = self._choose(stopped.effect, self._scene(seat))
             assert branch is not None
             outcome = self._take(seat, stopped.effect, branch, shown=True)
         self._drive(seat, stopped.procedure, outcome, until=None, shown=True)
 
     def _new_id(self) -> fx.EntryId:
-        return fx.EntryId(f"e{len(self._tokens) + len(self._commands) + 1}")
+        return fx.EntryId(f"e{self._new_request()}")
+
+    def _new_request(self) -> int:
+        return len(self._tokens) + len(self._commands) + len(self._rewrites) + 1
 
     def _ask(self, seat: str, command: Command) -> None:
         request = int(command.id[1:])
         self._commands[request] = command
         self._run(seat, commands.accept_command, fx.RequestId(request), command, has_condition(command))
+
+    def _rewrite(
+        self,
+        seat: str,
+        parts: str,
+        new: str = "",
+        since: str | None = None,
+        fault: str | None = None,
+        until: str | None = None,
+    ) -> None:
+        results = tuple(each.partition("/")[::2] for each in parts.split(","))
+        contents = tuple((source, f"{parse_part(source).partition}:{rows}") for source, rows in results)
+        request = self._new_request()
+        relied = None if since is None else Unchanged((EVERY_PARTITION,), int(since))
+        inserts = (("all", f"all:{new}"),) if new else ()
+        rewrite = Rewrite(seat, request, fx.EntryId("w"), contents, inserts, relied)
+        self._rewrites += (rewrite,)
+        self._fault = None if fault is None else _FATES[fault]
+        rewriting = Rewriting(rewrite.id, unchanged=relied)
+        self._run(seat, rewriter.accept_rewrite, fx.RequestId(request), rewriting, until=until)
 
     def _kill(self, seat: str) -> None:
         # Its session does not end with it: what is ephemeral stays, and requests in flight may still be applied.
@@ -247,7 +277,7 @@ class Conversation:
         inserts = tuple(Insert("", ((request, token),)) for request, token in self._tokens.items())
         commands = tuple(Ask("", request, command) for request, command in self._commands.items())
         seats = tuple((seat, name) for seat, name in self._replica_of.items() if seat != OPERATOR)
-        model = Model("", "", seats, inserts, {}, commands=commands)
+        model = Model("", "", seats, inserts, {}, commands=commands, rewrites=self._rewrites)
         self.lines += state_of(Look(model, Log(self._tree), self._answers, self._disks, self._memories))
 
     # --- procedures -----------------------------------------------------------------------------------------------------
@@ -274,6 +304,8 @@ class Conversation:
                 self._stopped[seat] = _Stopped(procedure, None, effect)
                 return
             if branch is None:
+                if isinstance(effect, AwaitPulled):
+                    self._stopped[seat] = _Stopped(procedure, None, effect)
                 return
             outcome = self._take(seat, effect, branch, shown=shown)
             left -= kind == type(effect).__name__.lower()
@@ -310,7 +342,7 @@ class Conversation:
     def _scene(self, seat: str) -> Scene:
         replica, me = self._place(seat)
         memory, disk = self._memories[seat], self._disks[replica.name]
-        here = Here(replica, me, memory, disk, self._tree, self._disks, ("all",))
+        here = Here(replica, me, memory, disk, self._tree, self._disks, ("all",), rewrites=self._rewrites)
         return Scene(here, None, self._memories, frozenset({Fault.UNKNOWN}))
 
     def _place(self, seat: str) -> tuple[Replica, bytes]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from replitree.protocol.core.effects import RequestId, StagedPart, StagingId
+from replitree.protocol.core.effects import RequestId, Staged, StagedPart, StagedResult, StagingId
 
 ROWS = 100
 """Rows of one request in one partition; all requests of the models are alike."""
@@ -28,7 +28,10 @@ ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A staging folder.  `parts` are (partition, content hash), ascending; a torn one can't be published."""
+    """A staging folder; a torn one can't be published.
+
+    `parts` are (partition, content hash), ascending; of a rewrite a result stands under its source's name.
+    """
 
     staging: StagingId
     parts: tuple[tuple[str, str], ...]
@@ -178,3 +181,15 @@ def staged_parts(partitions: tuple[str, ...], requests: tuple[RequestId, ...]) -
     """Return what staging the rows of `requests` makes: one part per partition."""
     rows = ROWS * len(requests)
     return tuple(StagedPart(partition, rows, rows, content_of(partition, requests)) for partition in partitions)
+
+
+def staged_rewrite(results: Iterable[tuple[str, str]], inserts: Iterable[tuple[str, str]]) -> Staged:
+    """Return what staging a rewrite makes: results by source, and new parts by partition, of these contents."""
+
+    def rows(content: str) -> int:
+        return ROWS * len(rows_in(content))
+
+    parts = (StagedPart(partition, rows(each), rows(each), each) for partition, each in inserts)
+    return Staged(
+        tuple(parts), tuple(StagedResult(source, rows(each), rows(each), each) for source, each in sorted(results))
+    )

@@ -23,8 +23,10 @@ from replitree.protocol.core.entries import (
     LostEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
     decode_entry,
     dropped_partitions,
+    staged_names,
 )
 from replitree.protocol.core.fold import NOTHING, apply, open_after
 from replitree.protocol.core.layout import Replica, TablePlace
@@ -178,6 +180,10 @@ class Log:
                     hashes = {each.partition: each.content_hash for each in staged}
                     for part in item.change.added:
                         found[part] = Origin(rows_in(hashes[part.partition]), (), item)
+                case RewriteEntry() as rewrite:
+                    contents = {part: content for _, part, content in staged_names(rewrite, item.index)}
+                    for part in item.change.added:
+                        found[part] = Origin(rows_in(contents[part]), (), item)
                 # A merge whose sources are gone, or open, changes nothing: its result never exists.
                 case MergeEntry() if item.change != NOTHING:
                     (result,), sources = item.change.added, item.change.removed

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from replitree.protocol.core.entries import Command, MutateEntry
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import Command, MutateEntry, Unchanged
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.state.read import ReadLevel
 from replitree_verify.world.faults import Fault
@@ -43,6 +44,27 @@ class Ask:
     seat: str
     request: int
     command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A rewrite that a client sends to one seat: what it has made of parts that it has read, and the number of its request.
+
+    Attributes
+    ----------
+    results, inserts
+        The content of what takes the place of each source, and of new parts by partition.  A row that was in a source has
+        the rewrite's id behind it, in its result or in a new part: it was changed, or belongs elsewhere now.
+    unchanged
+        What it relies on besides.
+    """
+
+    seat: str
+    request: int
+    id: EntryId
+    results: tuple[tuple[str, str], ...]
+    inserts: tuple[tuple[str, str], ...] = ()
+    unchanged: Unchanged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +139,7 @@ class Model:
         What the rows of every request fall into.
     probes
         What must be seen: a model that never gets there proves nothing.
-    commands, merges, kills, reads
+    commands, rewrites, merges, kills, reads
         What else is asked of the table.
     prelude
         What has happened before the exploration begins, without faults: names of threads that run one after the other as long
@@ -172,6 +194,7 @@ class Model:
     partitions: tuple[str, ...] = ("all",)
     probes: tuple[str, ...] = ()
     commands: tuple[Ask, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
     merges: tuple[Proposal, ...] = ()
     kills: tuple[Kill, ...] = ()
     # Threads of inserts are named by their first request; of merges and duties by their place in their list, from 1.
@@ -271,13 +294,15 @@ class Model:
         return (
             inserted
             | {ask.request: ask.seat for ask in self.commands}
+            | {rewrite.request: rewrite.seat for rewrite in self.rewrites}
             | {read.number: read.seat for read in self.reads}
         )
 
     @property
     def ids(self) -> dict[int, str]:
         """The id of the command of each request."""
-        return {ask.request: ask.command.id for ask in self.commands}
+        rewrites = {ask.request: str(ask.id) for ask in self.rewrites}
+        return {ask.request: str(ask.command.id) for ask in self.commands} | rewrites
 
     @property
     def killed(self) -> frozenset[str]:

@@ -271,10 +271,21 @@ class Stage(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class StagedResult:
+    """What the log says of a part that a rewrite puts in the place of `source`; it has no rows if they are all deleted."""
+
+    source: str
+    rows: int
+    bytes: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
-    """One part per partition, ordered by partition."""
+    """One part per partition, ordered by partition; of a rewrite also its results, each staged under its source's name."""
 
     parts: tuple[StagedPart, ...]
+    results: tuple[StagedResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +303,8 @@ class StoreFailed:
 class Publish(Effect):
     """Rename the staged parts to their names and sync the folder.  Idempotent.  Outcome: `Published`, `StoreFailed`.
 
-    `names` gives the part of each staged partition.  Without `synced` a power failure may undo the renaming (it never loses
-    the files), so it must be said again, synced, before the parts are registered.
+    `names` gives the part of each staged partition, and of each source whose result is staged.  Without `synced` a power
+    failure may undo the renaming (it never loses the files), so it must be said again, synced, before the parts are registered.
 
     `Published.missing` are the parts of which neither the staged nor the published files are there (or are whole): the caller
     must fetch them.
@@ -565,11 +576,14 @@ class Why(Enum):
         The disk of this replica.
     TABLE
         The state of the table, of its log or of the replica's epoch, or a quorum that was not reached.
+    CHANGED
+        The table: a rewrite was made of parts, or relies on partitions, that have changed since they were read.
     """
 
     REQUEST = "request"
     STORE = "store"
     TABLE = "table"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ kind       what it does to the parts of the table (`replitree.protocol.core.fold
                                                                                                   and none of them is open
 `mutate`   puts a mutated part in the place of every earlier part of the table or a partition,    always
            or of those in its scope
+`rewrite`  puts rewritten parts in the place of its sources, and adds parts                        while the sources are there
+                                                                                                  under these very names,
+                                                                                                  none of them open, and what
+                                                                                                  it relies on is unchanged
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
 `storage`  changes where the rows belong; the parts stay                                          always
@@ -30,8 +34,8 @@ from msgspec import UNSET, UnsetType
 
 from replitree.decoding import json_decoder
 from replitree.errors import UnsupportedFormat
-from replitree.protocol.core.effects import BlockId, EntryId, StagedPart, StagingId
-from replitree.protocol.core.parts import Part, inserted_part
+from replitree.protocol.core.effects import BlockId, EntryId, StagedPart, StagedResult, StagingId
+from replitree.protocol.core.parts import Part, inserted_part, mutated_part, parse_part
 from replitree.protocol.core.values import decode_value
 
 EVERY_PARTITION = "*"
@@ -43,6 +47,7 @@ FORMATS = {
     "fail": 1,
     "merge": 1,
     "mutate": 2,
+    "rewrite": 1,
     "drop": 1,
     "alter": 1,
     "storage": 1,
@@ -182,6 +187,50 @@ class MutateEntry(_Commanded, frozen=True, tag="mutate", tag_field="kind"):
     since: int | UnsetType = UNSET
 
 
+class Unchanged(msgspec.Struct, frozen=True):
+    """What a serializable rewrite relies on: since its client read them, these partitions have got no rows and lost none.
+
+    Attributes
+    ----------
+    partitions
+        The partitions, or `EVERY_PARTITION`.
+    since
+        The position of the log at which the client has read them.
+    opened
+        The inserts that were open there: the client has not seen their rows.
+    """
+
+    partitions: tuple[str, ...]
+    since: int
+    opened: tuple[int, ...] = ()
+
+
+class RewriteEntry(_Commanded, frozen=True, tag="rewrite", tag_field="kind"):
+    """A rewrite: rewritten parts take the place of the parts that a client has read, and new parts come; all of it or nothing.
+
+    Attributes
+    ----------
+    insert
+        The staging id under which the files lie at its writer until they are published.
+    results
+        For each source what takes its place, in the order of the sources' names.  A source that loses all its rows
+        has a result without rows, as after a mutation.
+    inserts
+        New parts, one per partition at most: rows that are new, or that belong to another partition now.
+    schema_version
+        Version of the columns that the rows were written with.
+    unchanged
+        What it relies on besides its sources; UNSET: nothing.
+    """
+
+    insert: StagingId
+    results: tuple[StagedResult, ...]
+    inserts: tuple[StagedPart, ...] = ()
+    schema_version: int = 1
+    format: int = 1
+    unchanged: Unchanged | UnsetType = UNSET
+
+
 class DropEntry(_Commanded, frozen=True, tag="drop", tag_field="kind"):
     """A drop: earlier parts leave the table.
 
@@ -267,7 +316,7 @@ class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
 Verdict: TypeAlias = SettleEntry | FailEntry
 """Entries that end the quorum of an insert, one of them for each."""
 
-Command: TypeAlias = MutateEntry | DropEntry | AlterEntry | StorageEntry
+Command: TypeAlias = MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry
 """Entries that a user asks for and that are found again by their id."""
 
 Entry: TypeAlias = GetEntry | Verdict | MergeEntry | Command | LostEntry | RollEntry
@@ -365,6 +414,21 @@ def decode_block(raw: bytes, where: str) -> BlockValue:
 def inserted_parts(entry: GetEntry, index: int) -> tuple[Part, ...]:
     """Return the parts that the insert at `index` makes, in the order of the entry's `parts`."""
     return tuple(inserted_part(part.partition, index) for part in entry.parts)
+
+
+def staged_names(entry: GetEntry | RewriteEntry, index: int) -> tuple[tuple[str, Part, str], ...]:
+    """Return what the entry at `index` has staged at its writer: under which name, for which part, with which content."""
+    inserts = entry.parts if isinstance(entry, GetEntry) else entry.inserts
+    results = () if isinstance(entry, GetEntry) else entry.results
+    return (
+        *((each.source, mutated_part(parse_part(each.source), index), each.content_hash) for each in results),
+        *((each.partition, inserted_part(each.partition, index), each.content_hash) for each in inserts),
+    )
+
+
+def written_parts(entry: GetEntry | RewriteEntry, index: int) -> tuple[Part, ...]:
+    """Return the parts whose rows the writer of the entry at `index` has staged."""
+    return tuple(part for _, part, _ in staged_names(entry, index))
 
 
 def part_names(entry: GetEntry, index: int) -> tuple[tuple[str, str], ...]:

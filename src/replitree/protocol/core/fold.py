@@ -26,6 +26,11 @@ same commit.  What the other entries do with open parts:
 `since` of the log.  It then replaces the earlier parts of these partitions, and every earlier part, wherever it is, that an
 entry from `since` on has inserted or mutated (`is_changed_since`).  The scope is whole partitions, because a merge never leaves
 its partition: whether a part is in scope does not depend on which merges were executed.
+
+**Rewrites.**  A rewrite was made of parts that a client has read.  It applies as a whole, or it changes nothing: every source
+must be there under that very name.  A cover will not do, because its rows are others.  What it relies on besides is checked by
+numbers that merges keep (`is_changed_since`), so merges never refuse a rewrite of other parts.  Whether it applies is decided
+once, at the pull.  Once it is in a queue (`decided`), a source that is not there has a later form, or was dropped since.
 """
 
 from __future__ import annotations
@@ -46,6 +51,7 @@ from replitree.protocol.core.entries import (
     LostEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
     RollEntry,
     SettleEntry,
     StorageEntry,
@@ -54,7 +60,7 @@ from replitree.protocol.core.entries import (
     quorum_of,
 )
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.parts import Part, merged_part, mutated_part, parse_part
+from replitree.protocol.core.parts import Part, inserted_part, merged_part, mutated_part, parse_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,8 @@ def change_of(
     ----------
     decided
         Whether the entry is known to apply: it is in a queue.  A drop of a range then removes what lies in it and lets be what
-        reaches over it, which can only be the result of a later merge.
+        reaches over it, which can only be the result of a later merge.  A rewrite then replaces those of its sources that are
+        still there.
     opened
         The inserts that are open before the entry.
     """
@@ -129,6 +136,8 @@ def change_of(
                 listed, since = frozenset(entry.partitions), entry.since
                 mutated = tuple(part for part in mutated if part.partition in listed or is_changed_since(part, since))
             return Change(mutated, tuple(mutated_part(part, index) for part in mutated))
+        case RewriteEntry():
+            return _change_of_rewrite(parts, index, entry, decided, opened)
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
         case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
@@ -198,6 +207,45 @@ def _change_of_drop(parts: PartSet, index: LogIndex, entry: DropEntry, decided: 
     )
     within = tuple(part for part in touched if part.is_within(entry.block_min, last))
     return Change(within) if decided or within == touched else NOTHING
+
+
+def _change_of_rewrite(
+    parts: PartSet, index: LogIndex, entry: RewriteEntry, decided: bool, opened: tuple[LogIndex, ...]
+) -> Change:
+    sources = tuple(parse_part(each.source) for each in entry.results)
+    there = tuple(source for source in sources if source in parts and not is_open(source, opened))
+    if not decided and (there != sources or not _relies_on_what_is(parts, entry, frozenset(sources))):
+        return NOTHING
+    inserted = tuple(inserted_part(each.partition, index) for each in entry.inserts)
+    new = tuple(part for part in inserted if parts.covering(part) is None)
+    return Change(there, (*(mutated_part(source, index) for source in there), *new))
+
+
+def was_applied(parts: PartSet, index: LogIndex, entry: RewriteEntry) -> bool | None:
+    """Return whether a rewrite has applied, as far as the parts of the table at a later index tell; None: they do not."""
+    sources = tuple(parse_part(each.source) for each in entry.results)
+    # A name that has left the table never comes back, and only this entry gives these names.
+    if any(source in parts for source in sources):
+        return False
+    made = (
+        *(mutated_part(source, index) for source in sources),
+        *(inserted_part(e.partition, index) for e in entry.inserts),
+    )
+    return True if any(part in parts for part in made) else None
+
+
+def _relies_on_what_is(parts: PartSet, entry: RewriteEntry, sources: frozenset[Part]) -> bool:
+    """Return whether what a rewrite relies on is unchanged: no part has rows that its client has not seen."""
+    if entry.unchanged is UNSET:
+        return True
+    since, unseen = entry.unchanged.since, entry.unchanged.opened
+    # A merged part may reach over the block of an insert without its rows: then the rewrite is refused although it need not be.
+    return not any(
+        is_changed_since(part, since) or any(part.block_min <= block <= part.block_max for block in unseen)
+        for partition in entry.unchanged.partitions
+        for part in _in_scope(parts, partition)
+        if part not in sources
+    )
 
 
 def is_changed_since(part: Part, since: int) -> bool:

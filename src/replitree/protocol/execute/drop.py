@@ -22,8 +22,10 @@ from replitree.protocol.core.entries import (
     DropEntry,
     FailEntry,
     GetEntry,
+    RewriteEntry,
     dropped_partitions,
     inserted_parts,
+    written_parts,
 )
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
@@ -157,8 +159,8 @@ def removes(item: Queued) -> bool:
 
 
 def _touched(item: Queued) -> tuple[Part, ...]:
-    inserted = inserted_parts(item.entry, item.index) if isinstance(item.entry, GetEntry) else ()
-    return (*inserted, *item.change.removed, *item.change.added)
+    written = written_parts(item.entry, item.index) if isinstance(item.entry, GetEntry | RewriteEntry) else ()
+    return (*written, *item.change.removed, *item.change.added)
 
 
 def _is_removed(part: Part, item: Queued) -> bool:

@@ -26,6 +26,7 @@ from replitree.protocol.core.entries import (
     LostEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
     RollEntry,
     SettleEntry,
     StorageEntry,
@@ -37,6 +38,7 @@ from replitree.protocol.execute.drop import clear_overtaken, execute_drop, execu
 from replitree.protocol.execute.execute_lost import execute_lost
 from replitree.protocol.execute.merge import execute_merge
 from replitree.protocol.execute.mutate import execute_mutation
+from replitree.protocol.execute.rewrite import execute_rewrite
 from replitree.protocol.insert.quorum import count_first, join_all
 from replitree.protocol.state.fetch import fetch_anywhere, sources_of
 from replitree.protocol.state.pull import Queued
@@ -85,6 +87,8 @@ def execute(replica: Replica, epoch: fx.Epoch, view: View, batch: tuple[Queued, 
             return (yield from execute_merge(replica, epoch, view, item))
         case MutateEntry():
             return (yield from execute_mutation(replica, epoch, view, item))
+        case RewriteEntry():
+            return (yield from execute_rewrite(replica, epoch, view, item))
         case DropEntry() | FailEntry():
             return (yield from execute_drop(replica, epoch, view, item))
         case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():

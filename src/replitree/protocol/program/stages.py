@@ -315,6 +315,29 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitPulled(MemoryEffect):
+    """Wait until the entry at `index` is pulled, but not longer than its client has patience.  Outcome: `PulledTurn`."""
+
+    index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class PulledTurn:
+    """What the process knows of an entry.
+
+    Attributes
+    ----------
+    place
+        Where the replica stands, behind the entry; None: it is not pulled yet, or that is in doubt.
+    applies
+        Whether the entry applies; it does if it is in the queue.  None: it is not, and the process does not remember why.
+    """
+
+    place: Place | None
+    applies: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LookAtParts(MemoryEffect):
     """Look at what the process knows of the table, to find the scope of a mutation.  Outcome: `commands.PartsSeen`."""
 
@@ -517,6 +540,7 @@ __all__ = [
     "AwaitParts",
     "AwaitPlace",
     "AwaitPull",
+    "AwaitPulled",
     "AwaitReplica",
     "AwaitSource",
     "AwaitStrays",
@@ -546,6 +570,7 @@ __all__ = [
     "Opened",
     "PlaceTurn",
     "PullTurn",
+    "PulledTurn",
     "Quieten",
     "QuorumTurn",
     "Release",

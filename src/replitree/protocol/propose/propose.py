@@ -3,10 +3,10 @@
 *Merges* are proposed without looking back: a proposal that was lost is made again, one that was applied unnoticed is seen at
 the next pull, and one that comes too late changes nothing.
 
-*Commands* of users (mutate, drop, alter, storage) must have a certain end, and be done once, also when a client that heard
-"outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert does for
-its block ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.  After an
-unknown outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
+*Commands* of users (mutate, rewrite, drop, alter, storage) must have a certain end, and be done once, also when a client that
+heard "outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert
+does for its block ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.
+After an unknown outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from typing import TypeAlias
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import (
-    AlterEntry,
     BlockValue,
     Command,
-    DropEntry,
     Entry,
     MergeEntry,
     MutateEntry,
-    StorageEntry,
+    RewriteEntry,
     decode_block,
     encode_block,
     encode_entry,
@@ -58,9 +56,13 @@ class Proposer:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """The command is in the log at `index`.  Whether it applies, its pull tells."""
+    """The command is in the log at `index`.  Whether it applies, its pull tells.
+
+    `insert`: of a rewrite the staging id that its entry names: that of the try which has got into the log.
+    """
 
     index: fx.LogIndex
+    insert: fx.StagingId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def propose(
         fenced: Activated | ProposeOutcome
         match committed:
             case fx.Applied(created=created):
-                return Proposed(layout.index_of(table, created[-1]))
+                return _proposed(layout.index_of(table, created[-1]), command)
             case fx.Refused(operation=fx.Create(path=path)) if path == operations[0].path:
                 known = yield from find_command(table, command.id)
                 # If the node is gone, it was cleaned since.
@@ -151,6 +153,10 @@ def propose(
     return NotProposed("the replica's epoch changes all the time; try again")
 
 
+def _proposed(index: fx.LogIndex, entry: Entry) -> Proposed:
+    return Proposed(index, entry.insert if isinstance(entry, RewriteEntry) else None)
+
+
 def _operations(
     proposer: Proposer, command: Command, columns: tuple[bytes, int] | None, storage: tuple[fx.Operation, ...]
 ) -> tuple[fx.Operation, ...]:
@@ -162,8 +168,8 @@ def _operations(
     open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
     if columns is not None:
         return take, open_log, fx.Set(layout.columns(table), *columns), append
-    # The check of the columns proves that no earlier part has later columns than the mutation knows.
-    if isinstance(command, MutateEntry):
+    # The check of the columns proves that no earlier part has later columns than the mutation, or the rewrite, knows.
+    if isinstance(command, MutateEntry | RewriteEntry):
         return take, open_log, fx.Check(layout.columns(table), command.schema_version - 1), append
     return take, open_log, *storage, append
 
@@ -207,7 +213,7 @@ def _search(table: TablePlace, command: fx.EntryId, log_from: fx.LogIndex) -> fx
     """Search the log for a command, from `log_from` on."""
 
     def is_it(index: fx.LogIndex, entry: Entry) -> Proposed | None:
-        named = isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry) and entry.id == command
-        return Proposed(index) if named else None
+        named = isinstance(entry, Command) and entry.id == command
+        return _proposed(index, entry) if named else None
 
     return (yield from search_log(table, log_from, is_it))

@@ -34,7 +34,7 @@ from typing import Literal, TypeAlias, assert_never, get_args
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, inserted_parts
+from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, RewriteEntry, written_parts
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.part_set import PartSet
@@ -123,7 +123,7 @@ def shown_now(held: PartSet, queue: Iterable[Queued]) -> tuple[Part, ...]:
 
 
 def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> fx.LogIndex | None:
-    """Return an insert that an eventual read would show in one of its partitions and not in another; None: there is none.
+    """Return an insert or a rewrite that an eventual read would show in one of its parts and not in another, if there is one.
 
     A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.
 
@@ -135,8 +135,8 @@ def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> fx.L
         What it has pulled and not executed.
     """
     for item in queue:
-        if isinstance(item.entry, GetEntry) and len(item.entry.parts) > 1:
-            brought = inserted_parts(item.entry, item.index)
+        brought = written_parts(item.entry, item.index) if isinstance(item.entry, GetEntry | RewriteEntry) else ()
+        if len(brought) > 1:
             lacking = [part for part in brought if held.covering(part) is None]
             wanted = any(parts.covering(part) is not None for part in lacking)
             if wanted and len(lacking) < len(brought):

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry
+from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry, RewriteEntry
 from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -124,13 +124,14 @@ def blockers(queue: Iterable[Queued], running: Container[fx.LogIndex], index: fx
         The replica's queue in ascending order of index.
     running
         The entries that are being executed by this process: they may have begun before the removal was known.  Of those that
-        are not, merges and mutations need parts that are there, and only inserts bring what was not there before.  A detach
-        brings nothing, but has to keep aside what is there.
+        are not, merges and mutations need parts that are there, and only inserts and rewrites bring what was not there before.
+        A detach brings nothing, but has to keep aside what is there.
     """
     found: list[Queued] = []
     for item in queue:
         is_detach = isinstance(item.entry, DropEntry) and item.entry.detach
-        if item.index < index and (item.index in running or isinstance(item.entry, GetEntry) or is_detach):
+        brings = isinstance(item.entry, GetEntry | RewriteEntry)
+        if item.index < index and (item.index in running or brings or is_detach):
             found.append(item)
     return tuple(found)
 

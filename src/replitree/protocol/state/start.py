@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import GetEntry
+from replitree.protocol.core.entries import GetEntry, RewriteEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.pull import (
@@ -95,7 +95,7 @@ def catch_up(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[CatchUp]:
 
 def sweep_staging(idle: tuple[fx.StagingId, ...], loaded: Loaded) -> fx.Procedure[int]:
     """Step 4: remove the folders of `idle` whose inserts are not in the queue; return how many."""
-    wanted = tuple(item.entry.insert for item in loaded.queue if isinstance(item.entry, GetEntry))
+    wanted = tuple(item.entry.insert for item in loaded.queue if isinstance(item.entry, GetEntry | RewriteEntry))
     garbage = tuple(staging for staging in idle if staging not in wanted)
     for staging in garbage:
         yield fx.RemoveStaging(staging)

@@ -20,6 +20,7 @@ from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
 from replitree.replica.http.http_merges import MergeHandlers
 from replitree.replica.http.http_reads import ReadHandlers
+from replitree.replica.http.http_rewrites import RewriteHandlers
 from replitree.replica.http.http_stores import StoreHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received
@@ -49,6 +50,7 @@ class HttpApi(Handlers):
             ReadHandlers(tables),
             CommandHandlers(tables),
             MergeHandlers(tables),
+            RewriteHandlers(tables),
             StoreHandlers(tables),
         )
 

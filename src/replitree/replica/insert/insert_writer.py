@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.core.effects import StagingId
-from replitree.replica.kit.payloads import Detached, Payload, Rows, StagedUpload
+from replitree.replica.kit.payloads import Detached, Payload, Rows, StagedRewrite, StagedUpload
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX
@@ -45,7 +45,7 @@ class InsertWriter:
         self._store = store
         self._storage = storage
         self._availability = availability
-        self._uploaded: dict[StagingId, StagedUpload] = {}
+        self._uploaded: dict[StagingId, StagedUpload | StagedRewrite] = {}
 
     def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         """Write a group's payloads as the parts of a staging id."""
@@ -64,7 +64,7 @@ class InsertWriter:
     def _stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         store, first = self._store, payloads[0]
         match first:
-            case StagedUpload(folder, manifests):
+            case StagedUpload(folder=folder, manifests=manifests) | StagedRewrite(folder=folder, manifests=manifests):
                 if self._storage.sharing is not None:
                     self._storage.sharing.take(manifests)
                 # This is noted before the parts move: if that fails, `give_back` finds what to undo.

@@ -16,7 +16,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Duplicate, Get
 from replitree.protocol.core.entries import GetEntry, decode_entry
-from replitree.replica.kit.payloads import Rows, StagedUpload
+from replitree.replica.kit.payloads import Rows, StagedRewrite, StagedUpload
 from replitree.storage.parts.manifest import FORMAT
 from replitree.wire.block_ids import is_of_token
 
@@ -47,7 +47,9 @@ def has_other_rows(performer: Performer, table: TablePlace, pending: PendingInse
 
                 manifests = tuple(unwritten_manifests(payload.table, payload.definition))
             else:
-                manifests = payload.manifests if isinstance(payload, StagedUpload) else (payload.manifest,)
+                manifests = (
+                    payload.manifests if isinstance(payload, StagedUpload | StagedRewrite) else (payload.manifest,)
+                )
             # An earlier version of replitree hashed the rows alone.
             now = {each.partition: (each.content_hash, replace(each, format=FORMAT).content) for each in manifests}
             return earlier.keys() != now.keys() or any(earlier[each] not in contents for each, contents in now.items())

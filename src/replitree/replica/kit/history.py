@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from replitree.protocol.core.effects import EntryId, LogIndex
-from replitree.protocol.core.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry, StorageEntry
+from replitree.protocol.core.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry, RewriteEntry, StorageEntry
 from replitree.protocol.core.fold import Change, open_after
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.pull import Place, Queued
@@ -62,7 +62,7 @@ class History:
             self.first = LogIndex(index + 1)
 
     def _remember(self, item: Queued) -> None:
-        if isinstance(item.entry, MergeEntry | MutateEntry | DropEntry | AlterEntry | StorageEntry):
+        if isinstance(item.entry, MergeEntry | MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry):
             self._commands[item.index] = item
             self._commands.move_to_end(item.index)
         while len(self._commands) > COMMANDS_MAX:
@@ -88,6 +88,15 @@ class History:
         known = self._changes.get(index)
         item = self._commands.get(index)
         return known if known is not None or item is None else item.change
+
+    def applies(self, index: LogIndex) -> bool | None:
+        """Return whether the entry at `index` applies; None when it was pulled before this process remembers."""
+        known = self._changes.get(index)
+        if known is not None:
+            return not known.is_empty
+        # From a queue that was loaded: what it has changed may be done already, so only a change is proof.
+        item = self._commands.get(index)
+        return True if item is not None and not item.change.is_empty else None
 
     def parts_at(
         self, place: Place, index: LogIndex, queue: Iterable[Queued], is_here: Callable[[Part], bool]

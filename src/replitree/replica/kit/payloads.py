@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,6 +24,20 @@ class StagedUpload:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StagedRewrite:
+    """What a client has made of parts: its folder, checked and synced; results by their sources, and new parts."""
+
+    folder: Path
+    results: Mapping[str, PartManifest]
+    inserts: tuple[PartManifest, ...]
+
+    @property
+    def manifests(self) -> tuple[PartManifest, ...]:
+        """The manifests of all parts."""
+        return (*self.results.values(), *self.inserts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """Rows in the schema of a version of the table."""
 
@@ -39,7 +54,7 @@ class Detached:
     manifest: PartManifest
 
 
-Payload: TypeAlias = Rows | StagedUpload | Detached
+Payload: TypeAlias = Rows | StagedUpload | StagedRewrite | Detached
 
 
 class Overwrite(Enum):

@@ -10,7 +10,7 @@ is here already, or a later form of it.
 
 from __future__ import annotations
 
-from replitree.protocol.core.entries import GetEntry, inserted_parts
+from replitree.protocol.core.entries import GetEntry, RewriteEntry, written_parts
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.replica.perform.context import LocalParts
 
@@ -36,8 +36,8 @@ class Orphans:
             return ()
         coming = {part for item in queue for part in item.change.added}
         for item in queue:
-            if isinstance(item.entry, GetEntry):
-                coming.update(inserted_parts(item.entry, item.index))
+            if isinstance(item.entry, GetEntry | RewriteEntry):
+                coming.update(written_parts(item.entry, item.index))
 
         def is_orphan(part: Part) -> bool:
             return part.block_max < place.pointer.index and part not in held and part not in coming

@@ -22,13 +22,14 @@ from enum import Enum
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.entries import FailEntry, GetEntry, LostEntry, MergeEntry, MutateEntry
+from replitree.protocol.core.entries import FailEntry, GetEntry, LostEntry, MergeEntry, MutateEntry, RewriteEntry
 from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import removes
 from replitree.protocol.execute.execute import goes_alone
+from replitree.protocol.program.stages import PulledTurn
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree.protocol.state.read import is_readable, shown_now, shown_partly
@@ -182,9 +183,13 @@ class Progress:
         """Return who executes an entry."""
         if isinstance(item.entry, MergeEntry | MutateEntry):
             return Lane.MAKING
-        if not isinstance(item.entry, GetEntry) or item.entry.replica == self.replica.name:
+        if not isinstance(item.entry, GetEntry | RewriteEntry) or item.entry.replica == self.replica.name:
             return Lane.SMALL
-        return Lane.LARGE if sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES else Lane.SMALL
+        size = sum(
+            part.bytes for part in (item.entry.parts if isinstance(item.entry, GetEntry) else item.entry.inserts)
+        )
+        size += sum(part.bytes for part in item.entry.results) if isinstance(item.entry, RewriteEntry) else 0
+        return Lane.LARGE if size >= LARGE_ENTRY_BYTES else Lane.SMALL
 
     def take(self, lane: Lane, count: int, stopping: Callable[[], bool], wait_s: float) -> tuple[Queued, ...]:
         """Take up to `count` entries of one lane to execute, waiting up to `wait_s` for some."""
@@ -423,6 +428,17 @@ class Progress:
         """Whether the entry at `index` is pulled and is not, or no longer, in the queue."""
         with self.changed:
             return self.place is not None and index < self.place.pointer.index and index not in self._queue
+
+    def await_pulled(self, index: LogIndex, wait_s: float) -> PulledTurn:
+        """Wait until the entry at `index` is pulled, for up to `wait_s`; return what is known of it."""
+        deadline = time.monotonic() + wait_s
+        with self.changed:
+            while self.place is None or self.is_torn or self.place.pointer.index <= index:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return PulledTurn(None)
+                self.changed.wait(left)
+            return PulledTurn(self.place, True if index in self._queue else self.history.applies(index))
 
     def is_mutated(self, index: LogIndex) -> bool:
         """Whether every mutation up to `index`, this one included, is executed here."""

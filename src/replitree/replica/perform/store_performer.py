@@ -18,6 +18,7 @@ from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import Part
 from replitree.protocol.execute.making import result_of, staged_result
+from replitree.replica.kit.payloads import StagedRewrite
 from replitree.replica.perform.context import LocalParts
 from replitree.replica.perform.exchange import Exchange
 from replitree.storage.parts.manifest import PartManifest
@@ -150,8 +151,11 @@ class StorePerformer:
     def _perform(self, effect: fx.StoreEffect) -> object:
         match effect:
             case fx.Stage(staging, requests):
-                manifests = self._inserts.stage(staging, [self._payloads[request] for request in requests])
-                return fx.Staged(tuple(staged_part(manifest) for manifest in manifests))
+                payloads = [self._payloads[request] for request in requests]
+                manifests = self._inserts.stage(staging, payloads)
+                return (
+                    staged_rewrite(payloads[0]) if isinstance(payloads[0], StagedRewrite) else staged_parts(manifests)
+                )
             case fx.Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
             case fx.FetchPart() | fx.FetchMany():
@@ -252,6 +256,19 @@ class StorePerformer:
             return None
         self._store.sync_names()
         return manifest.content
+
+
+def staged_parts(manifests: Sequence[PartManifest]) -> fx.Staged:
+    """Return what the log says of the parts of an insert."""
+    return fx.Staged(tuple(map(staged_part, manifests)))
+
+
+def staged_rewrite(rewrite: StagedRewrite) -> fx.Staged:
+    """Return what the log says of the parts of a rewrite."""
+    results = (
+        fx.StagedResult(name, made.rows, made.bytes, made.content) for name, made in sorted(rewrite.results.items())
+    )
+    return fx.Staged(tuple(map(staged_part, rewrite.inserts)), tuple(results))
 
 
 def staged_part(manifest: PartManifest) -> fx.StagedPart:

@@ -51,6 +51,7 @@ from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
 from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
+from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
@@ -130,6 +131,9 @@ class TableReplica:
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner = Cleaner(context, availability, self.leader)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges)
+        self.rewrites = Rewrites(
+            context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
+        )
         self.end_of_log = EndOfLog(self.performer, self.progress)
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)

@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,8 +33,8 @@ from replitree.errors import BadInput
 from replitree.storage.disk.store import PartStore
 from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import sums_path
-from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, is_partition_id
-from replitree.storage.parts.part_folder import check_file_name
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
+from replitree.storage.parts.part_folder import check_file_name, is_staged_name
 from replitree.wire.upload_life import LIFE_SUFFIX, UploadSilence, Writer, is_given_up
 
 UPLOADS_MAX = 1000
@@ -139,8 +139,8 @@ class Uploads:
     def file_path(self, upload: str, partition: str, file: str) -> Path:
         """Return where a file of an upload goes; the names are checked."""
         folder = self.folder(upload)
-        if not is_partition_id(partition):
-            raise BadInput(f"{partition!r} is not a partition's id")
+        if not is_staged_name(partition):
+            raise BadInput(f"{partition!r} is not a partition's id, nor a part's name")
         if check_file_name(file) == MANIFEST_FILE:
             raise BadInput("the manifests come with the commit, not as files")
         private.make_folder(folder / partition, exist_ok=True)
@@ -179,17 +179,21 @@ class Uploads:
         CorruptPart
             A file is missing, or has not the size or the checksum that its manifest says.
         """
-        folder = self.folder(upload)
         if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
             raise BadInput("an upload is committed with one manifest for each partition, at least one")
-        named = {folder / manifest.partition / file.name for manifest in manifests for file in manifest.files}
+        return self.seal_named(upload, {manifest.partition: manifest for manifest in manifests}, store)
+
+    def seal_named(self, upload: str, manifests: Mapping[str, PartManifest], store: PartStore) -> Path:
+        """Do the same for parts under any names: the results of a rewrite have those of their sources."""
+        folder = self.folder(upload)
+        named = {folder / name / file.name for name, manifest in manifests.items() for file in manifest.files}
         named |= set(map(sums_path, named))
-        named |= {folder / manifest.partition / MANIFEST_FILE for manifest in manifests}
-        named |= {folder / manifest.partition for manifest in manifests}
+        named |= {folder / name / MANIFEST_FILE for name in manifests}
+        named |= {folder / name for name in manifests}
         for path in sorted(below(folder)):
             if path not in named:
                 raise BadInput(f"the upload has {path.relative_to(folder)}, which no manifest names; delete it")
-        store.staged.seal_upload(folder, manifests)
+        store.staged.seal_named(folder, manifests)
         return folder
 
     def sweep(self) -> int:

@@ -33,7 +33,7 @@ from replitree.storage.files.durable import (
     sync_folder,
     write_file,
 )
-from replitree.storage.parts.manifest import PartManifest, is_partition_id, read_manifest
+from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.parts.part_folder import (
     FETCH_PREFIX,
     FOLDER_NAME,
@@ -43,6 +43,7 @@ from replitree.storage.parts.part_folder import (
     check_part_name,
     check_staging_id,
     folders,
+    is_staged_name,
     remove_folder,
     whole_manifest,
 )
@@ -117,11 +118,11 @@ class PartFolders:
         """Begin of the names of what is staged under an id.  Raises `InvalidName` for what can't be an id."""
         return f"{check_staging_id(staging)}{_PARTITION_MARK}"
 
-    def staged_path(self, staging: str, partition: str) -> Path:
-        """Folder of a staged part, whether it is there or not."""
-        if not is_partition_id(partition):
-            raise InvalidName(f"{partition!r} can't be a partition's id")
-        return self.staging / f"{self.staging_prefix(staging)}{partition}"
+    def staged_path(self, staging: str, name: str) -> Path:
+        """Folder of a staged part, whether it is there or not; `name`: its partition, or of a result its source."""
+        if not is_staged_name(name):
+            raise InvalidName(f"{name!r} can't be a partition's id, nor a part's name")
+        return self.staging / f"{self.staging_prefix(staging)}{name}"
 
     def fetch_path(self, part: str) -> Path:
         """Folder into which a part is fetched, whether it is there or not."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart
+from replitree.protocol.core.parts import parse_part
 from replitree.storage.disk.folders import STAGED_NAME, PartFolders
 from replitree.storage.disk.shared import write_manifest
 from replitree.storage.files.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
@@ -20,8 +21,8 @@ from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, manife
 from replitree.storage.parts.part_folder import (
     folders,
     link_part_folder,
-    partitions_in,
     remove_folder,
+    staged_in,
     verify_files,
     whole_manifest,
 )
@@ -51,7 +52,16 @@ class StagedParts:
     # --- uploads --------------------------------------------------------------------------------------------------------
 
     def seal_upload(self, folder: Path, manifests: Sequence[PartManifest]) -> None:
+        """Turn files in a folder of this disk into parts, one for each partition.  Raises as `seal_named`."""
+        self.seal_named(folder, {manifest.partition: manifest for manifest in manifests})
+
+    def seal_named(self, folder: Path, manifests: Mapping[str, PartManifest]) -> None:
         """Turn files in a folder of this disk into parts: verify them against their manifests, write these, sync everything.
+
+        Parameters
+        ----------
+        manifests
+            By the names of the parts' folders.
 
         Raises
         ------
@@ -61,11 +71,11 @@ class StagedParts:
             A file is missing or is not what its manifest says.
         """
         with store_errors(f"seal the upload in {folder.name}"):
-            for manifest in manifests:
+            for name, manifest in manifests.items():
                 problem = "it names a share" if manifest.share_id is not None else manifest_problem(manifest)
                 if problem is not None:
                     raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
-                place = folder / manifest.partition
+                place = folder / name
                 verify_files(place, manifest, keep_sums=True)
                 # An earlier try may have stopped after it wrote the manifest; `write_file` replaces nothing.
                 (place / MANIFEST_FILE).unlink(missing_ok=True)
@@ -77,8 +87,8 @@ class StagedParts:
         """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""
         with store_errors(f"adopt {folder.name} as {staging}"):
             # Again after a crash: what was renamed already is not in the folder any more.
-            for partition in partitions_in(folder) if is_folder(folder) else ():
-                rename(folder / partition, self._folders.staged_path(staging, partition))
+            for name in staged_in(folder) if is_folder(folder) else ():
+                rename(folder / name, self._folders.staged_path(staging, name))
             sync_folder(self._folders.staging)
             # After the sync: the staged names are durable before the folder that they came from goes.
             remove_folder(folder)
@@ -93,12 +103,14 @@ class StagedParts:
         """
         with store_errors(f"give back {staging} to {folder.name}"):
             make_folder(folder)
+            prefix = self._folders.staging_prefix(staging)
             for staged, manifest in self.parts(staging):
+                back = folder / staged.name.removeprefix(prefix)
                 # What was put into the store since is released: a folder of its own, with links, keeps the rows here.
                 if manifest.share_id is None or manifest.share_id in shares:
-                    rename(staged, folder / manifest.partition)
+                    rename(staged, back)
                 else:
-                    link_part_folder(staged, manifest.as_local(), folder / manifest.partition)
+                    link_part_folder(staged, manifest.as_local(), back)
             sync_folder(folder)
         self.remove(staging)
 
@@ -112,7 +124,7 @@ class StagedParts:
         staging
             The staging id; nothing may be staged under it any more when this was done before.
         names
-            Part name by partition.
+            Part name by partition; of the result of a rewrite by its source.
         sync_names
             Whether the names are durable on return; with False the caller says `sync_names`, or `publish` again, before it
             relies on them.  The files are durable in any case, under one name or the other.
@@ -133,8 +145,8 @@ class StagedParts:
         with self._lock:
             self._noted.update({self._folders.staged_path(staging, each.partition): each for each in manifests})
 
-    def _publish_part(self, staging: str, partition: str, part: str) -> bool:
-        staged, target = self._folders.staged_path(staging, partition), self._folders.part_path(part)
+    def _publish_part(self, staging: str, name: str, part: str) -> bool:
+        staged, target = self._folders.staged_path(staging, name), self._folders.part_path(part)
         with self._lock:
             # What this process has staged and synced itself needs no look at the disk: an insert would wait for it.
             noted = self._noted.pop(staged, None)
@@ -146,7 +158,7 @@ class StagedParts:
         if whole_manifest(target) is not None:
             return True
         manifest = whole_manifest(staged)
-        if manifest is None or manifest.partition != partition:
+        if manifest is None or manifest.partition != parse_part(part).partition:
             return False
         if is_folder(target):
             self._folders.quarantine(part, "found damaged when it was to be published")
@@ -195,6 +207,7 @@ class StagedParts:
         StoreError, NotAuthorized
             They may be there in part, or come to be there later; the staged part is as it was.
         """
+        assert folder.name.startswith(self._folders.staging_prefix(staging)), "it is staged under this id"
         with self._lock:
             # A restart forgets what is borrowed: then all files are put, which costs a copy and nothing else.
             borrowed = self._borrowed.pop(folder, {})
@@ -202,7 +215,8 @@ class StagedParts:
         self._shared.known_objects().put(share, folder, shared)
         with store_errors(f"note the share of {folder.name}"):
             write_manifest(folder, shared)
-        self.note(staging, (shared,))
+        with self._lock:
+            self._noted[folder] = shared
 
     # --- links ----------------------------------------------------------------------------------------------------------
 

@@ -83,9 +83,18 @@ def folders(root: Path, pattern: re.Pattern[str]) -> tuple[str, ...]:
         return tuple(sorted(e.name for e in entries if pattern.fullmatch(e.name) and e.is_dir(follow_symlinks=False)))
 
 
-def partitions_in(folder: Path) -> tuple[str, ...]:
-    """Names of the folders in a folder that can be partition ids, ascending."""
-    return tuple(name for name in folders(folder, FOLDER_NAME) if is_partition_id(name))
+def is_staged_name(name: str) -> bool:
+    """Whether a part may be staged under a name: a partition's id, or of the result of a rewrite its source's name.
+
+    >>> is_staged_name("2024-01"), is_staged_name("2024-01_0_3_1"), is_staged_name("..")
+    (True, True, False)
+    """
+    return is_partition_id(name) or PART_NAME.fullmatch(name) is not None
+
+
+def staged_in(folder: Path) -> tuple[str, ...]:
+    """Names of the folders in a folder under which parts may be staged, ascending."""
+    return tuple(filter(is_staged_name, folders(folder, FOLDER_NAME)))
 
 
 # --- what is in a folder ------------------------------------------------------------------------------------------------
