@@ -1,15 +1,22 @@
-"""Mutations: every row that was there before goes through, none that comes later; kills decide part by part."""
+"""Mutations and rewrites.
+
+Mutations: every row that was there before goes through, none that comes later; kills decide part by part.
+
+Rewrites: a client has made parts of others that it has read, and they count only while these are what they were.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from replitree.protocol.core.effects import EntryId
-from replitree.protocol.core.entries import DropEntry, MutateEntry
+from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEntry, Unchanged
 from replitree_verify.models.insert import ONE, TWO, two
-from replitree_verify.models.merge import BOTH, EVERYWHERE, TWO_PARTS
+from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
+from replitree_verify.models.stored import INSERT, REGISTERED
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal
+from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal, Rewrite
 
 MUTATION = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x"))
 SCOPED = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@2"))
@@ -204,5 +211,214 @@ MODELS = (
         ),
         prelude=("r1 ins 1", "r2"),
         probes=("mutated",),
+    ),
+)
+
+
+# --- rewrites ---------------------------------------------------------------------------------------------------------------
+
+CHANGED = (("all_0_0_0", "all:1~w"),)
+"""The rows of the first part are changed."""
+
+REWRITE = Rewrite("r2", 9, EntryId("w"), CHANGED)
+MOVING = Rewrite("r1", 9, EntryId("w"), (("all_0_0_0", "all:1~w"), ("all_1_1_0", "all:")), (("all", "all:2~w+9"),))
+"""The rows of one part are changed, those of another one move to a new part, which has a new row, too."""
+
+READ = ("r1 ins 1", *EVERYWHERE)
+READ_TWO = ("r1 ins 1", "r1 ins 2", *EVERYWHERE)
+CRASH, DOUBT = ({fault: 1} for fault in (Fault.CRASH, Fault.UNKNOWN))
+
+
+def _stored(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model of a rewrite of a part in an object store; `more` as of `Model`."""
+    given: dict[str, Any] = {
+        "seats": ONE,
+        "inserts": INSERT,
+        "workers": ("r1",),
+        "started": ("r1",),
+        "stored": True,
+        "upkeepers": ("r1",),
+        "rewrites": (Rewrite("r1", 9, EntryId("w"), CHANGED, (("all", "all:9"),)),),
+        "prelude": REGISTERED,
+        "struck": tuple((fault, "r1") for fault in faults),
+    }
+    return Model(name, description, faults=faults, **(given | more))
+
+
+REWRITES = (
+    Model(
+        "rewrite_merge",
+        "a rewrite and a merge of the same part, in both orders",
+        TWO,
+        TWO_PARTS,
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(REWRITE,),
+        merges=MERGE,
+        prelude=READ_TWO,
+        probes=("rewritten", "rewrite refused", "merged"),
+    ),
+    Model(
+        "rewrite_mutate",
+        "a rewrite and a mutation of the same part, in both orders",
+        TWO,
+        ONE_PART,
+        {},
+        workers=("r2",),
+        started=BOTH,
+        rewrites=(Rewrite("r2", 9, EntryId("w"), CHANGED, (("all", "all:9"),)),),
+        commands=(Ask("r1", 8, MutateEntry("r1", EntryId("m"), "*", "x")),),
+        prelude=("r1 ins 1", "r2"),
+        probes=("rewritten", "rewrite refused", "mutated"),
+    ),
+    Model(
+        "rewrite_insert",
+        "a rewrite that relies on the whole table races with an insert",
+        TWO,
+        TWO_PARTS,
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(Rewrite("r2", 9, EntryId("w"), CHANGED, unchanged=Unchanged((EVERY_PARTITION,), 1)),),
+        prelude=READ,
+        probes=("rewritten", "rewrite refused"),
+    ),
+    Model(
+        "rewrite_unseen",
+        "a rewrite relies on a table in which an insert was open when it was read",
+        TWO,
+        (*ONE_PART, Insert("r1", ((2, "b"),), quorum=2)),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(Rewrite("r1", 9, EntryId("w"), CHANGED, unchanged=Unchanged((EVERY_PARTITION,), 2, (1,))),),
+        prelude=(*READ, "open r1 ins 2", "r1"),
+        probes=("rewritten", "rewrite refused", "quorum reached", "failed for good"),
+    ),
+    Model(
+        "rewrite_open",
+        "a part whose insert is open is rewritten, and its quorum is given up or reached",
+        TWO,
+        (Insert("r1", ((1, "a"),), quorum=2),),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(Rewrite("r1", 9, EntryId("w"), (("all_0_0_0", "all:"),), (("all", "all:1~w"),)),),
+        prelude=("open r1 ins 1", "r1"),
+        probes=("rewritten", "rewrite refused", "quorum reached", "failed for good"),
+    ),
+    Model(
+        "rewrite_twice",
+        "two rewrites have a source in common, and each has one that the other has not",
+        TWO,
+        THREE_PARTS,
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(
+            MOVING,
+            Rewrite("r2", 8, EntryId("v"), (("all_1_1_0", "all:2~v"), ("all_2_2_0", "all:")), (("all", "all:3~v"),)),
+        ),
+        prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE),
+        probes=("rewritten", "rewrite refused"),
+    ),
+    Model(
+        "rewrite_again",
+        "two replicas are given the same rewrite (a client that tried again elsewhere), and an answer is lost",
+        TWO,
+        (),
+        DOUBT,
+        workers=BOTH,
+        started=BOTH,
+        rewrites=tuple(Rewrite(seat, 9 - n, EntryId("w"), (), (("all", "all:9"),)) for n, seat in enumerate(BOTH)),
+        struck=((Fault.UNKNOWN, "r1"),),
+        probes=("command known already", "unknown: applied, answer lost", "unknown: no answer", "late request applied"),
+    ),
+    Model(
+        "rewrite_drop",
+        "a rewrite is followed by a drop of everything, and one replica has still to pull both",
+        TWO,
+        TWO_PARTS,
+        {},
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(MOVING,),
+        commands=(Ask("r2", 8, DropEntry("r2", EntryId("d"), "all")),),
+        prelude=(*READ_TWO, "r1 rew 9"),
+        probes=("rewritten", "parts dropped"),
+    ),
+    Model(
+        "rewrite_crash",
+        "a replica dies anywhere in a rewrite of two parts",
+        TWO,
+        TWO_PARTS,
+        CRASH,
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(MOVING,),
+        prelude=READ_TWO,
+        probes=("rewritten", "committed staging kept", "staging removed", "crash"),
+    ),
+    Model(
+        "rewrite_doubt",
+        "the same while the answer to a commit is lost",
+        TWO,
+        TWO_PARTS,
+        DOUBT,
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(MOVING,),
+        prelude=READ_TWO,
+        struck=((Fault.UNKNOWN, "r1"),),
+        probes=("rewritten", "late request applied"),
+    ),
+    Model(
+        "rewrite_doubtful",
+        "a rewrite on the only replica, while the answers to two commits are lost",
+        ONE,
+        ONE_PART,
+        {Fault.UNKNOWN: 2},
+        workers=("r1",),
+        started=("r1",),
+        rewrites=(Rewrite("r1", 9, EntryId("w"), CHANGED),),
+        prelude=("r1 ins 1", "r1"),
+        resting=("r1 work",),
+        probes=("rewritten", "late request applied"),
+    ),
+    Model(
+        "rewrite_behind",
+        "a replica has pulled a rewrite and not the merge of what it brought, after which no replica has its parts any more",
+        TWO,
+        TWO_PARTS,
+        CRASH,
+        workers=BOTH,
+        started=BOTH,
+        rewrites=(MOVING,),
+        merges=(Proposal("r1", ("all_1_1_0_2", "all_2_2_0")),),
+        prelude=(*READ_TWO, "r1 rew 9", "r2 pull", "r1", "r1 lead1", "r1"),
+        struck=((Fault.CRASH, "r2"),),
+        probes=("later form taken", "crash"),
+    ),
+    _stored("stored_rewrite", "a part in an object store is rewritten", {}, probes=("rewritten",)),
+    _stored("stored_rewrite_crash", "the same with a crash", CRASH, probes=("rewritten", "crash")),
+    _stored("stored_rewrite_doubt", "the same while the answer to a commit is lost", DOUBT, probes=("rewritten",)),
+    _stored(
+        "stored_rewrite_refused",
+        "a part in an object store is rewritten and mutated, and what came too late is deleted from the store",
+        {},
+        commands=(Ask("r1", 8, MutateEntry("r1", EntryId("m"), "*", "x")),),
+        probes=("rewritten", "rewrite refused"),
+    ),
+    _stored(
+        "stored_rewrite_two",
+        "a part in an object store is rewritten for two replicas",
+        {},
+        seats=TWO,
+        workers=BOTH,
+        started=BOTH,
+        upkeepers=BOTH,
+        prelude=(*REGISTERED, "r2", "r1 rew 9"),
+        probes=("rewritten",),
     ),
 )

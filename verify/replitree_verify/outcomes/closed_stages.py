@@ -12,7 +12,18 @@ from typing import Any
 from replitree.protocol.core.effects import ClientAnswer, MaybeInserted, RequestId
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.making import MAKING
-from replitree.protocol.program import candidate, executor, keeper, life, mender, mover, puller, quorum_waiter, upkeep
+from replitree.protocol.program import (
+    candidate,
+    executor,
+    keeper,
+    life,
+    mender,
+    mover,
+    puller,
+    quorum_waiter,
+    rewriter,
+    upkeep,
+)
 from replitree.protocol.program.stages import Then, WorkTurn
 from replitree_verify.process import uploads
 from replitree_verify.world.kernel import Conversation, Stage
@@ -72,14 +83,25 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             return Closed(None, memory)
         case "leader" | "kill" | "duty" | "read":
             return Closed(None, memory)
-        case "command":
-            return Closed(None, memory.with_trouble(), ((told.arguments[2], MaybeInserted()),))
+    return _after_request(kind, memory, told)
+
+
+def _after_request(kind: str, memory: Memory, told: Conversation) -> Closed:
+    """Return what the clients of a closed stage hear: what was sent may be in the log, so the process activates again."""
+    if kind == "command":
+        return Closed(None, memory.with_trouble(), ((told.arguments[2], MaybeInserted()),))
+    if told.stage is rewriter.judge_rewrite:
+        return Closed(None, memory.with_trouble(), ((told.arguments[1], MaybeInserted()),))
     if told.stage is quorum_waiter.await_quorum:
         waiting = (request for each in told.arguments[1] for request in each.requests)
         return Closed(None, memory, tuple((request, MaybeInserted()) for request in waiting))
-    staging, requests = told.arguments[-2:]
+    if kind == "rewrite":
+        staging, *asked = told.arguments[2:4]
+    else:
+        staging, requests = told.arguments[-2:]
+        asked = [request.id for request in requests]
     held = tuple(each for each in memory.staging if each != staging)
-    answers = tuple((request.id, MaybeInserted()) for request in requests)
+    answers = tuple((request, MaybeInserted()) for request in asked)
     return Closed(None, replace(memory, staging=held).with_trouble(), answers)
 
 

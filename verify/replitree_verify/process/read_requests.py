@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Effect, Inserted, LogIndex
+from replitree.protocol.core.entries import RewriteEntry
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -204,9 +205,10 @@ def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str |
     who = f"I8: the {effect.level} read {effect.number} at {replica.name}"
     rows = sorted(shown.requests)
     if effect.level == "eventual":
-        inserted = {
-            number for _, entry in log.inserts for part in entry.parts for number in requests_in(part.content_hash)
-        }
+        brought = [part for _, entry in log.inserts for part in entry.parts]
+        # A rewrite may bring new rows, too.
+        brought += [part for _, entry in log.raw if isinstance(entry, RewriteEntry) for part in entry.inserts]
+        inserted = {number for part in brought for number in requests_in(part.content_hash)}
         strange = [number for number in rows if number not in inserted]
         return f"{who} shows the rows of {strange}, which no client inserted" if strange else None
     if effect.position < effect.begun.lowest:

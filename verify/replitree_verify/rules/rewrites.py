@@ -53,7 +53,9 @@ def _unseen_rows(look: Look, item: Queued, entry: RewriteEntry) -> list[str]:
 
     then = settled(log.parts_at(relied.since), log.open_at(relied.since))
     read = Counter(row for part in then if is_in(part) for row in log.lineage[part].rows)
-    now = Counter(row for part in log.parts_at(item.index) if is_in(part) for row in log.lineage[part].rows)
+    # The client has read its sources, whatever else it has seen.
+    others = (part for part in log.parts_at(item.index) if is_in(part) and part not in item.change.removed)
+    now = Counter(row for part in others for row in log.lineage[part].rows)
     return sorted((now - read).elements())
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, NotInserted, RequestId
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, NotInserted, RequestId, Why
 from replitree.protocol.core.entries import (
     AlterEntry,
     Command,
@@ -23,6 +23,7 @@ from replitree.protocol.core.entries import (
     GetEntry,
     LostEntry,
     MutateEntry,
+    RewriteEntry,
     SettleEntry,
     decode_entry,
 )
@@ -55,11 +56,12 @@ from replitree_verify.rules.quorum import (
     quorums_end_once,
     settled_rows_are_on_enough_disks,
 )
+from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
 from replitree_verify.world.disk import Disk, requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory
-from replitree_verify.world.model import TABLE, Ask, Duty, Insert, Model
+from replitree_verify.world.model import TABLE, Ask, Duty, Insert, Model, Rewrite
 
 
 class Violated(Exception):
@@ -84,6 +86,7 @@ class Observer:
         self.tokens: dict[int, str] = {}
         self._inserts: dict[int, Insert] = {}
         self.commands: dict[int, Command] = {}
+        self.rewrites: dict[int, Rewrite] = {}
         self.killed: set[str] = set()
         self._requests_of: dict[str, list[int]] = {}
         self._command_at: dict[str, int] = {}
@@ -200,6 +203,7 @@ class Observer:
                 raise Violated(wrong)
         if not isinstance(entry, GetEntry):
             self._commanded(index, entry)
+            self._rewritten(entry)
             self._ended(entry)
             return
         for token in entry.blocks:
@@ -218,6 +222,14 @@ class Observer:
         if folder is None or folder.torn:
             raise Violated(f"I2: no replica has the rows of entry {index}")
 
+    def _rewritten(self, entry: Entry) -> None:
+        """Check a rewrite: its rows are staged at its writer, and it applies to what it was made of, or not at all."""
+        if isinstance(entry, RewriteEntry):
+            folder = self.disks[entry.replica].folder(entry.insert)
+            if folder is None or folder.torn:
+                raise Violated(f"I2: no replica has the rows of the rewrite {entry.id}")
+            self._refuse(rewrites_apply_as_a_whole)
+
     def _ended(self, entry: Entry) -> None:
         """Check the end of a quorum: it ends once, settled it is on enough disks, failed it keeps no token."""
         if isinstance(entry, SettleEntry | FailEntry):
@@ -234,13 +246,13 @@ class Observer:
                 raise Violated(wrong)
 
     def _commanded(self, index: int, entry: Entry) -> None:
-        if not isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+        if not isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
             return
         if self._command_at.setdefault(entry.id, index) != index:
             raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
         for request in self._requests_of.get(entry.id, ()):
             self._at[request] = index
-            own = self.commands[request].replica == entry.replica
+            own = request in self.rewrites or self.commands[request].replica == entry.replica
             if own and isinstance(self.answers.get(request), NotInserted):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
 
@@ -299,6 +311,11 @@ class Observer:
         if command.id in self._command_at:
             self._at[request] = self._command_at[command.id]
 
+    def rewriting(self, rewrite: Rewrite) -> None:
+        """Note a client's rewrite."""
+        self.rewrites[rewrite.request] = rewrite
+        self._requests_of.setdefault(rewrite.id, []).append(rewrite.request)
+
     def answered(self, request: RequestId, answer: ClientAnswer) -> None:
         """Check an answer; the first one counts."""
         if request in self.answers:
@@ -306,7 +323,11 @@ class Observer:
         self.answers[request] = self.told[request] = answer
         if self.quorums and isinstance(answer, Inserted | Duplicate):
             self._refuse(acknowledged_inserts_are_settled)
+        if request in self.rewrites:
+            self._refuse(clients_hear_whether_rewrites_apply)
         match answer:
+            case NotInserted(why=Why.CHANGED):
+                pass
             case Inserted(index) if self._at.get(request) != index:
                 raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
             case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= self._first():
@@ -375,7 +396,9 @@ class Observer:
         rot = sorted(self._fragile if fragile is None else fragile)
         duties = [Duty(self.replicas[0], "clean")]  # the log may be, and replicas may recover
         duties += (Duty(self.replicas[0], name, (part,)) for part in rot for name in ("break", "lose"))
-        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=tuple(duties))
+        rewrites = tuple(replace(each, seat=self.replicas[0]) for each in self.rewrites.values())
+        asked = {"commands": commands, "rewrites": rewrites, "duties": tuple(duties)}
+        model = Model("simulation", "", seats, inserts, {}, workers=workers, **asked)
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
         return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
 

@@ -15,6 +15,9 @@ SECOND = 1_000_000
 LOSING_SEEDS = 0.2
 """Share of the seeds in which rows are lost."""
 
+REWRITING_SEEDS = 0.5
+"""Share of the seeds with rewrites."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -54,6 +57,8 @@ class Options:
         How many reads there are, of all levels.
     losses
         How many inserts lose the rows of a part on every disk.
+    rewrites
+        How many rewrites clients bring; none where rows are lost.
     """
 
     replicas: int
@@ -91,9 +96,10 @@ class Options:
     give_ups: int
     reads: int
     losses: int
+    rewrites: int
 
 
-def draw_options(random: Random, more: Random, losses: Random) -> Options:
+def draw_options(random: Random, more: Random, losses: Random, rewrites: Random) -> Options:
     """Draw the options of a seed.
 
     Parameters
@@ -102,8 +108,8 @@ def draw_options(random: Random, more: Random, losses: Random) -> Options:
         Where they come from.
     more
         The same for quorums and reads: a seed without them is the run that it was before there were any.
-    losses
-        The same for lost parts.
+    losses, rewrites
+        The same for lost parts, and for rewrites.
     """
 
     def swarm(yes: float, no: float = 0) -> float:
@@ -111,6 +117,8 @@ def draw_options(random: Random, more: Random, losses: Random) -> Options:
 
     timeout = random.randint(2, 10) * SECOND
     replicas = random.randint(3, 5)
+    lost = losses.randint(1, 2) if losses.random() < LOSING_SEEDS else 0
+    rewritten = rewrites.randint(1, 12) if rewrites.random() < REWRITING_SEEDS else 0
     return Options(
         replicas=replicas,
         clients=random.randint(1, 4),
@@ -146,7 +154,8 @@ def draw_options(random: Random, more: Random, losses: Random) -> Options:
         patience=more.choice((50 * MS, 500 * MS, 3 * SECOND)),
         give_ups=more.choice((0, 0, 1, 3)),
         reads=more.randint(4, 30) if more.random() < 0.7 else 0,
-        losses=losses.randint(1, 2) if losses.random() < LOSING_SEEDS else 0,
+        losses=lost,
+        rewrites=0 if lost else rewritten,
     )
 
 
@@ -164,5 +173,6 @@ def stretched(options: Options, hours: int) -> Options:
         cleanings=options.cleanings * 6,
         absences=options.absences * 3,
         leaves=options.leaves * 2,
+        rewrites=options.rewrites * 4,
         reads=options.reads * 4,
     )

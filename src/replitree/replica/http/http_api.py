@@ -18,9 +18,8 @@ from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.http_commands import CommandHandlers
 from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
-from replitree.replica.http.http_merges import MergeHandlers
+from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
-from replitree.replica.http.http_rewrites import RewriteHandlers
 from replitree.replica.http.http_stores import StoreHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received

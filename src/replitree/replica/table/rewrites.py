@@ -17,12 +17,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from replitree.errors import BadInput, ConcurrentChange, OutcomeUnknown, ReadOnly, SchemaMismatch
+from replitree.errors import (
+    BadInput,
+    ConcurrentChange,
+    OutcomeUnknown,
+    ReadOnly,
+    ReplitreeError,
+    SchemaMismatch,
+    StoreError,
+)
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import MergeEntry, Unchanged
@@ -194,7 +202,7 @@ class Rewrites:
         if isinstance(found, Forgotten):
             raise _forgotten(wish.id)
         judge = Then(judge_rewrite, (context.replica, next(self._numbers), found.index, None))
-        return _index_of(self._drive(judge, None, fx.StagingId(""), wait_s), wish.id)
+        return _index_of(self._drive(wish.id, judge, {}, fx.StagingId(""), wait_s), wish.id)
 
     def _check(self, wish: RewriteWish) -> TableDefinition:
         definition = self._context.definitions.at(wish.schema_version)
@@ -239,19 +247,30 @@ class Rewrites:
         staging = fx.StagingId(f"{context.identity.incarnation}-w{-int(request)}")
         rewriting = Rewriting(fx.EntryId(wish.id), wish.schema_version, wish.unchanged)
         accept = Then(accept_rewrite, (context.replica, request, rewriting))
-        return _index_of(self._drive(accept, {request: payload}, staging, wait_s), wish.id)
+        return _index_of(self._drive(wish.id, accept, {request: payload}, staging, wait_s), wish.id)
 
     def _drive(
-        self, then: Then, payloads: dict[fx.RequestId, StagedRewrite] | None, staging: fx.StagingId, wait_s: float
+        self,
+        command: str,
+        then: Then,
+        payloads: dict[fx.RequestId, StagedRewrite],
+        staging: fx.StagingId,
+        wait_s: float,
     ) -> fx.ClientAnswer:
-        """Run stages until a rewrite is answered, and return the answer."""
+        """Run stages until a rewrite is answered, and return the answer.
+
+        Raises
+        ------
+        OutcomeUnknown
+            They ended without an answer, after something was sent.
+        """
         context, held = self._context, ExitStack()
         accepted = Accepted(context.identity.encode(), self._availability.epoch(), context.progress.pointer, staging)
 
         def remember(effect: MemoryEffect) -> object:
             match effect:
                 case Accept():
-                    held.enter_context(self._performer.holding(staging, payloads or {}))
+                    held.enter_context(self._performer.holding(staging, payloads))
                     return accepted
                 case AwaitPulled(index):
                     context.pull_signal.hurry()
@@ -263,12 +282,26 @@ class Rewrites:
                     self._availability.trouble(Evidence.UNKNOWN, "the answer to a rewrite's commit was lost")
             return None
 
+        sent = then.stage is judge_rewrite
+
         # The caller answers the client with what the last stage returns.
         def perform(effect: fx.Effect) -> object:
+            nonlocal sent
+            sent = sent or isinstance(effect, fx.Commit)
             return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
 
         with held:
-            answer: fx.ClientAnswer = Driver(context.performer, remember, perform).finish(then)
+            try:
+                answer: fx.ClientAnswer = Driver(context.performer, remember, perform).finish(then)
+            except (ReplitreeError, OSError) as error:
+                if not sent:
+                    # If the disk fails, the next activation sweeps the folder.
+                    with suppress(StoreError, OSError):
+                        self._performer.discard(staging)
+                    raise
+                self._availability.trouble(Evidence.UNKNOWN, "a rewrite has ended without an answer")
+                reason = f"the rewrite may be in the table ({error}); ask again with the same id"
+                raise OutcomeUnknown(reason, command) from error
         return answer
 
 
