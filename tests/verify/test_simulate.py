@@ -76,7 +76,7 @@ def test_a_part_of_a_killed_mutation_may_lose_rows_twice() -> None:
 
 
 def test_a_fifth_of_the_seeds_loses_rows_and_draws_the_rest_all_the_same() -> None:
-    drawn = [draw_options(Random(3), Random("more"), Random(f"{seed}/lost parts")) for seed in range(400)]
+    drawn = [draw_options(Random(3), Random("more"), Random(f"{seed}/lost parts"), Random(0)) for seed in range(400)]
     assert 50 < sum(options.losses > 0 for options in drawn) < 110
     assert len({replace(options, losses=0) for options in drawn}) == 1
 

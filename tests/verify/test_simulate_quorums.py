@@ -15,7 +15,7 @@ _MORE = ("quorums", "quorum", "patience", "give_ups", "reads")
 
 
 def test_half_of_the_seeds_have_quorums_and_most_have_reads() -> None:
-    drawn = [draw_options(Random(seed), Random(f"{seed}/more"), Random(0)) for seed in range(200)]
+    drawn = [draw_options(Random(seed), Random(f"{seed}/more"), Random(0), Random(0)) for seed in range(200)]
     assert 90 < sum(options.quorums > 0 for options in drawn) < 150
     assert 110 < sum(options.reads > 0 for options in drawn) < 170
     assert all(2 <= options.quorum <= options.replicas for options in drawn)
@@ -23,7 +23,7 @@ def test_half_of_the_seeds_have_quorums_and_most_have_reads() -> None:
 
 def test_a_seed_draws_the_rest_whatever_it_draws_of_quorums_and_reads() -> None:
     def without(more: str) -> dict[str, object]:
-        options = dataclasses.asdict(draw_options(Random(3), Random(more), Random(0)))
+        options = dataclasses.asdict(draw_options(Random(3), Random(more), Random(0), Random(0)))
         return {name: value for name, value in options.items() if name not in _MORE}
 
     assert without("a") == without("b")

@@ -152,6 +152,7 @@ ROWS = (
         touches=Touches((*_SERVING, *_QUEUE), (), "unseen"), probe=None),
     Row(stages.AwaitPulled, text=lambda e, _: ("wakes", f"entry {e.index} is pulled"), shown=True,
         performs=local.await_pulled, ends=branches.await_pulled, footprint=COORDINATION, joins="never", takes="no time",
+        asked=False,
         touches=Touches(("place", "torn", *_QUEUE), (), "unseen"), probe=None),
     Row(stages.AwaitDecided, text=lambda e, _: ("waits", f"for the quorum of {e.index}"), shown=True,
         performs=lambda e, here: None if (turn := decided(e, here.memory)) is None else remember(here, here.memory, turn),

@@ -340,13 +340,14 @@ def make(effect: fx.Merge | fx.Mutate, scene: Scene) -> Iterator[Branch]:
 
 
 def await_pulled(effect: AwaitPulled, scene: Scene) -> Iterator[Branch]:
-    """Hear whether an entry applies, or not know it: the process has not pulled it itself."""
+    """Hear whether an entry applies, or not know it."""
     done = local.await_pulled(effect, scene.here)
     if done is None:
         return
     yield Branch(done.outcome, scene.here)
+    # A process forgets what it has pulled when it loads its state anew, which it does only after an answer was lost.
     # An entry in the queue applies.  Of others the parts of the table may tell, or the client hears that it is unknown.
-    if not any(item.index == effect.index for item in scene.here.memory.queue):
+    if Fault.UNKNOWN in scene.faults and not any(item.index == effect.index for item in scene.here.memory.queue):
         yield Branch(replace(done.outcome, applies=None), scene.here, fate="not remembered")
 
 

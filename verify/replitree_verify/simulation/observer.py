@@ -397,8 +397,17 @@ class Observer:
         duties = [Duty(self.replicas[0], "clean")]  # the log may be, and replicas may recover
         duties += (Duty(self.replicas[0], name, (part,)) for part in rot for name in ("break", "lose"))
         rewrites = tuple(replace(each, seat=self.replicas[0]) for each in self.rewrites.values())
-        asked = {"commands": commands, "rewrites": rewrites, "duties": tuple(duties)}
-        model = Model("simulation", "", seats, inserts, {}, workers=workers, **asked)
+        model = Model(
+            "simulation",
+            "",
+            seats,
+            inserts,
+            {},
+            workers=workers,
+            commands=commands,
+            rewrites=rewrites,
+            duties=tuple(duties),
+        )
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
         return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
 
