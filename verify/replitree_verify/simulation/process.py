@@ -16,18 +16,8 @@ from typing import Any
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import (
-    commands,
-    executor,
-    inserter,
-    keeper,
-    leader,
-    life,
-    mender,
-    puller,
-    quorum_waiter,
-    rewriter,
-)
+from replitree.protocol.program import commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter
+from replitree.protocol.program.rewriter import accept_rewrite
 from replitree.protocol.program.stages import AwaitDecided, AwaitStrays, GiveBack, Then
 from replitree.protocol.propose.rewrite import Rewriting
 from replitree_verify.effects.table import TAKES, perform_local, probes_of
@@ -49,7 +39,7 @@ from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
-from replitree_verify.world.model import TABLE, Rewrite, me_of, seat_of
+from replitree_verify.world.model import TABLE, me_of, seat_of
 from replitree_verify.world.mutation_scope import has_condition
 
 RETRY = 300 * MS
@@ -157,10 +147,9 @@ class Process:
             "command", commands.accept_command, self.replica, fx.RequestId(request), command, has_condition(command)
         )
 
-    def rewrite(self, rewrite: Rewrite) -> None:
+    def rewrite(self, request: int, rewriting: Rewriting) -> None:
         """Take what a client has made of parts."""
-        rewriting = Rewriting(rewrite.id, unchanged=rewrite.unchanged)
-        self._spawn("rewrite", rewriter.accept_rewrite, self.replica, fx.RequestId(rewrite.request), rewriting)
+        self._spawn("rewrite", accept_rewrite, self.replica, fx.RequestId(request), rewriting)
 
     def propose(self, sources: tuple[str, ...]) -> None:
         """Propose a merge."""
@@ -382,17 +371,10 @@ class Process:
     def _here(self) -> Here:
         disks = self.cluster.disks
         loses = self.cluster.options.losses > 0
-        return Here(
-            self.replica,
-            self.me,
-            self.memory,
-            disks[self.name],
-            self.cluster.tree,
-            disks,
-            self.partitions,
-            loses=loses,
-            rewrites=tuple(self.observer.rewrites.values()),
+        here = Here(
+            self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions, loses=loses
         )
+        return here._replace(rewrites=tuple(self.observer.rewrites.values()))
 
     def _owner(self, effect: fx.ProbeOwner) -> fx.Owner:
         seat, incarnation = seat_of(effect.value)

@@ -21,12 +21,10 @@ from xxhash import xxh3_64_hexdigest
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId, LogIndex
 from replitree.protocol.core.entries import (
-    EVERY_PARTITION,
     AlterEntry,
     Command,
     DropEntry,
     MutateEntry,
-    Unchanged,
     inserted_parts,
 )
 from replitree.protocol.core.layout import Replica
@@ -39,16 +37,17 @@ from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated
 from replitree_verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree_verify.simulation.process import Process
+from replitree_verify.simulation.rewriter import Rewriter
 from replitree_verify.simulation.spoiled import rotted
 from replitree_verify.simulation.store.moving_options import draw_moving
 from replitree_verify.simulation.store.shared_table import SharedTable
 from replitree_verify.simulation.store.store_options import StoreOptions, draw_store, patient
 from replitree_verify.simulation.waits import Read
 from replitree_verify.traces.trace import line_of
-from replitree_verify.world.disk import Disk, content_of, rows_in
+from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import State
-from replitree_verify.world.model import TABLE, Rewrite
+from replitree_verify.world.model import TABLE
 from replitree_verify.world.shared_disk import SharedDisk
 
 LIVENESS = 600 * SECOND
@@ -161,6 +160,7 @@ class Simulation:
             for n in range(self.options.clients)
         ]
         self._readers: dict[int, Client] = {}
+        self._rewriter = Rewriter(self._rewrites, self.cluster, self.observer, self._processes, self._new_request)
         self.observer.on_answer = self._answered
 
     @property
@@ -321,7 +321,7 @@ class Simulation:
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
         for _ in range(options.rewrites):
-            self.cluster.after(self._rewrites.randrange(options.duration), self._rewrite)
+            self.cluster.after(self._rewrites.randrange(options.duration), self._rewriter.make)
         for _ in range(options.losses):
             self.cluster.after(self._losses.randrange(options.duration), self._lose)
         if options.losses:
@@ -424,33 +424,6 @@ class Simulation:
         if kind == 4:
             self.observer.killed.add(entry_id)
             process.kill(entry_id)
-
-    def _rewrite(self) -> None:
-        """Let a client rewrite one or two parts that some replica has; it brings what it has made a while later."""
-        random, process = self._rewrites, self._processes[self._rewrites.choice(self._names)]
-        place, disk = process.memory.place, self.disks[process.name]
-        if not process.is_active or place is None or process.memory.torn:
-            return
-        known = {part: content for part in place.parts if (content := disk.content(part.name)) is not None}
-        sources = sorted(random.sample(sorted(known), min(len(known), random.randint(1, 2))))
-        if not sources:
-            return
-        request = self._new_request()
-        rows = {part: [f"{row}~w{request}" for row in rows_in(known[part])] for part in sources}
-        # Of two sources the second one loses its rows to a new part.
-        moved = rows.pop(sources[1]) if len(sources) > 1 else []
-        results = tuple((part.name, content_of(part.partition, rows.get(part, []))) for part in sources)
-        new = ((sources[-1].partition, content_of(sources[-1].partition, [*moved, str(request)])),)
-        relied = Unchanged((EVERY_PARTITION,), place.pointer.index, place.open) if random.random() < 0.5 else None
-        rewrite = Rewrite(process.name, request, EntryId(f"w{request}"), results, new, relied)
-        self.cluster.after(random.randrange(SECOND), lambda: self._bring(rewrite))
-
-    def _bring(self, rewrite: Rewrite) -> None:
-        process = self._processes[rewrite.seat]
-        if process.is_active:
-            self.observer.seen("rewrite asked")
-            self.observer.rewriting(rewrite)
-            process.rewrite(rewrite)
 
     def _condition(self, request: int) -> str:
         """Return the condition of every second mutation: it covers rows of two inserts and of another mutation."""

@@ -1,0 +1,74 @@
+"""A client that rewrites parts: it makes others of what some replica has, and brings them a while later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import EVERY_PARTITION, Unchanged
+from replitree.protocol.propose.rewrite import Rewriting
+from replitree_verify.simulation.cluster import Cluster
+from replitree_verify.simulation.observer import Observer
+from replitree_verify.simulation.options import SECOND
+from replitree_verify.simulation.process import Process
+from replitree_verify.world.disk import content_of, rows_in
+from replitree_verify.world.model import Rewrite
+
+
+class Rewriter:
+    """The client.
+
+    Parameters
+    ----------
+    random
+        Where its choices come from.
+    cluster, observer, processes
+        The run.
+    new_request
+        Returns the number of a new request.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        cluster: Cluster,
+        observer: Observer,
+        processes: Mapping[str, Process],
+        new_request: Callable[[], int],
+    ) -> None:
+        self._random = random
+        self._cluster = cluster
+        self._observer = observer
+        self._processes = processes
+        self._new_request = new_request
+
+    def make(self) -> None:
+        """Rewrite one or two parts that some replica has."""
+        random, process = self._random, self._processes[self._random.choice(sorted(self._processes))]
+        place, disk = process.memory.place, self._observer.disks[process.name]
+        if not process.is_active or place is None or process.memory.torn:
+            return
+        known = {part: content for part in place.parts if (content := disk.content(part.name)) is not None}
+        sources = sorted(random.sample(sorted(known), min(len(known), random.randint(1, 2))))
+        if not sources:
+            return
+        request = self._new_request()
+        rows = {part: [f"{row}~w{request}" for row in rows_in(known[part])] for part in sources}
+        # Of two sources the second one loses its rows to a new part.
+        moved = rows.pop(sources[1]) if len(sources) > 1 else []
+        results = tuple((part.name, content_of(part.partition, rows.get(part, []))) for part in sources)
+        new = ((sources[-1].partition, content_of(sources[-1].partition, [*moved, str(request)])),)
+        relied = Unchanged((EVERY_PARTITION,), place.pointer.index, place.open) if random.random() < 0.5 else None
+        rewrite = Rewrite(process.name, request, EntryId(f"w{request}"), results, new, relied)
+        self._cluster.after(random.randrange(SECOND), lambda: self._bring(rewrite))
+
+    def _bring(self, rewrite: Rewrite) -> None:
+        process = self._processes[rewrite.seat]
+        if process.is_active:
+            self._observer.seen("rewrite asked")
+            self._observer.rewriting(rewrite)
+            process.rewrite(rewrite.request, Rewriting(rewrite.id, unchanged=rewrite.unchanged))
+
+
+__all__ = ["Rewriter"]
