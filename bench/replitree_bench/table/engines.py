@@ -66,7 +66,7 @@ class EngineBench:
         first = self._rows // 2
         self._range = first, first + self._rows // RANGE
 
-    def measure(self, _number: int) -> tuple[Measured, Measured]:
+    def measure(self, number: int) -> tuple[Measured, Measured]:
         """Run every query both ways, in turn; return ours and the engines' own."""
         import duckdb
 
@@ -78,7 +78,9 @@ class EngineBench:
         again_s = time.perf_counter() - begin
         snapshot = self._table.snapshot()
         files = snapshot.files()
-        ours: Measured = {"rows": self._rows, "files": len(files), "first_s": first_s, "again_s": again_s}
+        ours: Measured = {"rows": self._rows, "files": len(files), "again_s": again_s}
+        # Later rounds find that this process has compared the files.
+        ours |= {"first_s": first_s} if number == 0 else {}
         theirs: Measured = {"rows": self._rows, "files": len(files)}
         for name, (own, plain) in self._queries(relation, snapshot, files).items():
             ours[name], theirs[name] = compare(own, plain)
