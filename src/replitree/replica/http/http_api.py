@@ -59,10 +59,10 @@ class HttpApi(Handlers):
         app[RECEIVED] = self._received
         routes = [
             *(route for group in self._groups for route in group.routes()),
-            web.get("/health", self._health),
-            web.get("/metrics", self._metrics),
+            web.get("/health", self._public),
+            web.get("/metrics", self._public),
             web.get("/v1/status", self._status),
-            web.get("/v1/tables/{table}/status", self._table_status),
+            web.get("/v1/tables/{table}/status", self._status),
         ]
         expecting = {"expect_handler": _meet_expectation}
         app.add_routes(
@@ -107,18 +107,15 @@ class HttpApi(Handlers):
 
     # --- looking ---
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return response(self._gate.public(HEALTH)[0])
+    async def _public(self, request: web.Request) -> web.Response:
+        """Answer what needs no token."""
+        answer, kind = self._gate.public(METRICS if request.path == "/metrics" else HEALTH)
+        return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": kind})
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        answer, _kind = self._gate.public(METRICS)
-        return web.Response(body=answer.body, content_type="text/plain", charset="utf-8")
-
-    async def _status(self, _: web.Request) -> web.Response:
-        return json_response(await asyncio.to_thread(self._tables.status))
-
-    async def _table_status(self, request: web.Request) -> web.Response:
-        return json_response(await asyncio.to_thread(self._table(request).status))
+    async def _status(self, request: web.Request) -> web.Response:
+        """Return the status of the server, or of one table."""
+        asked = self._table(request) if "table" in request.match_info else self._tables
+        return json_response(await asyncio.to_thread(asked.status))
 
 
 async def _meet_expectation(request: web.Request) -> None:

@@ -120,8 +120,8 @@ class InsertHandlers(Handlers):
             web.post(f"{table}/attach", self._attach),
             web.post(f"{table}/uploads", self._open_upload),
             web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
-            web.post(f"{table}/uploads/{{upload}}", self._renew_upload),
-            web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
+            web.post(f"{table}/uploads/{{upload}}", self._renew_or_discard),
+            web.delete(f"{table}/uploads/{{upload}}", self._renew_or_discard),
             web.post(f"{table}/uploads/{{upload}}/objects", self._name_objects),
             web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
         )
@@ -150,8 +150,11 @@ class InsertHandlers(Handlers):
         names = await asyncio.to_thread(table.sharing.uploads.begin, request.match_info["upload"], body.files)
         return json_response({"names": names})
 
-    async def _renew_upload(self, request: web.Request) -> web.Response:
-        await asyncio.to_thread(self._table(request).uploads.renew, request.match_info["upload"])
+    async def _renew_or_discard(self, request: web.Request) -> web.Response:
+        """Let an upload live on, or delete it."""
+        uploads = self._table(request).uploads
+        do = uploads.renew if request.method == "POST" else uploads.discard
+        await asyncio.to_thread(do, request.match_info["upload"])
         return json_response({})
 
     async def _put_file(self, request: web.Request) -> web.Response:
@@ -170,11 +173,6 @@ class InsertHandlers(Handlers):
         finally:
             await asyncio.shield(asyncio.to_thread(received.remove))
         return json_response({"bytes": size})
-
-    async def _discard_upload(self, request: web.Request) -> web.Response:
-        table = self._table(request)
-        await asyncio.to_thread(table.uploads.discard, request.match_info["upload"])
-        return json_response({})
 
     async def _commit_upload(self, request: web.Request) -> web.Response:
         """Commit an upload once, however often it is requested; a repeated request gets the answer of the first one."""
