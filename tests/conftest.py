@@ -38,6 +38,7 @@ LONG = (
     "spark/test_store.py",
     "spark/test_overwrite.py",
     "spark/test_read.py",
+    "spark/test_catalog.py",
     "spark/test_write.py",
     "spark/test_damage.py",
     "spark/test_evolve.py",

@@ -12,7 +12,7 @@ A missing or damaged file fails the query, whatever the session says about ignor
 verified before the JVM gets their paths, or by the JVM as it reads them (`replitree.storage.parts.verified`).  Of what
 it reads in a bucket the JVM compares the checksums of pages.
 
-Absent on purpose: catalogs.  A view per table is made by `replitree.spark.read.views.sql_views`.
+Absent on purpose: SQL.  The catalog has it (`replitree.spark.catalog`), and `read.views.sql_views` where there is none.
 """
 
 from __future__ import annotations

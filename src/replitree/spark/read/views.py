@@ -3,7 +3,7 @@
 Guarantees: each view is one snapshot, taken when `sql_views` is called; call it again for fresh ones.  Views of tables
 that are gone are left alone.
 
-Absent on purpose: a catalog.  Spark's Python sources can't be one.
+Absent on purpose: fresh rows at each action.  The catalog has them (`replitree.spark.catalog`).
 """
 
 from __future__ import annotations
