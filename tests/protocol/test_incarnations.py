@@ -21,7 +21,7 @@ from replitree.protocol.membership.table import (
     mark_dropped,
     remove_table,
 )
-from replitree.protocol.shares.table_store import Store, agree_on_store
+from replitree.protocol.shares.table_store import Store, agree_on_store, incarnation_of
 from replitree.protocol.state.counted import QuorumValue, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
@@ -79,6 +79,15 @@ def test_a_process_of_a_dropped_table_does_not_choose_the_store_of_the_next_one(
     chosen = world.tree.get(layout.sharing(LATER))
     assert chosen is not None
     assert chosen.value == b""
+
+
+def test_a_process_under_an_earlier_epoch_gives_its_replica_no_incarnation() -> None:
+    world, replica = World(EARLIER), Replica(EARLIER, "r1")
+    first, second = world.run(activate(replica, ME)), world.run(activate(replica, ME))
+    assert isinstance(first, Activated)
+    assert isinstance(second, Activated)
+    assert world.run(incarnation_of(replica, first.epoch, "late")) is None
+    assert world.run(incarnation_of(replica, second.epoch, "fresh")) == "fresh"
 
 
 def test_a_table_of_an_earlier_version_is_found_where_it_was() -> None:

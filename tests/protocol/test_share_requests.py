@@ -23,7 +23,7 @@ from replitree.protocol.shares.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree.protocol.shares.sharing import with_shares
+from replitree.protocol.shares.sharing import with_shares, with_shares_once_open
 from replitree.protocol.state.work_mark import HeldBy, Taken, take
 from replitree.storage.parts.manifest import SHARES_MAX
 from tests.protocol.tree_world import TreeWorld
@@ -248,3 +248,21 @@ def test_a_work_mark_is_taken_with_one_request_and_found_taken_with_two() -> Non
     world.requests = []
     assert isinstance(world.run(take(sharer("r2"), EPOCH, RESULT)), HeldBy)
     assert world.requests == ["Commit", "GetMany"]
+
+
+def test_a_part_that_comes_with_a_share_while_the_store_is_opened_is_registered_with_its_mark() -> None:
+    opened: list[Sharer] = []
+    fetch = fx.FetchMany((fx.FetchPart(PART, "hash", ("r2",)),))
+    register = fx.Commit(fx.Create(layout.part(Replica(TABLE, "r1"), PART), b"hash"))
+
+    def execute() -> Generator[Any, Any, object]:
+        yield fetch
+        return (yield register)
+
+    running = with_shares_once_open(lambda: opened[0] if opened else None, execute())
+    assert next(running) == fetch
+    opened.append(sharer("r1"))
+    assert running.send((fx.Fetched(PART),)) == SharesOf((PART,))
+    commit = running.send((SharedPart(PART, SHARE, is_new=False),))
+    assert isinstance(commit, fx.Commit)
+    assert fx.Create(sharer("r1").mark(SharedPart(PART, SHARE, is_new=False))) in commit.operations

@@ -94,7 +94,7 @@ def _reach_store(
             )
         case Store.UNSETTLED:
             return StoreNotReached("whether the object store is the table's could not be read; it is tried again")
-    known = yield from incarnation_of(replica, incarnation)
+    known = yield from incarnation_of(replica, epoch, incarnation)
     return Reached(known) if known is not None else StoreNotReached("the replica's incarnation could not be read")
 
 

@@ -1,6 +1,7 @@
 """Sharing: what a replica of a table on an object store does besides what every replica does.
 
-Every procedure of such a replica runs through `with_shares`, which leaves the procedure unchanged and adds to its effects:
+Every procedure of such a replica runs through `with_shares` (one that began before the table had a store, through
+`with_shares_once_open`), which leaves the procedure unchanged and adds to its effects:
 
 =====================  ====================================================================================================
 a part is staged       note the attempt (`writing/<share>`), then put the objects; a part that can't be put was not staged.
@@ -31,7 +32,8 @@ Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -76,6 +78,36 @@ def with_shares(sharer: Sharer, procedure: fx.Procedure[_T]) -> fx.Procedure[_T]
 
     # The result yields effects on objects, too, and the interpreter must perform them.
     return translate(procedure, each)
+
+
+def with_shares_once_open(sharer: Callable[[], Sharer | None], procedure: fx.Procedure[_T]) -> fx.Procedure[_T]:
+    """Return a procedure that does as `with_shares` from the moment that its table has a store, even if it runs already.
+
+    A part that it fetches after that comes with a share, and is registered with its mark.
+
+    Parameters
+    ----------
+    sharer
+        Returns the replica that runs it; None: the replica has not opened a store.
+    procedure
+        Any procedure of a replica that has none when the procedure begins.
+    """
+    outcome: object = None
+    known: Sharer | None = None
+    try:
+        while True:
+            effect = procedure.send(outcome)
+            # What was staged with a share is registered with its mark, even if the store is not used any more.
+            known = known or sharer()
+            outcome = (yield effect) if known is None else (yield from with_shares(known, _alone(effect)))
+    except StopIteration as stop:
+        return cast("_T", stop.value)
+    finally:
+        procedure.close()
+
+
+def _alone(effect: fx.Effect) -> fx.Procedure[object]:
+    return (yield effect)
 
 
 def _put(sharer: Sharer, staging: fx.StagingId) -> LocalSharing[fx.StoreFailed | None]:
@@ -124,4 +156,4 @@ def _committed(sharer: Sharer, effect: fx.Commit) -> LocalSharing[fx.Committed]:
     return outcome
 
 
-__all__ = ["with_shares"]
+__all__ = ["with_shares", "with_shares_once_open"]

@@ -34,11 +34,13 @@ def agree_on_store(replica: Replica, epoch: fx.Epoch, store_id: str) -> fx.Proce
     return Store.UNSETTLED
 
 
-def incarnation_of(replica: Replica, fresh: str) -> fx.Procedure[str | None]:
+def incarnation_of(replica: Replica, epoch: fx.Epoch, fresh: str) -> fx.Procedure[str | None]:
     """Find out which replica of its name one is; None: that could not be had.
 
     Parameters
     ----------
+    epoch
+        Under which the replica is active: a process that was replaced gives no incarnation.
     fresh
         Given to one that has none yet: it joined when the table was on local disks.
     """
@@ -50,7 +52,7 @@ def incarnation_of(replica: Replica, fresh: str) -> fx.Procedure[str | None]:
             return None
         if node.value:
             return text_of(node.value, path)
-        yield fx.Commit(fx.Set(path, fresh.encode(), node.version))
+        yield fx.Commit(fx.Check(layout.host(replica), epoch), fx.Set(path, fresh.encode(), node.version))
     return None
 
 

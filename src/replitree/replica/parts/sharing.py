@@ -165,6 +165,11 @@ class Sharing:
         self.moves.has_new_epoch()
 
     @property
+    def opened_as(self) -> Sharer | None:
+        """The identity of this replica in coordination; None before the store is open."""
+        return self._sharer
+
+    @property
     def sharer(self) -> Sharer:
         """The identity of this replica in coordination; known since its first activation."""
         if self._sharer is None:
