@@ -17,7 +17,7 @@ LIVES_MAX = 10
 @pytest.mark.parametrize(
     "kinds",
     [
-        pytest.param(["data", "manifest", "sums", "aside"], id="disk"),
+        pytest.param(["data", "manifest", "sums", "aside"], id="disk", marks=pytest.mark.slow),
         pytest.param(["object", "share man.", "manifest", "data"], id="store", marks=pytest.mark.slow),
         pytest.param(BUCKET_KINDS, id="bucket", marks=pytest.mark.slow),
     ],

@@ -36,7 +36,14 @@ def test_model_holds(name: str) -> None:
     assert found == (pin.states, pin.transitions, pin.depth, pin.quiet)
 
 
-@pytest.mark.parametrize("name", ["restart_anywhere", "detach_insert", "restore_crash", "lost_result"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("restart_anywhere", "restore_crash")),
+        "detach_insert",
+        "lost_result",
+    ],
+)
 def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares(name: str) -> None:
     explored = explore(MODELS[name], stages_with(find_patch("log_equivalent", "covered-forgotten-first")))
     assert explored.violation is None

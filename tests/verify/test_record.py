@@ -15,7 +15,9 @@ from tests.verify import code
 from tests.verify.record import Line, every_model, explore, record
 
 
-@pytest.mark.parametrize("name", ["clean_duplicate", "lease", "deposed", "published/truncate-log"])
+@pytest.mark.parametrize(
+    "name", ["clean_duplicate", pytest.param("lease", marks=pytest.mark.slow), "deposed", "published/truncate-log"]
+)
 def test_a_model_of_any_room_is_recorded_with_what_its_exploration_counts(name: str) -> None:
     line = explore(name, "c1", "d1")
     assert line == Line(name, line.states, line.transitions, line.cpu_seconds, "c1", "d1")

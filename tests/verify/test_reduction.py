@@ -71,7 +71,10 @@ def ends(explored: Explored) -> set[str]:
     return {text.partition("\nclient")[0] for text in texts}
 
 
-SLOW = ("insert_one_token", "insert_groups", "restart_anywhere", "pull_gap", "replaced_insert")
+SLOW = (
+    "insert_one_token", "insert_groups", "restart_anywhere", "pull_gap", "replaced_insert", "stored_twice", "stored_mutate",
+    "moved_doubt", "home_mended", "upload_doubt", "stored_doubt", "stored_open",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SMALL])
