@@ -41,7 +41,7 @@ def test_a_seed_draws_the_rest_whatever_it_draws_of_quorums_and_reads() -> None:
         ("retry-answers-before-quorum", 14),
         ("merge-of-open-parts", 8),
         ("read-without-sync", 48),
-        ("end-of-log-before-commit", 377),
+        ("end-of-log-before-commit", 3),
         ("read-at-own-pointer", 8),
         ("read-once-pulled", 1),
         ("read-shows-open", 14),
