@@ -58,7 +58,7 @@ class Options:
     losses
         How many inserts lose the rows of a part on every disk.
     rewrites
-        How many rewrites clients bring; none where rows are lost.
+        How many rewrites clients bring; none where rows are lost, or may lie in an object store.
     """
 
     replicas: int

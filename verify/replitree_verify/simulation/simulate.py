@@ -143,7 +143,8 @@ class Simulation:
         self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
         self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
         if self.store is not None:
-            self.options = patient(self.options, self.store)
+            # Rewrites of parts in a store are explored (`stored_rewrite*`); these seeds stay the runs that they were.
+            self.options = replace(patient(self.options, self.store), rewrites=0)
             self.store = replace(self.store, moving=draw_moving(seed, self.options.duration))
         self.disks = {name: self._new_disk() for name in self._names}
         tree = table_tree(self._names, shared=self.store is not None)
