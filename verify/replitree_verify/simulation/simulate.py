@@ -28,6 +28,7 @@ from replitree.protocol.core.entries import (
     inserted_parts,
 )
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.execute.making import MAKING
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.engine.steps import Turn
@@ -245,7 +246,9 @@ class Simulation:
         memory = process.memory
         pulled = memory.place is not None and memory.place.pointer.index == length
         at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
-        return pulled and at_rest and not memory.queue and not memory.lacking and not process.groups
+        # A rewrite may be on its way although no client waits for it.
+        is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
+        return pulled and at_rest and not memory.queue and not memory.lacking and is_over
 
     def _who_lags(self) -> str:
         waiting = sum(not client.is_done for client in self._clients)
