@@ -9,6 +9,7 @@ from replitree.client.insert.insert import InsertResult
 from replitree.client.read.partitions import PartitionInfo
 from replitree.client.read.scan import Scan
 from replitree.client.read.snapshot import DataFiles, Snapshot, SnapshotPart
+from replitree.client.read.table_log import HistoryEntry
 from replitree.client.table import Table
 from replitree.client.transport.access import Access, find_access
 from replitree.client.transport.catalog import ReplicaInfo
@@ -22,6 +23,7 @@ __all__ = [
     "DataFiles",
     "DetachedPart",
     "Frozen",
+    "HistoryEntry",
     "InsertResult",
     "Killed",
     "Lease",

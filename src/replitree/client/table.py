@@ -35,6 +35,7 @@ from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
 from replitree.client.read.scan import LEASE_S, Scan, Source
 from replitree.client.read.shown import table_html
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
+from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_history
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
@@ -42,6 +43,7 @@ from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.routing import Router
 from replitree.client.transport.stored import StoredParts, Through, stored_parts
 from replitree.errors import BadInput, SchemaMismatch
+from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.state.read import ReadLevel
 from replitree.storage.parts.conform import UTC, check_zone
 from replitree.storage.schema.definition import TableDefinition
@@ -573,6 +575,26 @@ class Table(TableChanges):
     def partitions(self) -> tuple[PartitionInfo, ...]:
         """Return what the table has in each of its partitions now."""
         return partitions_of(self.snapshot().parts)
+
+    def history(self, limit: int = 100) -> tuple[HistoryEntry, ...]:
+        """Return what happened to the table, as far back as its log is kept: the newest entry first.
+
+        Parameters
+        ----------
+        limit
+            Entries to return at most, from 1 to `HISTORY_MAX`.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        CoordinationUnavailable
+            Coordination can't be read.
+        """
+        if not 1 <= limit <= HISTORY_MAX:
+            raise BadInput(f"limit is 1 to {HISTORY_MAX:,} entries, not {limit:,}")
+        end = LogIndex(self._catalog.log_tail(self.name))
+        return self._catalog.run(read_history(self._catalog.place(self.name), self.name, end, limit))
 
     def status(self) -> TableStatus:
         """Return how the table and each of its replicas is."""

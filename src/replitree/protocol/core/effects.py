@@ -126,8 +126,9 @@ class Sync(Effect):
 class Node:
     """A node as it was read.
 
-    `changed_ms` says when it was written last, in milliseconds by the coordination service's own clock: good only for
-    comparing nodes with each other.  It counts for nothing when nodes are compared.
+    `changed_ms` says when it was written last, in milliseconds since 1970 by the coordination service's own clock; of an
+    entry of the log, which is never written again, when it was appended.  The protocol uses it only to compare nodes with each
+    other: the clock may be wrong, and may go back when another server leads.  It counts for nothing when nodes are compared.
     """
 
     value: bytes

@@ -1,0 +1,191 @@
+"""What the table remembers: reading its log back, over parents that are closed and entries that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.read.table_log import index_at, read_history, search_back
+from replitree.client.table import Table
+from replitree.client.transport.access import Access
+from replitree.coordination.memory import MemoryCoordination
+from replitree.errors import BadInput, TableNotFound
+from replitree.procedures import run
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import Entry, GetEntry, RollEntry, SettleEntry, encode_entry
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.log import encode_log
+from replitree.wire.block_ids import token_block
+from tests.client.conftest import FakeCluster
+from tests.replica.inprocess import TOKEN, InProcessCluster
+
+PLACE = TablePlace("/t")
+INSERT = GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("all", 3, 40, "h"), fx.StagedPart("b", 2, 2, "h")), ())
+
+
+@dataclass
+class KeptLog:
+    """A log in coordination, as a table of its entries: what each is, and when it was written (ms)."""
+
+    entries: dict[int, tuple[Entry, int]]
+    first: int = 0
+    reads: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> fx.LogIndex:
+        return fx.LogIndex(max(self.entries, default=self.first - 1) + 1)
+
+    def perform(self, effect: Any) -> Any:
+        known = {
+            layout.log_entry(PLACE, index): fx.Node(encode_entry(entry), fx.Version(0), ms)
+            for index, (entry, ms) in self.entries.items()
+        }
+        match effect:
+            case fx.Get(path):
+                assert path == layout.log(PLACE)
+                return fx.Node(encode_log(PLACE, self.first), fx.Version(0))
+            case fx.Exists(path):
+                return path in known
+            case fx.GetMany(paths):
+                self.reads.append(len(paths))
+                return fx.Many(tuple(known.get(path) for path in paths))
+        raise AssertionError(effect)
+
+    def indexes(self, window: int = 3) -> list[int]:
+        found: list[int] = []
+        assert (
+            run(search_back(PLACE, self.end, lambda logged: found.append(logged.index), window), self.perform) is None
+        )
+        return found
+
+    def at(self, time_ms: int) -> int | None:
+        return run(index_at(PLACE, self.end, time_ms), self.perform)
+
+
+def inserts(times: dict[int, int]) -> dict[int, tuple[Entry, int]]:
+    return {index: (INSERT, ms) for index, ms in times.items()}
+
+
+def rolled() -> KeptLog:
+    """A log over three parents of 8 numbers: the first is cleaned up to index 2, and two are closed early."""
+    entries = inserts({2: 20, 3: 30, 8: 50, 16: 70, 17: 80})
+    return KeptLog({**entries, 4: (RollEntry("r1"), 40), 9: (RollEntry("r1"), 60)}, first=2)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 64])
+def test_log_is_read_newest_first_over_closed_parents(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
+    assert rolled().indexes(window) == [17, 16, 9, 8, 4, 3, 2]
+
+
+def test_log_that_has_just_gone_on_is_read_from_the_closed_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
+    log = KeptLog({**inserts({0: 1, 1: 2}), 2: (RollEntry("r1"), 3)})
+    found: list[int] = []
+    run(search_back(PLACE, fx.LogIndex(8), lambda logged: found.append(logged.index)), log.perform)
+    assert found == [2, 1, 0]
+
+
+def test_parent_that_the_cleaner_has_emptied_meanwhile_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
+    assert KeptLog(inserts({8: 1, 9: 2}), first=3).indexes() == [9, 8]
+
+
+def test_entry_that_the_cleaner_has_removed_meanwhile_ends_the_log() -> None:
+    assert KeptLog(inserts({3: 1, 4: 2, 5: 3}), first=1).indexes() == [5, 4, 3]
+
+
+def test_empty_log_has_no_history() -> None:
+    assert KeptLog({}).indexes() == []
+    assert KeptLog({}, first=7).indexes() == []
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "index"), [(9, None), (10, 1), (19, 1), (20, 4), (29, 4), (30, 5), (10_000, 5)], ids=str
+)
+def test_time_is_the_last_entry_written_by_then(time_ms: int, index: int | None) -> None:
+    # Three entries were written in one millisecond: all of them are included.
+    log = KeptLog(inserts({0: 10, 1: 20, 2: 20, 3: 20, 4: 30}))
+    assert log.at(time_ms) == index
+
+
+def test_time_within_a_clock_that_went_back_includes_the_last_entry_written_by_then() -> None:
+    log = KeptLog(inserts({0: 10, 1: 50, 2: 30, 3: 60}))
+    assert [log.at(ms) for ms in (10, 29, 30, 55, 60)] == [1, 1, 3, 3, 4]
+
+
+def test_time_of_a_roll_is_the_beginning_of_the_next_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
+    log = rolled()
+    assert [log.at(ms) for ms in (19, 20, 40, 49, 50, 65, 75)] == [None, 3, 8, 8, 9, 16, 17]
+
+
+def test_history_reads_no_further_back_than_its_limit() -> None:
+    log = KeptLog(inserts({index: index for index in range(1000)}))
+    found = run(read_history(PLACE, "t", log.end, 5), log.perform)
+    assert [each.index for each in found] == [999, 998, 997, 996, 995]
+    assert sum(log.reads) == 5
+
+
+def test_end_of_a_quorum_says_how_long_the_insert_took() -> None:
+    settled: Entry = SettleEntry("r2", fx.StagingId("s"), 0, ("r1", "r2"))
+    log = KeptLog({**inserts({0: 1000}), 1: (settled, 3500)})
+    newest, insert = run(read_history(PLACE, "t", log.end, 2), log.perform)
+    assert (newest.kind, newest.duration_s, newest.command) == ("settle", 2.5, "insert 0")
+    assert (insert.kind, insert.rows, insert.bytes, insert.duration_s) == ("get", 5, 42, None)
+    assert insert.time == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    gone = KeptLog({1: (settled, 3500)}, first=1)
+    assert run(read_history(PLACE, "t", gone.end, 9), gone.perform)[0].duration_s is None
+
+
+# --- real replicas ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    """Two real replicas in this process."""
+    cluster = InProcessCluster(tmp_path)
+    cluster.create_table(schema="k bigint not null")
+    access = Access("zk://nowhere:1/replitree", TOKEN)
+    connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
+    yield connection.table("t")
+    connection.close()
+    cluster.close()
+
+
+def test_history_of_a_table_says_what_was_done(table: Table) -> None:
+    table.insert({"k": [1, 2, 3]}, token="monday")
+    table.delete("k = 2")
+    table.truncate()
+    truncated, deleted, inserted = table.history()
+    assert (inserted.kind, inserted.rows, inserted.ids) == ("get", 3, (token_block("monday"),))
+    assert inserted.replica in {"r1", "r2"}
+    assert inserted.bytes
+    assert (deleted.kind, deleted.command, deleted.rows) == ("mutate", "DELETE FROM t WHERE k = 2", None)
+    assert (truncated.kind, truncated.command) == ("drop", "drops every partition")
+    assert inserted.time < deleted.time < truncated.time
+    assert [each.index for each in table.history(2)] == [truncated.index, deleted.index]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 100_001])
+def test_history_of_no_or_too_many_entries_is_refused(table: Table, limit: int) -> None:
+    with pytest.raises(BadInput, match="limit is 1 to 100,000 entries"):
+        table.history(limit)
+
+
+def test_history_of_a_table_that_was_dropped(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    cluster.create("t", "k bigint")
+    handle = cluster.connect().table("t")
+    assert handle.history() == ()
+    cluster.connect().drop_table("t")
+    with pytest.raises(TableNotFound, match="'t' does not exist"):
+        handle.history()
+    cluster.close()
