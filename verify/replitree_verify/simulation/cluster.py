@@ -218,20 +218,15 @@ class Cluster:
         lagging = session.lag if self.faulty else 0
         seen = max(session.floor, bisect_right(self._times, self.now - lagging) - 1)
         outcome, fate = answer(self._trees[seen], effect), ""
-        if seen < last:
-            outcome, seen, fate = self._stale(effect, outcome, seen)
+        now = answer(self.tree, effect) if seen < last else outcome
+        if outcome != now:
+            fate = "stale"
+            if isinstance(outcome, Many) and isinstance(now, Many) and self.chance(0.2):
+                # The server's view moves on in the middle of a batch of reads.
+                cut = self.random.randint(0, len(outcome.nodes))
+                outcome, seen, fate = Many((*outcome.nodes[:cut], *now.nodes[cut:]), now.watched), last, "torn"
         session.floor = seen
         return outcome, seen, fate
-
-    def _stale(self, effect: Any, seen: Any, number: int) -> tuple[Any, int, str]:
-        """Show what a lagging server has, or let its view move on in the middle of a batch of reads."""
-        now = answer(self.tree, effect)
-        if seen == now:
-            return seen, number, ""
-        if isinstance(seen, Many) and isinstance(now, Many) and self.chance(0.2):
-            cut = self.random.randint(0, len(seen.nodes))
-            return Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched), len(self._trees) - 1, "torn"
-        return seen, number, "stale"
 
     def _become(self, tree: Tree, who: str, breach: str | None = None) -> None:
         if tree is not self.tree:

@@ -176,20 +176,13 @@ class Observer:
         for index in range(len(self._blocks), length):
             self._appended(before, tree, index)
         self._check_registered(tree, who)
-        self._check_log(tree)
-
-    def _check_log(self, tree: Tree) -> None:
-        """Check the log's beginning and which replicas are lost, when either changed."""
-        start = tree.get(layout.log(TABLE))
+        # The log's beginning and the marks of lost replicas change rarely: what depends on them is checked only then.
         marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
-        if (start, marks) != self._start_and_marks:
-            self._start_and_marks = (start, marks)
+        start_and_marks = (tree.get(layout.log(TABLE)), marks)
+        if start_and_marks != self._start_and_marks:
+            self._start_and_marks = start_and_marks
             self._forgive()
-            look = self.look({}, ())
-            for invariant in (pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table):
-                wrong = invariant(look)
-                if wrong is not None:
-                    raise Violated(wrong)
+            self._refuse(pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table)
 
     def _appended(self, before: Tree, tree: Tree, index: int) -> None:
         path = layout.log_entry(TABLE, index)
@@ -202,9 +195,7 @@ class Observer:
             if wrong is not None:
                 raise Violated(wrong)
         if not isinstance(entry, GetEntry):
-            self._commanded(index, entry)
-            self._rewritten(entry)
-            self._ended(entry)
+            self._check_command(index, entry)
             return
         for token in entry.blocks:
             first = self._token_at.get(token)
@@ -222,16 +213,21 @@ class Observer:
         if folder is None or folder.torn:
             raise Violated(f"I2: no replica has the rows of entry {index}")
 
-    def _rewritten(self, entry: Entry) -> None:
-        """Check a rewrite: its rows are staged at its writer, and it applies to what it was made of, or not at all."""
+    def _check_command(self, index: int, entry: Entry) -> None:
+        """Check an entry that inserts nothing: a command is in the log once, and its clients did not hear that it failed."""
+        if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
+            if self._command_at.setdefault(entry.id, index) != index:
+                raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
+            for request in self._requests_of.get(entry.id, ()):
+                self._at[request] = index
+                own = request in self.rewrites or self.commands[request].replica == entry.replica
+                if own and isinstance(self.answers.get(request), NotInserted):
+                    raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
         if isinstance(entry, RewriteEntry):
             folder = self.disks[entry.replica].folder(entry.insert)
             if folder is None or folder.torn:
                 raise Violated(f"I2: no replica has the rows of the rewrite {entry.id}")
             self._refuse(rewrites_apply_as_a_whole)
-
-    def _ended(self, entry: Entry) -> None:
-        """Check the end of a quorum: it ends once, settled it is on enough disks, failed it keeps no token."""
         if isinstance(entry, SettleEntry | FailEntry):
             self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
             self._refuse(quorums_end_once, failed_inserts_free_their_ids)
@@ -244,17 +240,6 @@ class Observer:
             wrong = invariant(look)
             if wrong is not None:
                 raise Violated(wrong)
-
-    def _commanded(self, index: int, entry: Entry) -> None:
-        if not isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
-            return
-        if self._command_at.setdefault(entry.id, index) != index:
-            raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
-        for request in self._requests_of.get(entry.id, ()):
-            self._at[request] = index
-            own = request in self.rewrites or self.commands[request].replica == entry.replica
-            if own and isinstance(self.answers.get(request), NotInserted):
-                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
 
     def _was_dropped(self, first: int, index: int) -> bool:
         log = Log(self.tree)
@@ -330,14 +315,18 @@ class Observer:
                 pass
             case Inserted(index) if self._at.get(request) != index:
                 raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
-            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= self._first():
+            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= Log(self.tree).first:
                 raise Violated(
                     f"I2: request {request} is said to be a duplicate of an insert that is gone, which it is not"
                 )
             case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
-            case NotInserted() if request in self._at and self._is_own(request) and not self._has_failed(request):
-                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
+            case NotInserted() if request in self._at:
+                log, at, command = Log(self.tree), self._at[request], self.commands.get(request)
+                # A command may be in the log because the client gave it to another replica, too.
+                is_own = command is None or log.raw[at][1].replica == command.replica
+                if is_own and at not in failed_at(log):
+                    raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
         self.on_answer(request, answer)
 
     def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
@@ -350,18 +339,6 @@ class Observer:
             self.seen(f"{effect.level} read")
         self.told[effect.number] = told
         self.on_answer(effect.number, told)
-
-    def _has_failed(self, request: int) -> bool:
-        return self._at[request] in failed_at(Log(self.tree))
-
-    def _first(self) -> int:
-        return Log(self.tree).first
-
-    def _is_own(self, request: int) -> bool:
-        """Whether it was the replica which was asked that put the request into the log."""
-        command = self.commands.get(request)
-        entries = Log(self.tree).raw
-        return command is None or entries[self._at[request]][1].replica == command.replica
 
     def removed(self) -> None:
         """Check that what was removed from a disk was not the last of its kind."""

@@ -306,11 +306,17 @@ class Process:
             self.observer.answered(effect.request, effect.answer)
             return (None,)
         if isinstance(effect, fx.ProbeOwner):
-            outcome = self._owner(effect)
-            self._told(thread, effect, outcome)
-            return (outcome,)
+            seat, incarnation = seat_of(effect.value)
+            process = self._processes[seat]
+            is_dead = process.incarnation > incarnation or not process.alive
+            owner = fx.Owner.DEAD if is_dead else fx.Owner.UNCLEAR
+            self._told(thread, effect, owner)
+            return (owner,)
         if isinstance(effect, ShowRows):
-            return self._show(thread, effect)
+            told, breach = waits.show(effect, self._now(), self.cluster.disks[self.name])
+            self._told(thread, effect, told)
+            self.observer.shown(effect, told, breach)
+            return (told,)
         if isinstance(effect, GiveBack) and not effect.done and self.rests_in_vain:
             self._locally(thread, effect)
             self.cluster.after(self._pause(), partial(self._resume, thread, None))
@@ -324,12 +330,6 @@ class Process:
     def _now(self) -> waits.Now:
         return waits.Now(self.replica, self.session.number, self.memory, self.cluster.tree)
 
-    def _show(self, thread: Thread, effect: ShowRows) -> tuple[Any]:
-        told, breach = waits.show(effect, self._now(), self.cluster.disks[self.name])
-        self._told(thread, effect, told)
-        self.observer.shown(effect, told, breach)
-        return (told,)
-
     def _lose_patience(self, thread: Thread, effect: AwaitDecided) -> None:
         if thread.effect is not effect or not thread.waits or not self.alive:
             return
@@ -338,16 +338,13 @@ class Process:
         self._told(thread, effect, outcome)
         self._resume(thread, outcome)
 
-    def _waited_for(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        done = waits.perform(effect, self._now())
-        thread.waits = done is None
-        if done is not None:
-            self._told(thread, effect, done[0])
-        return done
-
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, waits.EFFECTS):
-            return self._waited_for(thread, effect)
+            over = waits.perform(effect, self._now())
+            thread.waits = over is None
+            if over is not None:
+                self._told(thread, effect, over[0])
+            return over
         if isinstance(effect, AwaitStrays) and self._rests(thread):
             thread.waits = True
             return None
@@ -375,11 +372,6 @@ class Process:
             self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions, loses=loses
         )
         return here._replace(rewrites=tuple(self.observer.rewrites.values()))
-
-    def _owner(self, effect: fx.ProbeOwner) -> fx.Owner:
-        seat, incarnation = seat_of(effect.value)
-        process = self._processes[seat]
-        return fx.Owner.DEAD if process.incarnation > incarnation or not process.alive else fx.Owner.UNCLEAR
 
     # --- outcomes -------------------------------------------------------------------------------------------------------
 

@@ -152,7 +152,9 @@ class Simulation:
         self.observer = Observer(self._names, tree, self.disks)
         self.cluster = Cluster(self.options, self._random, tree, self.disks, self._changed)
         self._processes: dict[str, Process] = {}
-        self._shared = self._shared_table()
+        self._shared: SharedTable | None = None
+        if self.store is not None:
+            self._shared = SharedTable(self.store, self.cluster, self.observer, self.disks, self._processes)
         self._incarnations = dict.fromkeys(self._names, 0)
         self._committers = {name: Committer(self.cluster) for name in self._names}
         self._requests = 0
@@ -240,15 +242,15 @@ class Simulation:
         if self._shared is not None and not self._shared.is_settled():
             return False
         length = len(self.observer.look({}, ()).log.entries)
-        return all(self._is_settled(process, length) for process in self._processes.values())
-
-    def _is_settled(self, process: Process, length: int) -> bool:
-        memory = process.memory
-        pulled = memory.place is not None and memory.place.pointer.index == length
-        at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
-        # A rewrite may be on its way although no client waits for it.
-        is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
-        return pulled and at_rest and not memory.queue and not memory.lacking and is_over
+        for process in self._processes.values():
+            memory, session = process.memory, process.session
+            pulled = memory.place is not None and memory.place.pointer.index == length
+            at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and session.alive
+            # A rewrite may be on its way although no client waits for it.
+            is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
+            if not pulled or not at_rest or memory.queue or memory.lacking or not is_over:
+                return False
+        return True
 
     def _who_lags(self) -> str:
         waiting = sum(not client.is_done for client in self._clients)
@@ -257,11 +259,6 @@ class Simulation:
         return f"{waiting} clients wait; {states}{shares}"
 
     # --- processes --------------------------------------------------------------------------------------------------------
-
-    def _shared_table(self) -> SharedTable | None:
-        if self.store is None:
-            return None
-        return SharedTable(self.store, self.cluster, self.observer, self.disks, self._processes)
 
     def _new_disk(self) -> Disk:
         return Disk() if self.store is None else SharedDisk()
@@ -420,7 +417,11 @@ class Simulation:
         elif kind == 2:
             command = AlterEntry(name, entry_id, "x", 2)
         else:
-            command = MutateEntry(name, entry_id, partition, f"x{request}{self._condition(request)}")
+            inserts, condition = sorted(self.observer.tokens), ""
+            if request % 2 == 0 and inserts:  # the condition covers rows of two inserts and of another mutation
+                self.observer.seen("mutation with a condition")
+                condition = f"@{inserts[0]},{inserts[-1]},~x{request - 1}"
+            command = MutateEntry(name, entry_id, partition, f"x{request}{condition}")
         self.observer.commanded(request, command)
         process.ask(request, command)
         if self.cluster.chance(self.options.doubles):
@@ -428,14 +429,6 @@ class Simulation:
         if kind == 4:
             self.observer.killed.add(entry_id)
             process.kill(entry_id)
-
-    def _condition(self, request: int) -> str:
-        """Return the condition of every second mutation: it covers rows of two inserts and of another mutation."""
-        inserts = sorted(self.observer.tokens)
-        if request % 2 or not inserts:
-            return ""
-        self.observer.seen("mutation with a condition")
-        return f"@{inserts[0]},{inserts[-1]},~x{request - 1}"
 
     def _command_again(self, command: Command) -> None:
         """Give a command to another replica too, as a client does that heard nothing."""
@@ -481,8 +474,13 @@ class Simulation:
         if not process.alive:
             return
         for part, content in self.disks[name].parts:
-            others = [each for each in self._names if each != name and self._has_whole(each, part, content)]
-            if others and part in [each.name for each in process.memory.visible]:
+            # What a replica has not registered yet, it need not keep.
+            is_whole_elsewhere = any(
+                self.disks[each].content(part) == content
+                for each in self._names
+                if each != name and self.cluster.tree.exists(layout.part(Replica(TABLE, each), part))
+            )
+            if is_whole_elsewhere and part in [each.name for each in process.memory.visible]:
                 process.break_part(part)
                 return
 
@@ -522,11 +520,6 @@ class Simulation:
             if process.is_active:
                 process.declare_lost()
         self.cluster.after(SECOND, self._declare_lost)
-
-    def _has_whole(self, name: str, part: str, content: str) -> bool:
-        """Whether a replica has registered a part and has it: what is not registered yet, it need not keep."""
-        registered = self.cluster.tree.exists(layout.part(Replica(TABLE, name), part))
-        return registered and self.disks[name].content(part) == content
 
 
 def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> Run:

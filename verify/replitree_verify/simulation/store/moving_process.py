@@ -100,7 +100,9 @@ class MovingProcess(SharedProcess):
             self.cluster.after(self.cluster.spread(long), lambda: self._do(thread, effect))
             return None
         if isinstance(effect, PutPart) and self.disk.has_rows(effect.part):
-            self._change(thread, effect, putting(effect.share), partial(self._has_put, thread, effect))
+            self._change(
+                thread, effect, putting(effect.share), partial(self._over_store, thread, effect, ObjectsThere())
+            )
             return None
         if isinstance(effect, MoveEnded) and not isinstance(effect.outcome, Moved):
             self._told(thread, effect, self._tell_of_moves(effect))
@@ -137,20 +139,21 @@ class MovingProcess(SharedProcess):
 
     def _next_move(self) -> MoveTurn | None:
         """Return the first part that is not where it belongs and may be moved now."""
-        disk, now = self.disk, self.cluster.now
-        free = dict(moves.movable(self.memory, disk))
+        now, place = self.cluster.now, self.place
+        free = dict(moves.movable(self.memory, self.disk))
         for name in (part.name for part in self.memory.held):
             self._since.setdefault(name, now)
-            if name in free and self._again.get(name, 0) <= now and self._is_misplaced(name, free[name]):
+            if name not in free or self._again.get(name, 0) > now:
+                continue
+            if place is Place.DISK:
+                is_misplaced = free[name] is not None
+            else:
+                is_old = now - self._since[name] >= self.moving.older
+                is_misplaced = free[name] is None and (place is Place.STORE or is_old)
+            if is_misplaced:
                 assert self.sharer is not None
                 return MoveTurn(self.sharer, name, free[name])
         return None
-
-    def _is_misplaced(self, part: str, share: ShareId | None) -> bool:
-        place = self.place
-        if place is Place.DISK or share is not None:
-            return place is Place.DISK and share is not None
-        return place is Place.STORE or self.cluster.now - self._since[part] >= self.moving.older
 
     def _note(self, turn: MoveTurn, outcome: Any) -> None:
         self._again.pop(turn.part, None)
@@ -167,9 +170,6 @@ class MovingProcess(SharedProcess):
 
     # --- the store, the disk, and other replicas ----------------------------------------------------------------------------
 
-    def _has_put(self, thread: Thread, effect: PutPart, is_there: bool) -> None:
-        self._over_store(thread, effect, ObjectsThere() if is_there else ObjectsInDoubt("no answer"))
-
     @override
     def _do(self, thread: Thread, effect: Any) -> None:
         super()._do(thread, effect)
@@ -185,26 +185,21 @@ class MovingProcess(SharedProcess):
             case NoteMove(part, share):
                 self.moves = self.moves.beginning(part, share)
                 after = None if self.observer.is_full(self.name) else moves.changed_disk(effect, disk)
-            case Detach(parts) if not self._can_read(disk, parts):
-                return StoreFailed("the store gives no answer"), disk, self.memory
+            case Detach(parts):
+                # Copies that are kept aside need their rows here.
+                if not all(share is None or self.store.can_read(share) for share in map(disk.share_of, parts)):
+                    return StoreFailed("the store gives no answer"), disk, self.memory
+                return super()._on_disk(effect, before)
             case ToShare() | ToDisk() | moves.LoseRows():
                 after = moves.changed_disk(effect, disk)
             case BringRows(part, share):
-                after = self._bring(disk, part, share)
+                is_lost = self.cluster.chance(self.store.options.loss) or not self.store.can_read(share)
+                after = None if is_lost or self.observer.is_full(self.name) else disk.bringing(part, share)
                 outcome = ObjectsInDoubt("no answer, or no room") if after is None else ObjectsThere()
                 return outcome, after or disk, self.memory
             case _:
                 return super()._on_disk(effect, before)
         return after is not None, after or disk, self.memory
-
-    def _can_read(self, disk: SharedDisk, parts: tuple[str, ...]) -> bool:
-        """Whether the rows of parts can be brought here, for copies that are kept aside."""
-        return all(share is None or self.store.can_read(share) for share in map(disk.share_of, parts))
-
-    def _bring(self, disk: SharedDisk, part: str, share: ShareId) -> SharedDisk | None:
-        """Bring the rows of a part; None where that can't be."""
-        is_lost = self.cluster.chance(self.store.options.loss) or not self.store.can_read(share)
-        return None if is_lost or self.observer.is_full(self.name) else disk.bringing(part, share)
 
     def _find(self, part: str) -> FoundShare | ShareInDoubt | None:
         """Ask the active replicas for a share with just the rows that are here."""

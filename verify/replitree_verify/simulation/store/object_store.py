@@ -104,22 +104,18 @@ class ObjectStore:
             cluster.after(options.timeout, lambda: hear(False))
             return "store away"
         if there >= options.timeout or cluster.chance(options.loss):
-            return self._lose(change, there, waits, hear)
+            fate = cluster.random.choice(("never", "done", "late"))
+            if fate == "done":
+                self._arrive_after(min(there, options.timeout - 1), change, waits)
+            elif fate == "late":
+                self._arrive_after(options.timeout + cluster.random.randint(1, 4 * options.timeout), change, waits)
+            cluster.after(options.timeout, lambda: hear(False))
+            return f"store answer lost: {fate}"
         self._arrive_after(there, change, waits, hear)
         if cluster.chance(options.repeats):
             self._arrive_after(there + cluster.random.randint(1, 4 * options.timeout), change, waits)
             return "store request repeated"
         return ""
-
-    def _lose(self, change: Change, there: int, waits: Callable[[], bool], hear: Callable[[bool], None]) -> str:
-        cluster, timeout = self._cluster, self.options.timeout
-        fate = cluster.random.choice(("never", "done", "late"))
-        if fate == "done":
-            self._arrive_after(min(there, timeout - 1), change, waits)
-        elif fate == "late":
-            self._arrive_after(timeout + cluster.random.randint(1, 4 * timeout), change, waits)
-        cluster.after(timeout, lambda: hear(False))
-        return f"store answer lost: {fate}"
 
     def _arrive_after(
         self, delay: int, change: Change, waits: Callable[[], bool], hear: Callable[[bool], None] | None = None

@@ -167,24 +167,20 @@ class SharedChecks:
         """Check that marks are those of registered parts, and objects those of marks, once fsck has deleted what is stray."""
         places = _Places(tree)
         marks = {(share, mark) for share, marks in places.owned.items() for mark in marks}
-        wanted = set(self._wanted(tree, places))
+        wanted = set()
+        for name in places.replicas:
+            replica, disk = Replica(TABLE, name), _disk(self._disks[name])
+            node = tree.get(layout.replica_path(replica))
+            assert node is not None
+            for part, share in (*disk.shares, *disk.detached):
+                if tree.exists(layout.part(replica, part)) or (part, share) in disk.detached:
+                    wanted.add((share, f"{name}~{node.value.decode()}~{part}"))
         if marks != wanted:
             raise Violated(f"SETTLES: marks and registered parts differ in {min(marks ^ wanted)}")
         objects = self._repaired(tree, begun, (FindingKind.ORPHAN,))
         referred = {(share, piece) for share in places.owned for piece in range(PIECES)}
         if objects != referred:
             raise Violated(f"SETTLES: objects and references differ in {min(objects ^ referred)}")
-
-    def _wanted(self, tree: Tree, places: _Places) -> Iterator[tuple[ShareId, str]]:
-        """Yield the marks that there have to be."""
-        for name in places.replicas:
-            replica = Replica(TABLE, name)
-            node = tree.get(layout.replica_path(replica))
-            assert node is not None
-            disk = _disk(self._disks[name])
-            for part, share in (*disk.shares, *disk.detached):
-                if tree.exists(layout.part(replica, part)) or (part, share) in disk.detached:
-                    yield share, f"{name}~{node.value.decode()}~{part}"
 
     def _repaired(
         self, tree: Tree, begun: Mapping[str, frozenset[ShareId]], kinds: tuple[FindingKind, ...]

@@ -125,7 +125,8 @@ class SharedProcess(Process):
     @override
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, AwaitUpkeep | AwaitMove):
-            turn = self._turn_of(thread)
+            is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None
+            turn = self._next_turn(thread) if is_active and not self._rests(thread) else None
             thread.waits = turn is None
             if turn is None:
                 return None
@@ -133,7 +134,11 @@ class SharedProcess(Process):
             return (turn,)
         done = super()._locally(thread, effect)
         if isinstance(effect, AwaitWork) and done is not None:
-            return (self._for_all(done[0]),)
+            work: WorkTurn = done[0]
+            first = [self._first_tried.setdefault(item.index, self.cluster.now) for item in work.batch]
+            is_overdue = self.cluster.now - min(first) > PATIENCE
+            sharer = self.sharer if self.puts_new_parts else None
+            return (replace(work, view=replace(work.view, sharer=sharer, is_overdue=is_overdue)),)
         if isinstance(effect, GiveBack) and thread.kind == "maker":
             self._end_making()
         return done
@@ -156,7 +161,8 @@ class SharedProcess(Process):
                 self._put(thread, effect, tuple(each for each in self.memory.shares.named if each[0] == staging))
                 return None
             case DeleteObjects(share):
-                self._change(thread, effect, deleting(share), partial(self._deleted, thread, effect))
+                over = partial(self._over_store, thread, effect, ObjectsGone())
+                self._change(thread, effect, deleting(share), over)
                 return None
         return super()._begin(thread, effect)
 
@@ -211,13 +217,6 @@ class SharedProcess(Process):
         assert done is not None
         return done
 
-    def _turn_of(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
-        """Return what a thread works with that rests between its rounds; None while it rests, or the replica is not active."""
-        is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None
-        if not is_active or self._rests(thread):
-            return None
-        return self._next_turn(thread)
-
     def _rest_after_round(self, thread: Thread) -> None:
         """Let the next round of a thread come after the interval of upkeep."""
         self._rest(thread, max(self.cluster.spread(self.store.options.upkeep), self._pause()))
@@ -235,13 +234,6 @@ class SharedProcess(Process):
         self._rest_after_round(thread)
         return UpkeepTurn(self.sharer, self.memory.epoch, None)
 
-    def _for_all(self, turn: WorkTurn) -> WorkTurn:
-        """Say who it is, and whether it has waited for the others long enough."""
-        first = [self._first_tried.setdefault(item.index, self.cluster.now) for item in turn.batch]
-        is_overdue = self.cluster.now - min(first) > PATIENCE
-        sharer = self.sharer if self.puts_new_parts else None
-        return replace(turn, view=replace(turn.view, sharer=sharer, is_overdue=is_overdue))
-
     def _end_making(self) -> None:
         """Remove what was staged of results in vain, and hold it no more."""
         memory, self.cluster.disks[self.name] = shares.end_making(self.memory, self.disk)
@@ -258,22 +250,20 @@ class SharedProcess(Process):
                 self._put(thread, effect, named[1:])
             else:
                 self._end_put(effect, is_done=False)
-                self._over_store(thread, effect, ObjectsInDoubt("no answer"))
+                self._over_store(thread, effect, ObjectsThere(), is_done=False)
 
         if named:
             self._change(thread, effect, putting(named[0][2]), done)
         else:
             self._end_put(effect, is_done=True)
-            self._over_store(thread, effect, ObjectsThere())
+            self._over_store(thread, effect, ObjectsThere(), is_done=True)
 
     def _end_put(self, effect: PutShares, *, is_done: bool) -> None:
         self._remember(replace(self.memory, shares=self.memory.shares.put(effect.staging, is_done=is_done)))
 
-    def _deleted(self, thread: Thread, effect: DeleteObjects, is_gone: bool) -> None:
-        self._over_store(thread, effect, ObjectsGone() if is_gone else ObjectsInDoubt("no answer"))
-
-    def _over_store(self, thread: Thread, effect: Any, outcome: Any) -> None:
-        if isinstance(outcome, ObjectsInDoubt):
+    def _over_store(self, thread: Thread, effect: Any, done: ObjectsThere | ObjectsGone, is_done: bool) -> None:
+        outcome = done if is_done else ObjectsInDoubt("no answer")
+        if not is_done:
             self.observer.seen(f"{type(effect).__name__} in doubt")
         self._told(thread, effect, outcome)
         self._resume(thread, outcome)

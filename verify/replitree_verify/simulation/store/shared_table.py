@@ -18,7 +18,6 @@ from replitree_verify.simulation.store.shared_process import SharedProcess
 from replitree_verify.simulation.store.store_options import StoreOptions
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage
-from replitree_verify.world.memory import Memory
 
 ABSENCES = (SECOND, 5 * SECOND, 20 * SECOND)
 """How long the store may be away."""
@@ -76,15 +75,13 @@ class SharedTable:
 
     def changed(self) -> None:
         """Check a change of coordination, or of what is noted on a disk."""
-        self._checks.changed(self._cluster.tree, self._memories())
+        memories = {name: process.memory for name, process in self._processes.items() if process.alive}
+        self._checks.changed(self._cluster.tree, memories)
 
     def _stored(self, change: Change, is_awaited: bool) -> None:
         if not is_awaited:
             self._observer.seen("late put" if change.is_put else "late delete")
         self._checks.stored(self._cluster.tree, change)
-
-    def _memories(self) -> dict[str, Memory]:
-        return {name: process.memory for name, process in self._processes.items() if process.alive}
 
     def is_settled(self) -> bool:
         """Whether nothing is left to do with shares; at first that may be left which only an activation settles."""
