@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.read.table_log import index_at, read_history, search_back
+from replitree.client.read.as_of import index_of, parse_time
+from replitree.client.read.table_log import as_time, index_at, read_history, search_back
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
-from replitree.errors import BadInput, TableNotFound
+from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -189,3 +190,71 @@ def test_history_of_a_table_that_was_dropped(tmp_path: Path) -> None:
     with pytest.raises(TableNotFound, match="'t' does not exist"):
         handle.history()
     cluster.close()
+
+
+# --- time travel ------------------------------------------------------------------------------------------------------
+
+
+def test_time_shows_the_table_after_the_last_entry_written_by_then(table: Table) -> None:
+    table.insert({"k": [1]}, token="a")
+    table.insert({"k": [2]}, token="b")
+    second, first = table.history(2)
+    assert table.to_arrow(as_of=first.time)["k"].to_pylist() == [1]
+    assert table.snapshot(as_of=first.time).index == first.index + 1
+    # As text, without a zone, in another zone, and within a table's other reads.
+    assert table.scan(as_of=second.time.isoformat()).to_arrow().num_rows == 2
+    assert table.to_arrow(as_of=first.time.replace(tzinfo=None)).num_rows == 1
+    east = first.time.astimezone(timezone(timedelta(hours=5)))
+    assert sum(batch.num_rows for batch in table.batches(as_of=east)) == 1
+
+
+def test_time_before_the_first_entry_of_a_whole_log_is_the_empty_table(table: Table) -> None:
+    table.insert({"k": [1]})
+    (first,) = table.history()
+    assert table.to_arrow(as_of=first.time - timedelta(milliseconds=1)).num_rows == 0
+
+
+def test_time_before_the_table_was_created_is_refused(table: Table) -> None:
+    with pytest.raises(
+        SnapshotExpired, match=r"what t was at 1969-.* is not known: the table was created at 1970-01-01"
+    ):
+        table.snapshot(as_of="1969-07-20T20:17:40Z")
+
+
+def test_time_that_is_not_over_is_refused(table: Table) -> None:
+    with pytest.raises(BadInput, match=r"as_of=9999-.* is not over: coordination's clock says 1970-01-01T"):
+        table.to_arrow(as_of="9999-12-31")
+
+
+def test_time_before_the_kept_log_is_refused_and_says_how_far_it_goes_back(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    cluster.create("t", "k bigint")
+    for number in range(3):
+        cluster.tree.now_ms = 10_000 * (number + 1)
+        cluster.insert_in_log("t", fx.BlockId(f"t-{number}"))
+    place = cluster.catalog.place("t")
+    cluster.session.perform(fx.Commit(fx.Delete(layout.log_entry(place, 0), 0)))
+    cluster.commit(fx.Set(layout.log(place), encode_log(place, 1), 0))
+    assert [index_of(cluster.catalog, "t", as_time(ms)) for ms in (20_001, 30_000, 30_001)] == [2, 2, 3]
+    with pytest.raises(SnapshotExpired, match=r"its log goes back to 1970-01-01T00:00:20\.001.* \(index 1\)"):
+        index_of(cluster.catalog, "t", as_time(20_000))
+    cluster.session.perform(
+        fx.Commit(fx.Delete(layout.log_entry(place, 1), 0), fx.Delete(layout.log_entry(place, 2), 0))
+    )
+    cluster.commit(fx.Set(layout.log(place), encode_log(place, 3), 1))
+    with pytest.raises(SnapshotExpired, match="its log has no entries before index 3"):
+        index_of(cluster.catalog, "t", as_time(20_000))
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("41", "as_of='41' is text: give an index of the log as a number, as in as_of=41"),
+        ("yesterday", "as_of='yesterday' is no time: write it as in '2026-11-27T03:00:00"),
+        ("0001-01-01T00:00:00+05:00", "is out of range in UTC"),
+    ],
+)
+def test_text_that_is_no_time_is_refused(given: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        parse_time(given)

@@ -71,10 +71,9 @@ class RecordedTable(Table):
         with self._recorder.read(self.name, level, replica=self._pinned) as asked:
             snapshot = self.snapshot(min_index, **options)
             found = snapshot.to_arrow(columns, final=final)
-            index = snapshot.index if options.get("as_of") is None else options["as_of"]
             numbers = found.column(key).to_pylist()
             check_numbers(numbers, key, self.name)
-            asked.show(numbers, index=index, replica=snapshot.replica)
+            asked.show(numbers, index=snapshot.index, replica=snapshot.replica)
         return found
 
     def _key(self) -> str:

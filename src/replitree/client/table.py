@@ -29,6 +29,7 @@ from replitree.client.insert.insert import TIMEOUT_S, InsertResult, TableInserte
 from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.slices import is_stream
 from replitree.client.insert.upload import Overwrite
+from replitree.client.read.as_of import AsOf, index_of
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
@@ -301,7 +302,7 @@ class Table(TableChanges):
         min_index: int | None = None,
         *,
         level: ReadLevel | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         lease_s: float | None = None,
         where: str | None = None,
         timeout_s: float = SNAPSHOT_S,
@@ -320,7 +321,9 @@ class Table(TableChanges):
             the log below one position, which for this connection never goes back, whichever replica answers.
             ``"linearizable"``: that, and every insert and change that any client was told of before this call.
         as_of
-            Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.
+            Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.  Or a time, as
+            a `datetime` or ISO 8601 text, in UTC when it has no zone: the table after the last entry that was written by then
+            (``docs/history.md``).
         lease_s
             How long the replica keeps the parts after each renewal, in seconds; a thread renews.  By default there is no
             lease, and parts that leave the table stay for some minutes.
@@ -337,9 +340,10 @@ class Table(TableChanges):
         Unavailable
             No replica answers, or for a linearizable read coordination does not.
         SnapshotExpired
-            Parts of `as_of` are gone.
+            Parts of `as_of` are gone, or the log does not go back to that time.
         """
-        return self._snapshot(ReadOptions(level, min_index, as_of, timeout_s, where, lease_s=lease_s))
+        index = index_of(self._catalog, self.name, as_of)
+        return self._snapshot(ReadOptions(level, min_index, index, timeout_s, where, lease_s=lease_s))
 
     def _snapshot(self, options: ReadOptions) -> Snapshot:
         columns = self._definition.schema_version
@@ -417,7 +421,7 @@ class Table(TableChanges):
         *,
         level: ReadLevel | None = None,
         min_index: int | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> Scan:
@@ -449,7 +453,8 @@ class Table(TableChanges):
             scan.count(), scan.head(5), scan.to_pandas(), scan.to_polars(lazy=True)
             duckdb.sql("SELECT kind, avg(v) FROM scan GROUP BY kind")
         """
-        found = self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final))
+        index = index_of(self._catalog, self.name, as_of)
+        found = self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final))
         try:
             found.check()
         except BadInput:
@@ -482,7 +487,7 @@ class Table(TableChanges):
         min_index: int | None = None,
         *,
         level: ReadLevel | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> pa.Table:
@@ -511,7 +516,8 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        return self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final)).to_arrow()
+        index = index_of(self._catalog, self.name, as_of)
+        return self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).to_arrow()
 
     def batches(
         self,
@@ -520,7 +526,7 @@ class Table(TableChanges):
         min_index: int | None = None,
         *,
         level: ReadLevel | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> Iterator[pa.RecordBatch]:
@@ -528,7 +534,8 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        yield from self._scan(columns, ReadOptions(level, min_index, as_of, timeout_s, where, final)).batches()
+        index = index_of(self._catalog, self.name, as_of)
+        yield from self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).batches()
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
         self,
@@ -538,7 +545,7 @@ class Table(TableChanges):
         min_index: int | None = None,
         *,
         level: ReadLevel | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
         through: Through | None = None,
@@ -569,7 +576,8 @@ class Table(TableChanges):
             How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
             ``"replica"``; by default there if this process reaches it, else through a replica.
         """
-        options = ReadOptions(level, min_index, as_of, timeout_s, where, final)
+        index = index_of(self._catalog, self.name, as_of)
+        options = ReadOptions(level, min_index, index, timeout_s, where, final)
         return self._scan(columns, options).to_df(spark, through=through)
 
     def partitions(self) -> tuple[PartitionInfo, ...]:

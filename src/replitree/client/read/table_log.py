@@ -47,7 +47,8 @@ T = TypeVar("T")
 HISTORY_MAX = 100_000
 """Entries that one call returns at most: all of them are in memory at once."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Where coordination's clock begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def as_time(time_ms: int) -> datetime:
     >>> as_time(1_764_210_600_250).isoformat()
     '2025-11-27T02:30:00.250000+00:00'
     """
-    return _EPOCH + timedelta(milliseconds=time_ms)
+    return EPOCH + timedelta(milliseconds=time_ms)
 
 
 def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry:

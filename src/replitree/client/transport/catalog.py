@@ -164,8 +164,13 @@ class Catalog:
         """Perform one effect on coordination."""
         return self._session.perform(effect)
 
-    def now_ms(self, parent: str) -> int:
-        """Ask for coordination's own time: that of a node which is made just now, below `parent`.
+    def now_ms(self, parent: str | None = None) -> int:
+        """Ask for coordination's own time: that of a node which is made just now.
+
+        Parameters
+        ----------
+        parent
+            The node below which it is made; by default the root of the cluster.
 
         Raises
         ------
@@ -173,7 +178,9 @@ class Catalog:
             The node could not be made, or was not there any more.
         """
         # The node is ephemeral: if this process dies before the delete below, the node goes with its session.
-        made = self._session.perform(fx.Commit(fx.Create(f"{parent}/now-", ephemeral=True, sequential=True)))
+        made = self._session.perform(
+            fx.Commit(fx.Create(f"{parent or self._root}/now-", ephemeral=True, sequential=True))
+        )
         if not isinstance(made, fx.Applied):
             raise Unavailable("coordination did not say what time it is; try again")
         node = self._session.perform(fx.Get(made.created[0]))

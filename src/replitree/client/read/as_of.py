@@ -1,0 +1,110 @@
+"""Time travel: the index of the log that a time means.
+
+Guarantees:
+
+* A time means the table with every entry up to the last one that was written at or before it, and nothing later.  The answer
+  for one time never changes, as long as the clock of coordination does not go back: a time that is not over is refused.
+* Times are compared by the clock of coordination alone; the clock of this process counts for nothing.
+
+Absent on purpose: times of what the log no longer has.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from replitree.client.read.table_log import EPOCH, as_time, index_at
+from replitree.client.transport.catalog import Catalog
+from replitree.errors import BadInput, SnapshotExpired, TableNotFound
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.log import log_start
+
+AsOf: TypeAlias = int | str | datetime
+"""An index of the log, or a time: a `datetime`, or text in ISO 8601.  A time without a zone is in UTC."""
+
+
+def parse_time(given: str | datetime) -> datetime:
+    """Read a time; one without a zone is in UTC.
+
+    Raises
+    ------
+    BadInput
+        The text is no time in ISO 8601.
+
+    Examples
+    --------
+    >>> parse_time("2026-11-27T03:00:00+01:00").isoformat()
+    '2026-11-27T02:00:00+00:00'
+    >>> parse_time("2026-11-27 02:00").isoformat()
+    '2026-11-27T02:00:00+00:00'
+    """
+    time = given
+    if isinstance(time, str):
+        # "20261127" is a date in ISO 8601, and an index to everybody else.
+        if time.isdecimal():
+            raise BadInput(f"as_of={given!r} is text: give an index of the log as a number, as in as_of={given}")
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError as error:
+            raise BadInput(
+                f"as_of={given!r} is no time: write it as in '2026-11-27T03:00:00+01:00' or '2026-11-27 02:00' (UTC)"
+            ) from error
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError as error:
+        raise BadInput(f"as_of={given!r} is out of range in UTC") from error
+
+
+def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
+    """Return the index that a read's `as_of` means; an index is returned as it is.
+
+    Parameters
+    ----------
+    catalog, table
+        Where the table's log is.
+    as_of
+        What the read was asked for.
+
+    Raises
+    ------
+    BadInput
+        The text is no time, or the time is not over by coordination's clock.
+    SnapshotExpired
+        The kept log begins after that time, or the table is younger.
+    TableNotFound
+        There is no such table.
+    Unavailable, CoordinationUnavailable
+        Coordination can't be asked.
+    """
+    if not isinstance(as_of, str | datetime):
+        return as_of
+    time = parse_time(as_of)
+    time_ms = (time - EPOCH) // timedelta(milliseconds=1)
+    # The clock is asked before the log's end: every entry that is written after the question is younger than `time`.
+    now_ms = catalog.now_ms()
+    if time_ms >= now_ms:
+        raise BadInput(
+            f"as_of={time.isoformat()} is not over: coordination's clock says {as_time(now_ms).isoformat()}; "
+            "leave as_of out to read what the table has now"
+        )
+    end, place = fx.LogIndex(catalog.log_tail(table)), catalog.place(table)
+    found = catalog.run(index_at(place, end, time_ms))
+    if found is not None:
+        return found
+    node: fx.Node | None = catalog.perform(fx.Get(layout.log(place)))
+    if node is None:
+        raise TableNotFound(f"table {table!r} does not exist; see `replitree table list` for those that do")
+    start = log_start(place, node)
+    # The node is written when the table is created, and again by each cleaning: a whole log was never cleaned.
+    if start.is_whole and node.changed_ms <= time_ms:
+        return 0
+    oldest: fx.Node | None = catalog.perform(fx.Get(layout.log_entry(place, start.first)))
+    if start.is_whole:
+        reason = f"the table was created at {as_time(node.changed_ms).isoformat()}"
+    elif oldest is None:
+        reason = f"its log has no entries before index {start.first}"
+    else:
+        reason = f"its log goes back to {as_time(oldest.changed_ms).isoformat()} (index {start.first})"
+    raise SnapshotExpired(f"what {table} was at {time.isoformat()} is not known: {reason}; ask for a later time")
