@@ -122,6 +122,9 @@ class FakeReplica:
         if match := re.fullmatch(r".*/uploads/([0-9a-f]{32})(?:/([^/]+)/([^/]+)|/commit)?", seen.path):
             return self._upload(seen, *match.groups())
         if seen.path.endswith("/snapshot"):
+            if "tag" in seen.query and "tag" in self.snapshot:
+                is_same = seen.query["tag"] == self.snapshot["tag"]
+                return _json({**self.snapshot, "parts": [], "unchanged": is_same})
             # A replica gives a lease only to a reader that asks for one.
             left_out = () if "lease_s" in seen.query else ("lease", "lease_s")
             return _json({name: value for name, value in self.snapshot.items() if name not in left_out})

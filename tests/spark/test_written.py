@@ -39,9 +39,9 @@ def inserted(index: int | None, settled: int | None = None) -> InsertResult:
 def test_highest_index_of_an_application_is_remembered_for_each_table(driver: Writer) -> None:
     assert last_written("a", driver) is None
     for index in (3, 7, 5):
-        note_written("a", inserted(index), driver)
-    note_written("b", inserted(1, settled=9), driver)
-    note_written("a", inserted(None), driver)
+        note_written("a", inserted(index).counts_at, driver)
+    note_written("b", inserted(1, settled=9).counts_at, driver)
+    note_written("a", inserted(None).counts_at, driver)
     assert (last_written("a", driver), last_written("b", driver), last_written("c", driver)) == (7, 9, None)
 
 
@@ -49,9 +49,9 @@ def test_other_applications_know_nothing_of_it_and_remove_what_an_ended_one_left
     driver: Writer, tmp_path: Path
 ) -> None:
     ended = Writer(driver.machine, driver.pid, driver.started + 1)
-    note_written("a", inserted(3), ended)
+    note_written("a", inserted(3).counts_at, ended)
     assert last_written("a", ended) is None or last_written("a", driver) is None
-    note_written("a", inserted(1), driver)
+    note_written("a", inserted(1).counts_at, driver)
     [folder] = (tmp_path / f"replitree-written-{os.getuid()}").iterdir()
     assert folder.name == f"{driver.pid}-{driver.started}"
     assert folder.parent.stat().st_mode & 0o777 == 0o700
@@ -60,14 +60,14 @@ def test_other_applications_know_nothing_of_it_and_remove_what_an_ended_one_left
 
 def test_process_that_works_for_no_java_notes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    note_written("a", inserted(3))
+    note_written("a", inserted(3).counts_at)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_folder_of_another_user_is_not_believed(driver: Writer, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"replitree-written-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    note_written("a", inserted(3), driver)
+    note_written("a", inserted(3).counts_at, driver)
     assert last_written("a", driver) is None
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

@@ -241,7 +241,7 @@ class Table(TableChanges):
         else:
             result = self._inserter.insert(data, terms)
             result = self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
-        note_for_frames(self, result)
+        note_for_frames(self, result.counts_at)
         return result
 
     def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> InsertResult:
@@ -372,8 +372,51 @@ class Table(TableChanges):
             self._http, self.name, addresses, stored=stored, owner=replica.address, others=self._addresses
         )
         return Snapshot(
-            definition, body.index, body.replica, body.parts, body.machine, source, lease, stored, body.unread
+            definition,
+            body.index,
+            body.replica,
+            body.parts,
+            body.machine,
+            source,
+            lease,
+            stored,
+            body.unread,
+            tag=body.tag,
         )
+
+    def is_unchanged(
+        self,
+        known: Snapshot,
+        min_index: int | None = None,
+        *,
+        level: ReadLevel | None = None,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> bool:
+        """Tell whether `snapshot` with the same options would return a snapshot that is kept, by one short request.
+
+        False when another replica answers, when the columns, the storage policy or any part has changed, when the table was
+        dropped and created again, and when the replica can't tell.
+
+        Parameters
+        ----------
+        known
+            The snapshot that is kept.
+        min_index, level, timeout_s
+            As `snapshot`; errors, too.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        """
+        if not known.tag:
+            return False
+        options = ReadOptions(level, min_index, timeout_s=timeout_s)
+        route = f"/v1/tables/{quote(self.name)}/snapshot?{options.query(self._written)}&tag={known.tag}"
+        _, body, _ = self._ask(options, route)
+        if body.unchanged:
+            self._written.saw(body.index)
+        return body.unchanged
 
     @override
     def _leased(self, timeout_s: float) -> Snapshot:

@@ -44,10 +44,10 @@ class SparkFrames(Frames):
         remember(table, spark)
 
     @override
-    def note_written(self, table: Table, result: InsertResult) -> None:
-        from replitree.spark.session.written import note_inserted
+    def note_written(self, table: Table, index: int | None) -> None:
+        from replitree.spark.session.written import note_through_table
 
-        note_inserted(table, result)
+        note_through_table(table, index)
 
     @override
     def read(

@@ -120,7 +120,15 @@ class UnreadPart(msgspec.Struct, frozen=True):
 
 
 class SnapshotBody(msgspec.Struct, frozen=True):
-    """What a replica answers when it is asked for a snapshot."""
+    """What a replica answers when it is asked for a snapshot.
+
+    Attributes
+    ----------
+    tag
+        Names this snapshot of this replica; "": the replica is older than tags, or parts are broken there.
+    unchanged
+        Whether the snapshot still has the tag that was asked about; False also from a replica that is older than tags.
+    """
 
     index: int
     schema_version: int
@@ -131,6 +139,8 @@ class SnapshotBody(msgspec.Struct, frozen=True):
     lease_s: float = 0.0
     level: str = "eventual"
     unread: tuple[UnreadPart, ...] = ()
+    tag: str = ""
+    unchanged: bool = False
 
     @property
     def newest_version(self) -> int:
@@ -238,6 +248,8 @@ class Snapshot:
         Parts that can't be read: a read that needs one fails (`require`).
     others
         Parts that are read from other files with the same rows, by name: their own are damaged.
+    tag
+        What `Table.is_unchanged` takes; "": whether it changes can't be asked.
     """
 
     definition: TableDefinition
@@ -250,6 +262,7 @@ class Snapshot:
     stored: StoredParts | None = field(default=None, repr=False, compare=False)
     unread: tuple[UnreadPart, ...] = ()
     others: dict[str, CheckedPart] = field(default_factory=dict, repr=False, compare=False)
+    tag: str = field(default="", repr=False, compare=False)
 
     @override
     def __repr__(self) -> str:

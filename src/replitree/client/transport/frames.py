@@ -36,8 +36,8 @@ class Frames(Protocol):
     def include_written(self, table: Any, spark: Any) -> None:
         """Let later reads of the table include what jobs of this session's application have written."""
 
-    def note_written(self, table: Any, result: Any) -> None:
-        """Let later reads by Spark's jobs and SQL in this process include an insert, an `InsertResult`."""
+    def note_written(self, table: Any, index: int | None) -> None:
+        """Let later reads by Spark's jobs and SQL in this process include the entry at a log index, and all before it."""
 
     def read(self, snapshot: Any, spark: Any, columns: Sequence[str] | None, where: str | None, *, final: bool) -> Any:
         """Return the rows of a snapshot as a DataFrame; after the table's policy if `final`."""
@@ -51,10 +51,10 @@ def is_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.")
 
 
-def note_for_frames(table: Any, result: Any) -> None:
-    """Tell Spark of an insert, where this process has begun to use it: SQL of the same program then shows the rows."""
+def note_for_frames(table: Any, index: int | None) -> None:
+    """Tell Spark of a new log entry, where this process has begun to use it: SQL of the same program then shows it."""
     if "pyspark.core.context" in sys.modules:
-        frames().note_written(table, result)
+        frames().note_written(table, index)
 
 
 @cache

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
+import xxhash
 
 from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex
@@ -19,6 +20,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.read import READ_LEVELS, ReadLevel, position_of
 from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
 from replitree.replica.kit.old_parts import LEASE_S_MAX
+from replitree.replica.table.snapshots import TakenSnapshot
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.bounds import Scalar
@@ -52,6 +54,8 @@ class SnapshotRequest:
     where, columns
         The reader's condition, and the schema version that the reader reads it with: parts in which no row can match are left
         out.  "" for all parts.
+    tag
+        Of a snapshot that the reader keeps: it asks only whether this one is the same.  "": it asks for the parts.
     """
 
     level: ReadLevel
@@ -64,6 +68,7 @@ class SnapshotRequest:
     names_lacking: bool = False
     where: str = ""
     columns: int = 0
+    tag: str = ""
 
     @property
     def left_s(self) -> float:
@@ -81,7 +86,8 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
         ``seen``: the lowest position of a strict read;
         ``as_of``: exactly what the log has below; ``wait_s``: how long to wait for that; ``lease_s``: how long its parts are
         kept; ``lacking``: 1 when the reader can do with parts that are not whole here; ``where`` and ``columns``: a condition,
-        and the schema version for it: parts that can't match are left out.
+        and the schema version for it: parts that can't match are left out; ``tag``: that of a snapshot that the reader keeps:
+        the answer has no parts, and says in ``unchanged`` whether the snapshot is still the same.
 
     Raises
     ------
@@ -131,9 +137,9 @@ def _asked(query: Mapping[str, str]) -> SnapshotRequest:
     lease_s = seconds(query, "lease_s", 0.0, LEASE_S_MAX) or None
     until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
     names_lacking = query.get("lacking") == "1"
-    where, columns = query.get("where", ""), number(query, "columns", 0)
+    where, columns, tag = query.get("where", ""), number(query, "columns", 0), query.get("tag", "")
     return SnapshotRequest(
-        level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns
+        level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns, tag
     )
 
 
@@ -194,8 +200,13 @@ def _strict_body(table: TableReplica, asked: SnapshotRequest, position: LogIndex
 
 def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex | None) -> bytes:
     """Take a snapshot and return it as JSON."""
-    taken = table.snapshots.take(as_of, asked.lease_s, names_lacking=asked.names_lacking)
+    lease_s = None if asked.tag else asked.lease_s
+    taken = table.snapshots.take(as_of, lease_s, names_lacking=asked.names_lacking)
     definition = table.definition
+    tag = _tag(table.replica.name, definition, taken)
+    if asked.tag:
+        same = {"unchanged": asked.tag == tag, "parts": []}
+        return encode_json({**_head(table, asked, taken, definition), **same})
     try:
         manifests = [(part, _manifest(table, part)) for part in sorted(taken.parts)]
         rows = [_row(table, part, manifest) for part, manifest in _wanted(manifests, asked, definition)]
@@ -205,8 +216,9 @@ def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex 
         if isinstance(error, ReplicaUnavailable):
             raise
         raise SnapshotExpired(f"{error}; take a new snapshot") from error
-    head = {"index": taken.index, "schema_version": definition.schema_version, "replica": table.replica.name}
-    head |= {"level": asked.level, "machine": readers_machine(table)}
+    head = _head(table, asked, taken, definition)
+    if tag and not asked.where:
+        head["tag"] = tag
     if taken.lacking:
         values = {manifest.partition: manifest.partition_values for _, manifest in manifests}
         told = [_lacking_row(table, part, values) for part in sorted(taken.lacking)]
@@ -215,6 +227,26 @@ def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex 
         head["unread"] = [row for row in told if "manifest" not in row]
     lease = {} if taken.lease is None else {"lease": taken.lease, "lease_s": asked.lease_s}
     return encode_json({**head, "parts": rows, **lease})
+
+
+def _head(
+    table: TableReplica, asked: SnapshotRequest, taken: TakenSnapshot, definition: TableDefinition
+) -> dict[str, object]:
+    head = {"index": taken.index, "schema_version": definition.schema_version, "replica": table.replica.name}
+    return {**head, "level": asked.level, "machine": readers_machine(table)}
+
+
+def _tag(replica: str, definition: TableDefinition, taken: TakenSnapshot) -> str:
+    """Return a tag that only equal snapshots of one replica have; "" for a snapshot with parts that are broken here.
+
+    A table that is created again has another id.  A change of the columns or of the storage policy is an entry of the log, so
+    the index of the snapshot is another one, even where this replica has not read the new definition yet.
+    """
+    # A broken part may be whole again a moment later, without a new index.
+    if taken.lacking:
+        return ""
+    known = f"{definition.table_id}\n{replica}\n{definition.schema_version}\n{taken.index}\n"
+    return xxhash.xxh3_128_hexdigest((known + "\n".join(sorted(taken.parts))).encode())
 
 
 def readers_machine(table: TableReplica) -> str:

@@ -1,9 +1,11 @@
 """The planner: takes snapshots for Spark's catalog, keeps them, says which files of them a scan reads, and sends changes.
 
-`load` takes one snapshot with a lease and keeps it under a handle; the JVM plans with that.  A later `load` that finds the same
-parts gets the same handle, as long as the lease is fresh, so a table that does not change costs one lease in
-`LEASE_FRESH_S`.  `files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of
-this machine, or URLs of this process's gateway for what is in a bucket.
+`load` takes one snapshot with a lease and keeps it under a handle; the JVM plans with that.  A later `load` asks a replica
+whether that snapshot is still the one to read, and then gets the same handle, as long as the lease is fresh.  So a table that
+does not change costs one short request for each load, none of them to coordination, and one lease in `LEASE_FRESH_S`.
+
+`files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of this machine, or
+URLs of this process's gateway for what is in a bucket.
 
 Guarantees: all files of one handle are of one snapshot.  Parts are left out only when their statistics prove that they have no
 row that the condition keeps; a condition that can't be read prunes nothing.
@@ -18,7 +20,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,9 +34,10 @@ from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
-from replitree.errors import BadInput, SnapshotExpired
+from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.layouts import field_metadata, unreadable
+from replitree.spark.session.driver import driver_process
 from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_level, seconds
 from replitree.spark.session.types import spark_type
 from replitree.spark.session.written import last_written
@@ -49,6 +52,10 @@ LEASE_FRESH_S = FRAME_LEASE_S / 2
 
 SNAPSHOTS_MAX = 64
 """Snapshots that are kept; the one that was given longest ago is forgotten first."""
+
+
+CONDITIONS_MAX = 256
+"""Conditions of one snapshot whose parts are remembered."""
 
 
 class Settings(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,12 +100,30 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A snapshot that is kept, why Spark's scan can't read it, and until when its lease is fresh (monotonic seconds)."""
+    """A snapshot that is kept.
 
+    Attributes
+    ----------
+    table
+        The handle through which it was taken: it knows the replicas, so that a later load does not look them up.
+    snapshot
+        The snapshot; its lease is renewed no more.
+    other_way
+        Why Spark's scan can't read it; "" when it can.
+    description
+        What `load` answers for it, but for the handle.
+    fresh_until
+        Until when its lease is fresh (monotonic seconds).
+    pruned
+        The parts that can hold rows which a condition keeps, by the condition's text.
+    """
+
+    table: Table
     snapshot: Snapshot
-    version: str
     other_way: str
+    description: dict[str, Any]
     fresh_until: float
+    pruned: dict[str, tuple[SnapshotPart, ...]] = field(default_factory=dict)
 
 
 class Planner:
@@ -115,7 +140,10 @@ class Planner:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._newest: dict[str, str] = {}
         self._number = 0
+        # The JVM has started this process, so it is the same one for every request.
+        self._driver = driver_process()
 
     def answer(self, request: Request) -> Any:
         """Return the answer to a request, ready for JSON.
@@ -156,9 +184,71 @@ class Planner:
         ReplitreeError
             An option is wrong, or no replica shows that snapshot.
         """
-        table = self._connected().table(request.table)
-        handle, held = self._snapshot(table, request)
-        snapshot, definition = held.snapshot, held.snapshot.definition
+        handle, held = self._unchanged(request) or self._snapshot(self._connected().table(request.table), request)
+        return {"handle": handle, **held.description}
+
+    def _unchanged(self, request: Request) -> tuple[str, _Held] | None:
+        """Return the newest snapshot of a table that is kept, when a replica says that a read would get the same one."""
+        options = request.options
+        with self._lock:
+            newest = self._newest.get(request.table, "")
+        known = self._find(newest) if newest and _index(options, "asof") is None else None
+        if known is None:
+            return None
+        handle, held = known
+        level = read_level(options)
+        if self._reads_log(held, options) and level in (None, "eventual"):
+            level = "sequential"
+        self._include_written(held.table)
+        min_index, timeout_s = _index(options, "minindex"), seconds(options, SNAPSHOT_S)
+        try:
+            is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
+        except TableNotFound:
+            # Its replicas have left the table.  Coordination says whether there is another one of this name.
+            is_same = False
+        return (handle, held) if is_same else None
+
+    def _include_written(self, table: Table) -> None:
+        """Let reads of a table include what jobs of this application have written."""
+        table.inserter.written.add(last_written(table.definition.table_id, self._driver))
+
+    def _snapshot(self, table: Table, request: Request) -> tuple[str, _Held]:
+        """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
+        options = request.options
+        level, as_of = read_level(options), _index(options, "asof")
+        if as_of is None:
+            self._include_written(table)
+        take = partial(table.snapshot, _index(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
+        if self._find(f"{table.definition.table_id}/") is not None:
+            # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
+            known = self._find(self._name(take(level=level))[0])
+            if known is not None and not self._reads_log(known[1], options):
+                if as_of is None:
+                    with self._lock:
+                        self._newest[request.table] = known[0]
+                return known
+        held = self._described(table, take(level=level, lease_s=FRAME_LEASE_S))
+        if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
+            held.snapshot.close()
+            held = self._described(table, take(level="sequential", lease_s=FRAME_LEASE_S))
+        return self._keep(held, is_newest=as_of is None)
+
+    def _reads_log(self, held: _Held, options: dict[str, str]) -> bool:
+        """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
+        return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
+
+    def _described(self, table: Table, snapshot: Snapshot) -> _Held:
+        if is_local_master(self._settings.master):
+            versions = {part.manifest.schema_version for part in snapshot.parts}
+            other_way = unreadable(snapshot.definition, versions)
+        else:
+            other_way = 'executors on other machines: read by format("replitree")'
+        description = self._description(snapshot, other_way)
+        return _Held(table, snapshot, other_way, description, time.monotonic() + LEASE_FRESH_S)
+
+    def _description(self, snapshot: Snapshot, other_way: str) -> dict[str, Any]:
+        """Return what the JVM learns of a snapshot, but for its handle."""
+        definition, version = snapshot.definition, self._name(snapshot)[1]
         shown = {
             "provider": "replitree",
             "index": str(snapshot.index),
@@ -172,52 +262,20 @@ class Planner:
             "schema_version": str(definition.schema_version),
         }
         return {
-            "handle": handle,
             "table_id": definition.table_id,
             "index": snapshot.index,
-            "version": held.version,
+            "version": version,
             "replica": snapshot.replica,
             "schema": _schema(definition).json(),
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
-            "other_way": held.other_way,
+            "other_way": other_way,
             "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
             "read_options": this_gateway().options if _has_bucket(snapshot) else {},
             "table_options": self._table_options(definition.name),
             "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
-
-    def _snapshot(self, table: Table, request: Request) -> tuple[str, _Held]:
-        """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
-        options = request.options
-        level, as_of = read_level(options), _index(options, "asof")
-        if as_of is None:
-            # What jobs of this application have written is included, as in every read of it.
-            table.inserter.written.add(last_written(table.definition.table_id))
-        take = partial(table.snapshot, _index(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
-        if self._find(f"{table.definition.table_id}/") is not None:
-            # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
-            known = self._find(self._name(take(level=level))[0])
-            if known is not None and not self._reads_log(known[1], options):
-                return known
-        held = self._described(take(level=level, lease_s=FRAME_LEASE_S))
-        if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
-            held.snapshot.close()
-            held = self._described(take(level="sequential", lease_s=FRAME_LEASE_S))
-        return self._keep(table, held)
-
-    def _reads_log(self, held: _Held, options: dict[str, str]) -> bool:
-        """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
-        return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
-
-    def _described(self, snapshot: Snapshot) -> _Held:
-        if is_local_master(self._settings.master):
-            versions = {part.manifest.schema_version for part in snapshot.parts}
-            other_way = unreadable(snapshot.definition, versions)
-        else:
-            other_way = 'executors on other machines: read by format("replitree")'
-        return _Held(snapshot, self._name(snapshot)[1], other_way, time.monotonic() + LEASE_FRESH_S)
 
     @staticmethod
     def _name(snapshot: Snapshot) -> tuple[str, str]:
@@ -237,16 +295,20 @@ class Planner:
                     return handle, held
         return None
 
-    def _keep(self, table: Table, held: _Held) -> tuple[str, _Held]:
-        """Keep a snapshot; return it with its handle."""
+    def _keep(self, held: _Held, *, is_newest: bool) -> tuple[str, _Held]:
+        """Keep a snapshot, of an older index or the newest one; return it with its handle."""
         with self._lock:
             self._number += 1
             handle = f"{self._name(held.snapshot)[0]}{self._number}"
             self._held[handle] = held
+            if is_newest:
+                self._newest[held.snapshot.definition.name] = handle
             if len(self._held) > SNAPSHOTS_MAX:
-                self._held.popitem(last=False)
+                forgotten, other = self._held.popitem(last=False)
+                if self._newest.get(other.snapshot.definition.name) == forgotten:
+                    del self._newest[other.snapshot.definition.name]
         if held.snapshot.lease is not None:
-            keep_for_frame(held.snapshot.lease, table.http)
+            keep_for_frame(held.snapshot.lease, held.table.http)
         return handle, held
 
     def files(self, handle: str, where: str) -> list[tuple[str, int, int]]:
@@ -263,13 +325,7 @@ class Planner:
             held = self._held.get(handle)
         if held is None:
             raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
-        snapshot = held.snapshot
-        try:
-            predicate = parse_predicate(where, snapshot.definition) if where else None
-        except BadInput:
-            predicate = None
-        snapshot.require(predicate)
-        parts = [part for part in snapshot.parts if predicate is None or predicate.may_match(part.manifest)]
+        snapshot, parts = held.snapshot, _pruned(held, where)
         stored = [part for part in parts if _is_in_bucket(snapshot, part)]
         others = [part for part in parts if not _is_in_bucket(snapshot, part)]
         found = _at_gateway(snapshot, stored) if stored else []
@@ -294,6 +350,25 @@ class Planner:
                     )
                 self._connection = connect(url, token_file=self._settings.token_file or None)
             return self._connection
+
+
+def _pruned(held: _Held, where: str) -> tuple[SnapshotPart, ...]:
+    """Return the parts of a snapshot that can hold rows which a condition keeps.  Raises as `Planner.files`."""
+    # A query asks several times with one condition: when Spark compares sizes, and when it plans the scan.
+    known = held.pruned.get(where)
+    if known is not None:
+        return known
+    snapshot = held.snapshot
+    try:
+        predicate = parse_predicate(where, snapshot.definition) if where else None
+    except BadInput:
+        predicate = None
+    snapshot.require(predicate)
+    found = tuple(part for part in snapshot.parts if predicate is None or predicate.may_match(part.manifest))
+    if len(held.pruned) >= CONDITIONS_MAX:
+        held.pruned.clear()
+    held.pruned[where] = found
+    return found
 
 
 def _index(options: dict[str, str], name: str) -> int | None:

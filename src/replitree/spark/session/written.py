@@ -7,7 +7,8 @@ process; a read that asks for nothing in particular includes this index.
 Guarantees: a read of an application shows what its earlier jobs have committed, through `format("replitree")` or
 `Table.to_df`, whichever replica answers.  A note that can't be written or read makes a read no worse than without it.
 
-An insert through a `Table` is noted, too, in a process that has begun a session: its SQL shows the rows.
+An insert or a change of the columns through a `Table` is noted, too, in a process that has begun a session: its SQL shows the
+rows and the columns.
 
 Absent on purpose: deletes, updates and other commands; inserts by processes without a session of their own.
 """
@@ -32,24 +33,22 @@ from replitree.wire.upload_life import Writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from replitree.client.insert.insert import InsertResult
     from replitree.client.table import Table
 
 
-def note_written(table_id: str, result: InsertResult, driver: Writer | None = None) -> None:
-    """Note an insert of a job.
+def note_written(table_id: str, index: int | None, driver: Writer | None = None) -> None:
+    """Note what a job has written.
 
     Parameters
     ----------
     table_id
         Of the table.
-    result
-        Of the insert.
+    index
+        `InsertResult.counts_at` of an insert, or the log index of a change of the columns; None: nothing was written.
     driver
         The application's Java process; by default the one that this process works for.
     """
     found = driver or driver_process()
-    index = result.counts_at
     if index is None or not found.pid or found.pid == os.getpid():
         return
     with suppress(OSError):
@@ -83,8 +82,8 @@ def last_written(table_id: str, driver: Writer | None = None) -> int | None:
     return None
 
 
-def note_inserted(table: Table, result: InsertResult) -> None:
-    """Note an insert through a `Table` for the application of this process, if it has begun one."""
+def note_through_table(table: Table, index: int | None) -> None:
+    """Note what was written through a `Table` for the application of this process, if it has begun one."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way
@@ -92,7 +91,7 @@ def note_inserted(table: Table, result: InsertResult) -> None:
         return
     # A Java process that has ended reads nothing any more.
     with suppress(Exception):
-        note_written(table.definition.table_id, result, _java_process(gateway))
+        note_written(table.definition.table_id, index, _java_process(gateway))
 
 
 def remember(table: Table, spark: SparkSession) -> None:
@@ -126,4 +125,4 @@ def _folder(driver: Writer) -> Path:
     return parent / f"{driver.pid}-{driver.started}"
 
 
-__all__ = ["last_written", "note_inserted", "note_written", "remember"]
+__all__ = ["last_written", "note_through_table", "note_written", "remember"]

@@ -157,7 +157,7 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
         plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
     with open_connection(plan.options) as connection:
         table = open_table(connection, plan.options)
-        note_written(table.definition.table_id, commit_staged(plan.job, table, messages, plan.terms))
+        note_written(table.definition.table_id, commit_staged(plan.job, table, messages, plan.terms).counts_at)
 
 
 def abort_job(plan: WritePlan) -> None:

@@ -1,0 +1,132 @@
+"""What the planner of the catalog asks replicas and coordination for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
+from replitree.coordination.memory import MemoryCoordination
+from replitree.errors import TableNotFound
+from replitree.spark.catalog import planner
+from replitree.spark.catalog.planner import Planner, Request, Settings
+from tests.client.conftest import TOKEN, FakeCluster
+from tests.client.fake_replica import Failure, FakeReplica
+
+LOAD = Request(1, "load", table="t")
+
+
+class CountedCoordination(MemoryCoordination):
+    """Coordination that counts what it is asked for."""
+
+    effects = 0
+
+    @override
+    def perform(self, effect: Any) -> Any:
+        self.effects += 1
+        return super().perform(effect)
+
+
+class Planned:
+    """A planner, the coordination that it asks, and the only replica of its table `t`."""
+
+    def __init__(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        cluster.create("t", "k bigint not null, v double", order_by="k")
+        self.replica: FakeReplica = cluster.add_replica("t", "r1")
+        self.coordination = CountedCoordination(cluster.tree)
+        self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: self.coordination)
+        monkeypatch.setattr(planner, "connect", lambda *_, **__: self.connection)
+        self.planner = Planner(Settings(url="zk://nowhere:1/replitree", master="local[1]"))
+
+    def show(self, index: int, tag: str = "") -> None:
+        """Let the replica show a snapshot; without a tag as replicas do that are older than tags."""
+        body = {"index": index, "schema_version": 1, "replica": "r1", "machine": self.replica.machine, "parts": []}
+        self.replica.snapshot = {**body, "lease": "some", "lease_s": 60.0, **({"tag": tag} if tag else {})}
+
+    def load(self) -> tuple[dict[str, Any], list[str], int]:
+        """Load the table; return the answer, the requests to the replica, and the number of those to coordination."""
+        self.replica.seen.clear()
+        before = self.coordination.effects
+        answer = self.planner.load(LOAD)
+        asked = [" ".join(sorted({"tag", "lease_s"} & seen.query.keys())) for seen in self.replica.seen]
+        assert {f"{seen.method} {seen.path}" for seen in self.replica.seen} == {"GET /v1/tables/t/snapshot"}
+        return answer, asked, self.coordination.effects - before
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Any:
+    made = FakeCluster(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def planned(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Planned(cluster, monkeypatch)
+    yield made
+    made.connection.close()
+
+
+def test_load_of_an_unchanged_table_is_one_short_request_to_a_replica_and_none_to_coordination(
+    planned: Planned,
+) -> None:
+    planned.show(7, "one")
+    first, asked, effects = planned.load()
+    assert asked == ["lease_s"]
+    assert effects > 0
+    for _ in range(3):
+        assert planned.load() == (first, ["tag"], 0)
+
+
+def test_load_after_a_change_gives_the_new_snapshot_and_reads_the_definition_once(planned: Planned) -> None:
+    planned.show(7, "one")
+    first, _, _ = planned.load()
+    planned.show(8, "two")
+    second, asked, effects = planned.load()
+    assert (first["index"], second["index"]) == (7, 8)
+    assert asked[0] == "tag"
+    assert asked[-1] == "lease_s"
+    assert effects > 0
+    assert planned.load() == (second, ["tag"], 0)
+
+
+def test_replica_that_is_older_than_tags_is_asked_for_whole_snapshots(planned: Planned) -> None:
+    planned.show(7)
+    first, _, _ = planned.load()
+    again, asked, _ = planned.load()
+    assert (again, asked) == (first, [""])
+    planned.show(8)
+    assert planned.load()[0]["index"] == 8
+
+
+def test_replica_that_was_replaced_by_an_older_one_is_asked_for_the_whole_snapshot(planned: Planned) -> None:
+    planned.show(7, "one")
+    planned.load()
+    planned.show(9)
+    answer, asked, _ = planned.load()
+    assert answer["index"] == 9
+    assert asked[0] == "tag"
+
+
+def test_table_that_its_replicas_have_left_is_looked_for_in_coordination(planned: Planned) -> None:
+    planned.show(7, "one")
+    planned.load()
+    before = planned.coordination.effects
+    planned.replica.answers["GET snapshot"] = Failure(404, "TableNotFound", "dropped")
+    with pytest.raises(TableNotFound):
+        planned.planner.load(LOAD)
+    assert planned.coordination.effects > before
+
+
+def test_level_that_is_asked_for_goes_with_the_tag(planned: Planned) -> None:
+    planned.show(7, "one")
+    planned.load()
+    planned.replica.snapshot["level"] = "linearizable"
+    planned.replica.seen.clear()
+    planned.planner.load(Request(2, "load", table="t", level="linearizable", min_index="6"))
+    (seen,) = planned.replica.seen
+    assert (seen.query["level"], seen.query["tag"], seen.query["min_index"]) == ("linearizable", "one", "7")
