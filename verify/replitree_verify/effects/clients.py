@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replitree.protocol.core import effects as fx
-from replitree_verify.effects.numbers import Numbers, union
+from replitree_verify.effects.numbers import union
 from replitree_verify.effects.row import ANSWERED, EVERYTHING, MEMORY, Row, Touches
 from replitree_verify.effects.words import answer_text
 from replitree_verify.outcomes import branches
@@ -16,10 +16,6 @@ STRICT = "linearizable"
 """The level of reads that show what any client was told before."""
 
 
-def _answers(on: Numbers, effect: AwaitAnswers, _disk: int) -> int:
-    return union(on.bit("answer", each) for each in (on.model.requests if effect.level == STRICT else effect.known))
-
-
 # fmt: off
 ROWS = (
     Row(fx.Answer, text=lambda e, _: ("answer", f"request {e.request}: {answer_text(e.answer)}"), shown=True,
@@ -28,7 +24,8 @@ ROWS = (
         touches=Touches((), (), "seen", leaves=lambda on, e, _: on.bit("answer", e.request)), probe=probes_of_answer),
     Row(AwaitAnswers, text=lambda e, _: ("begins", f"a {e.level} read"), shown=True,
         performs=None, ends=branches.read_table, footprint=ANSWERED, joins="never", takes="no time", asked=True,
-        touches=Touches((), (), "unseen", looks=_answers), probe=None),
+        touches=Touches((), (), "unseen", looks=lambda on, e, _: union(
+            on.bit("answer", each) for each in (on.model.requests if e.level == STRICT else e.known))), probe=None),
     Row(AwaitPointer, text=lambda _e, _r: ("remember", "the pointer"), shown=True,
         performs=None, ends=branches.read_table, footprint=MEMORY, joins="never", takes="no time", asked=False,
         touches=Touches(("state", "place"), (), "unseen"), probe=None),

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.program import stages
-from replitree_verify.effects.numbers import Numbers
 from replitree_verify.effects.row import COORDINATION, DISK, DISKS, MEMORY, Row, Touches
 from replitree_verify.effects.words import indexes_text
 from replitree_verify.outcomes import branches, local
@@ -22,11 +21,6 @@ _SERVING = ("state", "epoch")
 _QUEUE = ("taken", "given")
 _LOADED = ("place", *_QUEUE, "waiting", "left", "torn", "held", "lacking", "loading")
 _WORK = ("given", "waiting", "running", "left")
-
-
-def _chances(on: Numbers, _effect: stages.AwaitWork, _disk: int) -> int:
-    # Whether a postponed entry has a chance (`chances`).
-    return on.all_parts() | (on.bit("coordination") if on.model.is_losing else 0)
 
 
 # fmt: off
@@ -120,7 +114,8 @@ ROWS = (
         text=lambda e, _: ("wakes", "something to make" if e.makes else "something to execute"),
         performs=local.await_work, ends=None, footprint=DISKS, joins="never", takes="no time", asked=False,
         touches=Touches((*_SERVING, "place", *_QUEUE, "waiting", "running", "held", "lacking"), ("running",), "unseen",
-                        looks=_chances),
+                        # Whether a postponed entry has a chance (`chances`).
+                        looks=lambda on, _e, _disk: on.all_parts() | (on.bit("coordination") if on.model.is_losing else 0)),
         probe=None),
     # The probe asks for a batch of which nothing was executed: with a commit before it, some of it was.
     Row(stages.GiveBack, shown=False,

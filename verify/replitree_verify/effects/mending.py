@@ -16,27 +16,18 @@ _SERVING = ("state", "epoch")
 _QUEUE = ("taken", "given")
 
 
-def _broken(on: Numbers, effect: Break, disk: int) -> int:
-    return on.bit("folders", disk) if effect.what == STAGED else on.parts(disk, (effect.what,))
-
-
-def _breaks(on: Numbers, effect: Break, disk: int) -> int:
-    return on.bit("folders", disk) if effect.what == STAGED else on.listed_parts(disk, (effect.what,))
-
-
 def _named(on: Numbers, effect: mx.PutBack | mx.TakeOut, disk: int) -> int:
     return on.listed_parts(disk, (name for name, _ in effect.parts))
-
-
-def _missing(on: Numbers, effect: mx.AwaitLoss, disk: int) -> int:
-    return on.parts(disk, (effect.part,)) | (on.bit("coordination") if effect.is_again else 0)
 
 
 # fmt: off
 ROWS = (
     Row(Break, text=lambda e, _: ("breaks", e.what), shown=True,
         performs=lose, ends=None, footprint=DISK, joins="never", takes="no time", asked=True,
-        touches=Touches((), (), "seen", looks=_broken, leaves=_breaks), probe=None),
+        touches=Touches((), (), "seen",
+            looks=lambda on, e, disk: on.bit("folders", disk) if e.what == STAGED else on.parts(disk, (e.what,)),
+            leaves=lambda on, e, disk: on.bit("folders", disk) if e.what == STAGED else on.listed_parts(disk, (e.what,))),
+        probe=None),
     Row(Heal, text=lambda e, _: ("heals", e.part), shown=True,
         performs=lose, ends=None, footprint=ALL_DISKS, joins="never", takes="no time", asked=True,
         touches=Touches((), (), "seen", leaves=lambda on, e, disk: on.listed_parts(disk, (e.part,)),
@@ -48,7 +39,8 @@ ROWS = (
         performs=lose, ends=None, footprint=ALL_DISKS, joins="never", takes="no time", asked=False, touches=None, probe=None),
     Row(mx.AwaitLoss, text=lambda e, _: ("wakes", f"{e.part} can't be had here"), shown=True,
         performs=lose, ends=None, footprint=ALL_DISKS, joins="never", takes="no time", asked=False,
-        touches=Touches((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), (), "unseen", looks=_missing),
+        touches=Touches((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), (), "unseen",
+            looks=lambda on, e, disk: on.parts(disk, (e.part,)) | (on.bit("coordination") if e.is_again else 0)),
         probe=None),
     Row(Lack, text=lambda e, _: ("lacks", names_text(e.parts) or "nothing"), shown=False,
         performs=lambda e, here: remember(here, here.memory.lacks(e.parts)), ends=None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
@@ -49,14 +47,6 @@ def _needed(commit: fx.Commit, _replica: Replica) -> Paths:
     return tuple(dict.fromkeys(needed)), ()
 
 
-def _reads_many(effect: fx.GetMany, _replica: Replica) -> Paths:
-    return (effect.paths if effect.watch is None else (*effect.paths, effect.watch)), ()
-
-
-def _owners(on: Numbers, _effect: Any, _disk: int) -> int:
-    return union(on.bit("memory", seat, "state") for seat in range(len(on.disk_of)))
-
-
 # fmt: off
 ROWS = (
     Row(fx.Get, text=lambda e, r: ("get", path_text(e.path, r)), shown=True,
@@ -65,7 +55,8 @@ ROWS = (
         probe=lambda seen: seen.effect.path.startswith(f"{layout.log(TABLE)}/") and "gap looked at again"),
     Row(fx.GetMany, text=lambda e, r: ("get", paths_text(e.paths, r)), shown=True,
         performs=None, ends=branches.read, footprint=COORDINATION, joins="by rule", takes="request", asked=False,
-        touches=Touches((), (), "unseen", paths=_reads_many), probe=None),
+        touches=Touches((), (), "unseen", paths=lambda e, _: ((*e.paths, *(() if e.watch is None else (e.watch,))), ())),
+        probe=None),
     Row(fx.Exists, text=lambda e, r: ("watch" if e.watch else "exists", path_text(e.path, r)), shown=True,
         performs=None, ends=branches.read, footprint=COORDINATION, joins="by rule", takes="request", asked=False,
         touches=Touches((), (), "unseen", paths=lambda e, _: ((e.path,), ())), probe=None),
@@ -92,7 +83,8 @@ ROWS = (
         touches=None, probe=None),
     Row(fx.ProbeOwner, text=lambda e, _: ("probe", f"owner {e.value.decode()}"), shown=True,
         performs=None, ends=branches.probe_owner, footprint=MEMORIES, joins="alone", takes="no time", asked=False,
-        touches=Touches((), (), "seen", looks=_owners),
+        touches=Touches((), (), "seen",
+                        looks=lambda on, _e, _d: union(on.bit("memory", seat, "state") for seat in range(len(on.disk_of)))),
         probe=lambda seen: seen.outcome is fx.Owner.DEAD and "dead owner replaced"),
 )
 # fmt: on

@@ -110,12 +110,6 @@ class Checker:
         settles = self._space.model.stored and not world[FLIGHT]
         return quiet_states_agree(look) or (shares_settle(look) if settles else None)
 
-    def _is_of(self, log: Log, request: int) -> bool:
-        """Whether a request was sent to a replica of the table that is there: of one that was dropped nothing is promised."""
-        model = self._space.model
-        is_there = log.tree.exists(log.table.path)
-        return not model.remade or (is_there and model.place(model.asked[request]).table == log.table)
-
     def look(self, world: World) -> Look:
         """Return the values of a state."""
         space = self._space
@@ -125,13 +119,17 @@ class Checker:
             tree = space.trees[world[TREE]]
             log = self._logs[world[TREE]] = Log(tree, table_at(TABLE.path, tree.get(TABLE.path)), model.killed)
         seats = [name for name, _ in model.seats]
+        answers = {request: space.replies[world[position]] for request, position in space.answer_at.items()}
+        if model.remade:
+            # Of a request to a replica of a table that was dropped nothing is promised.
+            is_there = log.tree.exists(log.table.path)
+            for request in answers:
+                if not is_there or model.place(model.asked[request]).table != log.table:
+                    answers[request] = None
         return Look(
             model,
             log,
-            {
-                request: space.replies[world[position]] if self._is_of(log, request) else None
-                for request, position in space.answer_at.items()
-            },
+            answers,
             {name: space.disks[world[position]] for name, position in zip(model.disks, space.disk_at, strict=True)},
             {name: space.memories[world[position]] for name, position in zip(seats, space.memory_at, strict=True)},
             space.objects[world[OBJECTS]],

@@ -78,17 +78,15 @@ class Resources(Numbers):
         key = (effect, seat)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._work_out(effect, seat)
+            touches, disk = TOUCHES.get(type(effect)), self.disk_of[seat]
+            if touches is None:
+                found = ALL  # an effect of which nothing is known costs states, never a wrong verdict
+            else:
+                reads, writes = self.fields(seat, touches.reads), self.fields(seat, touches.writes)
+                looks, leaves = touches.looks(self, effect, disk), touches.leaves(self, effect, disk)
+                found = Footprint(reads, writes | leaves, looks, *touches.paths(effect, self._replicas[disk]))
+            self._known[key] = found
         return found
-
-    def _work_out(self, effect: Any, seat: int) -> Footprint:
-        touches = TOUCHES.get(type(effect))
-        if touches is None:
-            return ALL  # an effect of which nothing is known costs states, never a wrong verdict
-        disk = self.disk_of[seat]
-        writes = self.fields(seat, touches.writes) | touches.leaves(self, effect, disk)
-        looks = touches.looks(self, effect, disk)
-        return Footprint(self.fields(seat, touches.reads), writes, looks, *touches.paths(effect, self._replicas[disk]))
 
     def nodes_read(self, footprint: Footprint, tree: Tree | None) -> int:
         """Return what an effect reads of a tree; of any tree without one."""

@@ -114,13 +114,12 @@ def _is_somewhere(part: Part, view: View, here: Here) -> bool:
     found = [(disk, name) for disk in here.disks.values() for name in forms if disk.content(name) is not None]
     if here.objects is None:
         return bool(found)
-    # A replica that leaves a dropped table releases its marks before its registrations.
-    return any(disk is here.disk or _are_owned(disk, name, here) for disk, name in found)
-
-
-def _are_owned(disk: Disk, part: str, here: Here) -> bool:
-    shares = cast("SharedDisk", disk).shares_of(part)
-    return all(here.tree.exists(layout.share(here.replica.table, share)) for share in shares)
+    for disk, name in found:
+        # A replica that leaves a dropped table releases its marks before its registrations.
+        owned = (layout.share(here.replica.table, share) for share in cast("SharedDisk", disk).shares_of(name))
+        if disk is here.disk or all(map(here.tree.exists, owned)):
+            return True
+    return False
 
 
 # --- where parts are lost -----------------------------------------------------------------------------------------------------

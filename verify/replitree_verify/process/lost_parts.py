@@ -81,7 +81,7 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
     disk = disks[replica.name]
     match effect:
         case Break(what):
-            after = _without(disk, what)
+            after = replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
             return None if after == disk else Changed(None, memory, after)
         case Heal(part):
             node = tree.get(layout.part(replica, part))
@@ -92,26 +92,16 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
             after = disk.keeping_aside((part,))
             return None if after == disk else Changed(None, memory, after)
         case AwaitBroken(part):
-            damage = _damage(replica, memory, tree, disk, part)
-            return None if damage is None else Changed(damage, memory, disk)
+            node = tree.get(layout.part(replica, part))
+            if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
+                return None
+            if node is None or disk.content(part) is not None:
+                return None
+            return Changed(Damage(memory.epoch, registered_content(node.value)), memory, disk)
         case AwaitLoss():
             loss = _loss(effect, replica, memory, tree, disk)
             return None if loss is None else Changed(loss, memory, disk)
     raise AssertionError(effect)
-
-
-def _without(disk: Disk, what: str) -> Disk:
-    return replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
-
-
-def _damage(replica: Replica, memory: Memory, tree: Tree, disk: Disk, part: str) -> Damage | None:
-    """Return the damage of a registered part; None while it is on the disk."""
-    if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
-        return None
-    node = tree.get(layout.part(replica, part))
-    if node is None or disk.content(part) is not None:
-        return None
-    return Damage(memory.epoch, registered_content(node.value))
 
 
 def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
@@ -143,9 +133,13 @@ def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk
 
 
 def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory: Memory, tree: Tree) -> bool:
+    """Whether the procedure that declares a part lost would succeed now: it is run on the tree as it is."""
     part = parse_part(awaited.part)
-    if _is_declared(tree, replica, part):
-        return False
+    for _, path in Log(tree, replica.table).present:
+        node = tree.get(path)
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, LostEntry) and entry.part == part.name:
+            return False  # it is declared already
     place = Replica(replica.table.below(loss.parent), replica.name)
     procedure = declare_lost(place, loss.epoch, part, loss.empty, loss.schema_version)
     outcome: Any = None
@@ -161,15 +155,6 @@ def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory:
                 outcome = answer(tree, effect)
     except StopIteration as stop:
         return isinstance(stop.value, Declared)
-
-
-def _is_declared(tree: Tree, replica: Replica, part: Part) -> bool:
-    for _, path in Log(tree, replica.table).present:
-        node = tree.get(path)
-        entry = None if node is None else decode_entry(node.value, path)
-        if isinstance(entry, LostEntry) and entry.part == part.name:
-            return True
-    return False
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------

@@ -81,7 +81,11 @@ def perform(
             lacking = tuple(each for each in memory.lacking if each[0] not in whole)
             return Changed(None, replace(memory, lacking=lacking), disk)
         case Telling(missing):
-            return Changed(_tell_turn(missing, memory), memory, disk)
+            if memory.state is not State.ACTIVE or memory.epoch is None:
+                return Changed(None, memory, disk)
+            lacked = tuple(name for name, _ in memory.lacking)
+            given_up = tuple(name for name in missing if name in lacked and name not in memory.shares.undecided)
+            return Changed(TellTurn(memory.epoch, lacked, given_up), memory, disk)
     return Changed((), memory, disk)  # nothing is looked for, and no replica is asked
 
 
@@ -160,14 +164,6 @@ def publish_marked(
 def _losing(memory: Memory) -> tuple[PartContent, ...]:
     entries = (item.entry for item in memory.queue)
     return tuple((entry.part, entry.content_hash) for entry in entries if isinstance(entry, LostEntry))
-
-
-def _tell_turn(missing: tuple[str, ...], memory: Memory) -> TellTurn | None:
-    if memory.state is not State.ACTIVE or memory.epoch is None:
-        return None
-    lacking = tuple(name for name, _ in memory.lacking)
-    given_up = (name for name in missing if name in lacking and name not in memory.shares.undecided)
-    return TellTurn(memory.epoch, lacking, tuple(given_up))
 
 
 __all__ = ["Changed", "perform", "publish_marked"]

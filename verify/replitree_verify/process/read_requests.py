@@ -148,12 +148,8 @@ def begin(effect: AwaitAnswers, answers: Mapping[int, Told | None]) -> Begun | N
     if any(answer is None for answer in known):
         return None
     floor, told = _highest(known), answers.values() if effect.level == "linearizable" else known
-    return Begun(_highest(told), _acknowledged(told), floor)
-
-
-def _acknowledged(answers: Iterable[Any]) -> tuple[LogIndex, ...]:
-    """Return the indexes of the inserts that were acknowledged."""
-    return tuple(sorted({answer.index for answer in answers if isinstance(answer, Inserted)}))
+    acknowledged = {answer.index for answer in told if isinstance(answer, Inserted)}
+    return Begun(_highest(told), tuple(sorted(acknowledged)), floor)
 
 
 def _highest(answers: Iterable[Any]) -> LogIndex:
@@ -217,16 +213,15 @@ def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str |
     early = [index for index in effect.begun.settled if index in opened]
     if early:
         return f"{who} stands at {effect.position}, where {early} is open, which was acknowledged before it began"
-    parts = settled(log.parts_at(effect.position), opened)
-    there = sorted({number for part in parts for number in _requests(log, part)})
-    return None if rows == there else f"{who} shows the rows of {rows}, the log below {effect.position} has {there}"
-
-
-def _requests(log: Log, part: Part) -> tuple[int, ...]:
-    """Return the requests whose rows a part has to hold: what is declared lost is gone from every position of the log."""
-    lost = log.lost_requests(part.partition)
-    requests = (int(row.partition("~")[0]) for row in log.lineage[part].rows)
-    return tuple(request for request in requests if request not in lost)
+    there: set[int] = set()
+    for part in settled(log.parts_at(effect.position), opened):
+        requests = {int(row.partition("~")[0]) for row in log.lineage[part].rows}
+        there |= requests.difference(log.lost_requests(part.partition))  # what is lost is gone from every position
+    return (
+        None
+        if rows == sorted(there)
+        else f"{who} shows the rows of {rows}, the log below {effect.position} has {sorted(there)}"
+    )
 
 
 def unanswered(model: Model, answers: Mapping[int, Told | None], memories: Mapping[str, Memory]) -> str | None:

@@ -31,14 +31,10 @@ def asked_of(model: Model, seat: str) -> Iterator[Asked]:
         if rewrite.seat == seat:
             rewriting = Rewriting(rewrite.id, unchanged=rewrite.unchanged)
             yield "rewrite", str(rewrite.request), (RequestId(rewrite.request), rewriting)
-    yield from _read(model, seat)
+    for read in model.reads:
+        if read.seat == seat:
+            yield "read", str(read.number), (read.number, read.level, read.known)
     yield from _done_once(model, seat)
-
-
-def _read(model: Model, seat: str) -> Iterator[Asked]:
-    return (
-        ("read", str(read.number), (read.number, read.level, read.known)) for read in model.reads if read.seat == seat
-    )
 
 
 def _done_once(model: Model, seat: str) -> Iterator[Asked]:

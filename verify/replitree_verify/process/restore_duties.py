@@ -12,8 +12,7 @@ Parts are registered one by one here, so that a run may be cut off between two o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,21 +200,16 @@ def _one_by_one(run: Generator[Any, Any, RestoreOutcome]) -> Generator[Any, Any,
     outcome: Any = None
     try:
         while True:
-            with _small_batches():
+            # Only while the procedure runs: between two of its effects other procedures do.
+            batch, procedures.BATCH = procedures.BATCH, 1
+            try:
                 effect = run.send(outcome)
+            finally:
+                procedures.BATCH = batch
             outcome = yield effect
     except StopIteration as stop:
         ended: RestoreOutcome = stop.value
         return ended
-
-
-@contextmanager
-def _small_batches() -> Iterator[None]:
-    batch, procedures.BATCH = procedures.BATCH, 1
-    try:
-        yield
-    finally:
-        procedures.BATCH = batch
 
 
 DUTIES = {"restore": restore_disk, "restore-again": repeat_restore}

@@ -116,11 +116,11 @@ def _with_current_sharer(effect: Any) -> Running:
     """Perform an effect, and keep the shares of what it stages or registers for the replica that the process is now."""
     if not isinstance(effect, fx.Stage | fx.Merge | fx.Mutate | fx.Link | fx.Commit):
         return (yield effect)
-    return (yield from with_shares((yield CurrentSharer()), _alone(effect)))
 
+    def alone() -> Running:
+        return (yield effect)
 
-def _alone(effect: Any) -> Running:
-    return (yield effect)
+    return (yield from with_shares((yield CurrentSharer()), alone()))
 
 
 def incarnation_of(seat: str) -> str:
@@ -217,27 +217,19 @@ def _name(
     """Give each staged part a share that has none: what is linked has those of its source."""
     folder = disk.folder(staging)
     parts = () if folder is None else folder.parts
-    partitions = tuple(
-        partition
-        for partition, content in parts
-        if not (_is_linked(disk, staging, partition, content) or _is_uploaded(disk, staging, partition, known))
-    )
+    partitions = []
+    for partition, content in parts:
+        noted = tuple(sorted(share for id_, each, share in disk.staged if (id_, each) == (staging, partition)))
+        # A part here, as it is: what only borrows has files of its own, too.
+        is_linked = any(noted == disk.shares_of(name) for name, each in disk.parts if each == content)
+        is_uploaded = not known.new.isdisjoint(noted)  # a client has put the objects
+        if not noted or not (is_linked or is_uploaded):
+            partitions.append(partition)
     numbers = range(known.count, known.count + len(partitions))
     shares = tuple(ShareId(f"{me.decode()}-{number}") for number in numbers)
     named = tuple((staging, partition, share) for partition, share in zip(partitions, shares, strict=True))
     count = known.count + len(partitions)
     return shares, replace(known, named=(*known.named, *named), new=known.new.union(shares), count=count)
-
-
-def _is_linked(disk: SharedDisk, staging: fx.StagingId, partition: str, content: str) -> bool:
-    """Whether what is staged is a part here, as it is; what only borrows has files of its own, too."""
-    shares = tuple(sorted(share for id_, each, share in disk.staged if (id_, each) == (staging, partition)))
-    return bool(shares) and any(shares == disk.shares_of(name) for name, each in disk.parts if each == content)
-
-
-def _is_uploaded(disk: SharedDisk, staging: fx.StagingId, partition: str, known: SharesKnown) -> bool:
-    """Whether a client has put the objects of what is staged."""
-    return any((id_, each) == (staging, partition) and share in known.new for id_, each, share in disk.staged)
 
 
 def staged_upload(staging: fx.StagingId, partition: str, memory: Memory, disk: Disk) -> tuple[Memory, Disk]:
@@ -263,23 +255,20 @@ def to_let_go_of(disk: SharedDisk, moves: MovesKnown) -> tuple[Left, ...]:
 def _upkeep_turn(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk) -> UpkeepTurn | None:
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
+    sharer = sharer_of(replica, memory.shares)
     for left in to_let_go_of(disk, memory.moves):
         tries = memory.shares.kept.count(str(left.number))
         # As long as the part is registered, it is let go of only once it is here again.
         has_chance = disk.content(left.part) is not None or not tree.exists(layout.part(replica, left.part))
         if tries < TRIES or (has_chance and tries < 2 * TRIES):
-            return UpkeepTurn(
-                sharer_of(replica, memory.shares), memory.epoch, LeftDisk(str(left.number), left.part, left.shares)
-            )
-    if tree.children(layout.all_garbage(replica.table)) or _has_left_mark(replica, memory, tree):
-        return UpkeepTurn(sharer_of(replica, memory.shares), memory.epoch, None)
+            return UpkeepTurn(sharer, memory.epoch, LeftDisk(str(left.number), left.part, left.shares))
+    # A work mark under which the replica makes nothing now is left, too.
+    idle = set(tree.children(layout.all_merged(replica.table)) or ()).difference(memory.results_in_work)
+    if tree.children(layout.all_garbage(replica.table)) or any(
+        is_held(tree, replica.table, result, by=sharer) for result in idle
+    ):
+        return UpkeepTurn(sharer, memory.epoch, None)
     return None
-
-
-def _has_left_mark(replica: Replica, memory: Memory, tree: Tree) -> bool:
-    """Whether there is a work mark of a replica under which it makes nothing now."""
-    left = set(tree.children(layout.all_merged(replica.table)) or ()).difference(memory.results_in_work)
-    return any(is_held(tree, replica.table, result, by=sharer_of(replica, memory.shares)) for result in left)
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------
