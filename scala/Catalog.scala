@@ -1,5 +1,7 @@
 package io.replitree.spark
 
+import java.time.Instant
+import java.time.temporal.ChronoUnit
 import java.util
 
 import scala.jdk.CollectionConverters._
@@ -60,23 +62,26 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   override def loadTable(table: Identifier, version: String): Table =
     load(table, CaseInsensitiveStringMap.empty(), Some(version))
 
-  override def loadTable(table: Identifier, timestamp: Long): Table = throw new CatalogError(
-    s"${table.name} has no history by time yet: use VERSION AS OF with an index of its log, as DESCRIBE EXTENDED shows it")
+  override def loadTable(table: Identifier, timestamp: Long): Table =
+    load(table, CaseInsensitiveStringMap.empty(), None, Some(timestamp))
 
   override def loadTable(table: Identifier, context: TableContext, options: CaseInsensitiveStringMap): Table =
     if (context.timeTravel.isEmpty) load(table, options, None)
     else context.timeTravel.get match {
       case at: TimeTravel.AsOfVersion => load(table, options, Some(at.version))
-      case _ => loadTable(table, 0L)
+      case at: TimeTravel.AsOfTimestamp => load(table, options, None, Some(at.micros))
     }
 
-  private def load(table: Identifier, options: CaseInsensitiveStringMap, version: Option[String]): Table = {
+  /** Loads a table as it is, as a version of it, or as it was at a time: microseconds since 1970. */
+  private def load(
+      table: Identifier, options: CaseInsensitiveStringMap, version: Option[String], timestamp: Option[Long] = None): Table = {
     if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
     def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
       val answer = try planner.ask(
         "load",
         "table" -> table.name,
         "version" -> version.orNull,
+        "timestamp" -> timestamp.map(micros => Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString).orNull,
         "level" -> Option(options.get("level")).orElse(level).orNull,
         "min_index" -> options.get("minIndex"),
         "as_of" -> options.get("asOf"),

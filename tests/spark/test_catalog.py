@@ -274,8 +274,30 @@ def test_sql_shows_what_the_program_has_inserted_whichever_replica_answers(sessi
 def test_version_and_time_that_are_not_there_are_refused(session: SparkSession, small: Table) -> None:
     with pytest.raises(AnalysisException, match="index of the table's log"):
         session.sql(f"select * from {named(small)} version as of 'yesterday'").collect()
-    with pytest.raises(AnalysisException, match="VERSION AS OF"):
+    with pytest.raises(AnalysisException, match="the table was created at"):
         session.sql(f"select * from {named(small)} timestamp as of '2024-01-01'").collect()
+    with pytest.raises(AnalysisException, match="is not over: coordination's clock says"):
+        session.sql(f"select * from {named(small)} timestamp as of '2999-01-01'").collect()
+
+
+def test_time_shows_the_table_of_that_time_in_sql_and_in_both_readers(
+    session: SparkSession, running: LocalCluster, small: Table
+) -> None:
+    seen(small, small.insert({"k": [10], "v": [0.0]}).counts_at)
+    first = next(each for each in small.history() if each.kind == "get" and each.rows == 10)
+    assert first.time < next(each.time for each in small.history() if each.rows == 1)
+    time = first.time.isoformat()
+    assert session.sql(f"select count(*) from {named(small)} timestamp as of '{time}'").collect()[0][0] == 10
+    assert session.read.option("timestampAsOf", time).table(named(small)).count() == 10
+    assert session.table(named(small)).count() == 11
+    read = session.read.format("replitree").options(url=str(running.folder), timestampAsOf=time)
+    both = (
+        f"select (select count(*) from {named(small)} timestamp as of '{time}'), (select count(*) from {named(small)})"
+    )
+    assert tuple(session.sql(both).collect()[0]) == (10, 11)
+    assert read.load(small.name).count() == 10
+    with pytest.raises(PySparkException, match="asOf and timestampAsOf"):
+        read.option("asOf", first.index + 1).load(small.name).count()
 
 
 def test_read_options(session: SparkSession, small: Table) -> None:

@@ -17,6 +17,8 @@ Options (any case; all are text):
 ``minindex``                read: the insert at this log index must be included
 ``level``                   read: ``eventual`` (the default), ``sequential`` or ``linearizable``
 ``asof``                    read: exactly what the log has below this index
+``timestampasof``           read: the log up to the last entry that was written at or before this time: ISO 8601, in UTC
+                            when it names no zone
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
@@ -79,6 +81,7 @@ KNOWN_OPTIONS = frozenset(
         "minindex",
         "level",
         "asof",
+        "timestampasof",
         "final",
         "partitions",
         "lease",

@@ -38,7 +38,7 @@ from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.session.driver import driver_process
-from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_level, seconds
+from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_as_of, read_level, seconds
 from replitree.spark.session.types import spark_type
 from replitree.spark.session.written import last_written
 from replitree.spark.store.gateway import this_gateway
@@ -76,6 +76,7 @@ class Request(msgspec.Struct, frozen=True):
     level: str = ""
     min_index: str = ""
     as_of: str = ""
+    timestamp: str = ""
     final: str = ""
     timeout: str = ""
     handle: str = ""
@@ -92,6 +93,7 @@ class Request(msgspec.Struct, frozen=True):
             "level": self.level,
             "minindex": self.min_index,
             "asof": self.version or self.as_of,
+            "timestampasof": self.timestamp,
             "final": self.final,
             "timeout": self.timeout,
         }
@@ -192,7 +194,7 @@ class Planner:
         options = request.options
         with self._lock:
             newest = self._newest.get(request.table, "")
-        known = self._find(newest) if newest and _index(options, "asof") is None else None
+        known = self._find(newest) if newest and _as_of(options) is None else None
         if known is None:
             return None
         handle, held = known
@@ -200,7 +202,7 @@ class Planner:
         if self._reads_log(held, options) and level in (None, "eventual"):
             level = "sequential"
         self._include_written(held.table)
-        min_index, timeout_s = _index(options, "minindex"), seconds(options, SNAPSHOT_S)
+        min_index, timeout_s = number(options, "minindex"), seconds(options, SNAPSHOT_S)
         try:
             is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
         except TableNotFound:
@@ -215,10 +217,10 @@ class Planner:
     def _snapshot(self, table: Table, request: Request) -> tuple[str, _Held]:
         """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
         options = request.options
-        level, as_of = read_level(options), _index(options, "asof")
+        level, as_of = read_level(options), _as_of(options)
         if as_of is None:
             self._include_written(table)
-        take = partial(table.snapshot, _index(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
+        take = partial(table.snapshot, number(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
         if self._find(f"{table.definition.table_id}/") is not None:
             # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
             known = self._find(self._name(take(level=level))[0])
@@ -371,12 +373,13 @@ def _pruned(held: _Held, where: str) -> tuple[SnapshotPart, ...]:
     return found
 
 
-def _index(options: dict[str, str], name: str) -> int | None:
-    if name == "asof" and not options.get(name, "0").isdecimal():
+def _as_of(options: dict[str, str]) -> int | str | None:
+    """Return the index or the time that a read names, or None."""
+    if not options.get("asof", "0").isdecimal():
         raise BadInput(
-            f"VERSION AS OF takes an index of the table's log, which DESCRIBE EXTENDED shows, not {options[name]!r}"
+            f"VERSION AS OF takes an index of the table's log, which DESCRIBE EXTENDED shows, not {options['asof']!r}"
         )
-    return number(options, name)
+    return read_as_of(options)
 
 
 def _schema(definition: TableDefinition) -> StructType:

@@ -39,7 +39,16 @@ from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
 from replitree.spark.read.final import FinalUnit, cut_group, pack, read_units
-from replitree.spark.session.options import flag, number, open_connection, open_table, read_level, seconds, table_name
+from replitree.spark.session.options import (
+    flag,
+    number,
+    open_connection,
+    open_table,
+    read_as_of,
+    read_level,
+    seconds,
+    table_name,
+)
 from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
 from replitree.spark.session.written import last_written
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, StoredFile
@@ -148,12 +157,13 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     with open_connection(options) as connection:
         table = open_table(connection, options)
         # By default what jobs of this application have written is included.
-        says_when = "minindex" in options or "asof" in options
+        as_of = read_as_of(options)
+        says_when = "minindex" in options or as_of is not None
         least = number(options, "minindex") if says_when else last_written(table.definition.table_id)
         snapshot = table.snapshot(
             least,
             level=read_level(options),
-            as_of=number(options, "asof"),
+            as_of=as_of,
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
             timeout_s=seconds(options),
         )

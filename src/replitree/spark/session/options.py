@@ -117,6 +117,25 @@ def flag(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
+def read_as_of(options: Mapping[str, str]) -> int | str | None:
+    """Return the index or the time that a read names, or None.
+
+    Raises
+    ------
+    BadInput
+        It names both, or the index is not a whole number.
+
+    Examples
+    --------
+    >>> read_as_of({"asof": "41"}), read_as_of({"timestampasof": "2026-11-27T02:00Z"}), read_as_of({})
+    (41, '2026-11-27T02:00Z', None)
+    """
+    index, time = number(options, "asof"), options.get("timestampasof")
+    if index is not None and time is not None:
+        raise BadInput("options asOf and timestampAsOf each say exactly what is included: give one of them")
+    return time if index is None else index
+
+
 def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S, option: str = "timeout") -> float:
     """Return how long to wait, in seconds: for replicas, unless another option is named.
 
