@@ -30,20 +30,19 @@ def paths_text(paths: tuple[str, ...], replica: str) -> str:
 
 def commit_text(operations: tuple[fx.Operation, ...], replica: str) -> str:
     """Return the operations of a commit in words."""
-    return ", ".join(_operation(operation, replica) for operation in operations)
-
-
-def _operation(operation: fx.Operation, replica: str) -> str:
-    path = path_text(operation.path, replica)
-    match operation:
-        case fx.Check(version=version):
-            return f"check {path}@{version}"
-        case fx.Create(ephemeral=ephemeral):
-            return f"create {path}{' (ephemeral)' if ephemeral else ''}"
-        case fx.Set(value=value, version=version):
-            return f"set {path}@{version} to {value.decode()}"
-        case fx.Delete():
-            return f"delete {path}"
+    words = []
+    for operation in operations:
+        path = path_text(operation.path, replica)
+        match operation:
+            case fx.Check(version=version):
+                words.append(f"check {path}@{version}")
+            case fx.Create(ephemeral=ephemeral):
+                words.append(f"create {path}{' (ephemeral)' if ephemeral else ''}")
+            case fx.Set(value=value, version=version):
+                words.append(f"set {path}@{version} to {value.decode()}")
+            case fx.Delete():
+                words.append(f"delete {path}")
+    return ", ".join(words)
 
 
 def indexes_text(entries: tuple[Any, ...]) -> str:

@@ -78,12 +78,25 @@ class Found:
     shares: tuple[tuple[str, ShareId], ...] | None = None
 
     def run(self, replica: Replica, me: bytes) -> Generator[Any, Any, RestoreOutcome]:
-        """Return a run that makes a table of what was found; it registers one part in a commit."""
+        """Make a table of what was found, with one part in each commit that registers parts."""
         known = None
         if self.shares is not None:
             each = {part: tuple(share for name, share in self.shares if name == part) for part, _ in self.parts}
             known = RestoredShares(STORE_ID, sharer_of(replica).incarnation, each)
-        return _one_by_one(restore(replica, me, METADATA, COLUMNS, _chosen(self.parts, self.aside), known))
+        run = restore(replica, me, METADATA, COLUMNS, _chosen(self.parts, self.aside), known)
+        outcome: Any = None
+        try:
+            while True:
+                # Only while the procedure runs: between two of its effects other procedures do.
+                batch, procedures.BATCH = procedures.BATCH, 1
+                try:
+                    effect = run.send(outcome)
+                finally:
+                    procedures.BATCH = batch
+                outcome = yield effect
+        except StopIteration as stop:
+            ended: RestoreOutcome = stop.value
+            return ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +206,6 @@ def repeat_restore(operator: Replica, name: str) -> Stage:
     outcome = yield from found.run(Replica(operator.table, name), found.me)
     yield UnlockDisk(isinstance(outcome, Restored) and outcome.already)
     return None
-
-
-def _one_by_one(run: Generator[Any, Any, RestoreOutcome]) -> Generator[Any, Any, RestoreOutcome]:
-    """Run a restore that registers one part in a commit."""
-    outcome: Any = None
-    try:
-        while True:
-            # Only while the procedure runs: between two of its effects other procedures do.
-            batch, procedures.BATCH = procedures.BATCH, 1
-            try:
-                effect = run.send(outcome)
-            finally:
-                procedures.BATCH = batch
-            outcome = yield effect
-    except StopIteration as stop:
-        ended: RestoreOutcome = stop.value
-        return ended
 
 
 DUTIES = {"restore": restore_disk, "restore-again": repeat_restore}

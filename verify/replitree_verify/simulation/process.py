@@ -28,7 +28,8 @@ from replitree_verify.outcomes.local import Done, Here, cancelled
 from replitree_verify.probes.catalog import Seen
 from replitree_verify.process import longlife, quorums
 from replitree_verify.process.lost_parts import missed_parts
-from replitree_verify.process.read_requests import ShowRows
+from replitree_verify.process.quorums import decided
+from replitree_verify.process.read_requests import ShowRows, answer_read
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree_verify.simulation.observer import Observer
@@ -313,7 +314,8 @@ class Process:
             self._told(thread, effect, owner)
             return (owner,)
         if isinstance(effect, ShowRows):
-            told, breach = waits.show(effect, self._now(), self.cluster.disks[self.name])
+            disk, tree = self.cluster.disks[self.name], self.cluster.tree
+            told, breach = answer_read(effect, self.memory.held, disk, tree, self.replica)
             self._told(thread, effect, told)
             self.observer.shown(effect, told, breach)
             return (told,)
@@ -327,20 +329,18 @@ class Process:
             self.cluster.after(patience, lambda: self._lose_patience(thread, effect))
         return done
 
-    def _now(self) -> waits.Now:
-        return waits.Now(self.replica, self.session.number, self.memory, self.cluster.tree)
-
     def _lose_patience(self, thread: Thread, effect: AwaitDecided) -> None:
         if thread.effect is not effect or not thread.waits or not self.alive:
             return
         thread.waits = False
-        outcome = waits.lose_patience(effect, self._now())
+        outcome = decided(effect, self.memory)
+        assert outcome is not None, "without patience it waits no longer"
         self._told(thread, effect, outcome)
         self._resume(thread, outcome)
 
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, waits.EFFECTS):
-            over = waits.perform(effect, self._now())
+            over = waits.perform(effect, self.replica, self.session.number, self.memory, self.cluster.tree)
             thread.waits = over is None
             if over is not None:
                 self._told(thread, effect, over[0])

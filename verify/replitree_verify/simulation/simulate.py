@@ -425,20 +425,16 @@ class Simulation:
         self.observer.commanded(request, command)
         process.ask(request, command)
         if self.cluster.chance(self.options.doubles):
-            self._command_again(command)
+            # Another replica gets it too, as from a client that heard nothing.
+            other = self._processes[self._any()]
+            if other.is_active:
+                request, again = self._new_request(), msgspec.structs.replace(command, replica=other.name)
+                self.observer.seen("command sent twice")
+                self.observer.commanded(request, again)
+                other.ask(request, again)
         if kind == 4:
             self.observer.killed.add(entry_id)
             process.kill(entry_id)
-
-    def _command_again(self, command: Command) -> None:
-        """Give a command to another replica too, as a client does that heard nothing."""
-        process = self._processes[self._any()]
-        if process.is_active:
-            request = self._new_request()
-            self.observer.seen("command sent twice")
-            again = msgspec.structs.replace(command, replica=process.name)
-            self.observer.commanded(request, again)
-            process.ask(request, again)
 
     def _pause(self) -> None:
         self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))

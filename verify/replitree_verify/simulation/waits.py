@@ -13,56 +13,36 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.stages import AwaitDecided, QuorumTurn
+from replitree.protocol.program.stages import AwaitDecided
 from replitree_verify.process import read_requests
 from replitree_verify.process.quorums import decided
-from replitree_verify.process.read_requests import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
-from replitree_verify.world.disk import Disk
+from replitree_verify.process.read_requests import AwaitPointer, AwaitReadable, Begun, Told
 from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import Memory
 
 EFFECTS = (AwaitDecided, AwaitPointer, AwaitReadable, CurrentSession)
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
-    """What a process has at the moment: its session, its memory, and coordination as it is."""
+def perform(effect: Any, replica: Replica, session: int, memory: Memory, tree: Tree) -> tuple[Any] | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there.  No waiter has lost patience yet.
 
-    replica: Replica
-    session: int
-    memory: Memory
-    tree: Tree
-
-
-def perform(effect: Any, now: Now) -> tuple[Any] | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there.  No waiter has lost patience yet."""
+    `session`, `memory`, `tree`: what a process has at the moment, and coordination as it is.
+    """
     match effect:
         case CurrentSession():
-            return (now.session,)
+            return (session,)
         case AwaitDecided():
-            turn = decided(replace(effect, is_given_up=True), now.memory)
+            turn = decided(replace(effect, is_given_up=True), memory)
             return None if turn is None else (turn,)
         case AwaitPointer():
-            pointer = read_requests.pointer_of(now.memory)
+            pointer = read_requests.pointer_of(memory)
             return None if pointer is None else (pointer,)
     assert isinstance(effect, AwaitReadable)
-    pointer = read_requests.pointer_of(now.memory)
+    pointer = read_requests.pointer_of(memory)
     if pointer is None or pointer < effect.position:  # looked at first: the rest reads the whole log
         return None
-    view = read_requests.look(effect, now.memory, now.tree, now.replica)
+    view = read_requests.look(effect, memory, tree, replica)
     return None if view is None else (view,)
-
-
-def lose_patience(effect: AwaitDecided, now: Now) -> QuorumTurn:
-    """Return what a writer works with that does not wait any longer."""
-    turn = decided(effect, now.memory)
-    assert turn is not None
-    return turn
-
-
-def show(effect: ShowRows, now: Now, disk: Disk) -> tuple[Told, str | None]:
-    """Return what a read shows, and how that breaks I8."""
-    return read_requests.answer_read(effect, now.memory.held, disk, now.tree, now.replica)
 
 
 @dataclass(frozen=True, slots=True)

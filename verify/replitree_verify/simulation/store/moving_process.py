@@ -116,17 +116,27 @@ class MovingProcess(SharedProcess):
 
     # --- what it knows ------------------------------------------------------------------------------------------------------
 
-    def _tell_of_moves(self, effect: Any) -> Any:
-        match effect:
-            case MoveEnded(turn, outcome):
-                self._on_the_move = None
-                return self._note(turn, outcome)
-            case NameMove(part):
-                self._put_count += 1
-                share = ShareId(f"{self.me.decode()}-moved-{self._put_count}")
-                self.moves = self.moves.beginning(part, share)
-                return share
-        return ObjectsInDoubt("its rows are not here any more")
+    def _tell_of_moves(self, effect: MoveEnded | NameMove | PutPart) -> Any:
+        if isinstance(effect, PutPart):
+            return ObjectsInDoubt("its rows are not here any more")
+        if isinstance(effect, NameMove):
+            self._put_count += 1
+            share = ShareId(f"{self.me.decode()}-moved-{self._put_count}")
+            self.moves = self.moves.beginning(effect.part, share)
+            return share
+        self._on_the_move = None
+        self._again.pop(effect.turn.part, None)
+        match effect.outcome:
+            case Moved(has_put) if effect.turn.share is None:
+                self.observer.seen("moved into the store, put" if has_put else "moved into the store, taken over")
+            case Moved():
+                self.observer.seen("moved to the disk")
+            case NotMoved(reason):
+                self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
+                self._again[effect.turn.part] = self.cluster.now + self.cluster.spread(SECOND)
+            case fx.InDoubt():
+                self.observer.seen("move in doubt")
+        return None
 
     @override
     def _next_turn(self, thread: Thread) -> UpkeepTurn | MoveTurn | None:
@@ -154,19 +164,6 @@ class MovingProcess(SharedProcess):
                 assert self.sharer is not None
                 return MoveTurn(self.sharer, name, free[name])
         return None
-
-    def _note(self, turn: MoveTurn, outcome: Any) -> None:
-        self._again.pop(turn.part, None)
-        match outcome:
-            case Moved(has_put) if turn.share is None:
-                self.observer.seen("moved into the store, put" if has_put else "moved into the store, taken over")
-            case Moved():
-                self.observer.seen("moved to the disk")
-            case NotMoved(reason):
-                self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
-                self._again[turn.part] = self.cluster.now + self.cluster.spread(SECOND)
-            case fx.InDoubt():
-                self.observer.seen("move in doubt")
 
     # --- the store, the disk, and other replicas ----------------------------------------------------------------------------
 

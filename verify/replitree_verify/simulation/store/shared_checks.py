@@ -257,18 +257,16 @@ class _Checked:
                 self.objects = {each for each in self.objects if each[0] != share}
                 return ObjectsGone()
             case AskReferences(replica):
-                return tuple(self._references(replica.name))
+                # As `replica.parts.sharing` answers.
+                disk = _disk(self._disks[replica.name])
+                needed = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
+                parts = [Reference(part, share, needed) for part, share in (*disk.shares, *disk.detached)]
+                staged = [Reference("", share, needed) for _, _, share in disk.staged]
+                left = [Reference(gone.part, share) for gone in disk.leaving for share in gone.shares]
+                begun = [Reference("", share) for share in sorted(self._begun.get(replica.name, ()))]
+                return (*parts, *staged, *left, *begun)
         assert isinstance(effect, ListObjects), effect
         return Listing(0, tuple(StoredObject(share, str(piece), 1, 0) for share, piece in sorted(self.objects)))
-
-    def _references(self, name: str) -> Iterator[Reference]:
-        """Yield what a replica says that it has, as `replica.parts.sharing` does."""
-        disk = _disk(self._disks[name])
-        needed = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
-        yield from (Reference(part, share, needed) for part, share in (*disk.shares, *disk.detached))
-        yield from (Reference("", share, needed) for _, _, share in disk.staged)
-        yield from (Reference(left.part, share) for left in disk.leaving for share in left.shares)
-        yield from (Reference("", share) for share in sorted(self._begun.get(name, ())))
 
 
 def _disk(disk: Disk) -> SharedDisk:
