@@ -75,6 +75,13 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   /** Loads a table as it is, as a version of it, or as it was at a time: microseconds since 1970. */
   private def load(
       table: Identifier, options: CaseInsensitiveStringMap, version: Option[String], timestamp: Option[Long] = None): Table = {
+    if (isHistory(table)) {
+      if (version.isDefined || timestamp.isDefined)
+        throw new CatalogError("the history of a table is that of now: leave VERSION AS OF and TIMESTAMP AS OF out")
+      val name = table.namespace.last
+      if (!tableExists(Identifier.of(ReplitreeCatalog.Namespace, name))) throw new NoSuchTableException(table)
+      return new HistoryTable(planner, name, s"$known.default.$name.history")
+    }
     if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
     def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
       val answer = try planner.ask(
@@ -168,6 +175,9 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean =
     throw unsupported("DROP NAMESPACE")
 
+  /** `default.events`.`history` is the log of the table `default.events`. */
+  private def isHistory(table: Identifier) =
+    table.name == "history" && table.namespace.length == 2 && isDefault(table.namespace.init)
   private def isDefault(namespace: Array[String]) = namespace.sameElements(ReplitreeCatalog.Namespace)
   private def check(namespace: Array[String]): Unit =
     if (!isDefault(namespace)) throw new NoSuchNamespaceException(namespace)

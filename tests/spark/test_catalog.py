@@ -284,8 +284,7 @@ def test_time_shows_the_table_of_that_time_in_sql_and_in_both_readers(
     session: SparkSession, running: LocalCluster, small: Table
 ) -> None:
     seen(small, small.insert({"k": [10], "v": [0.0]}).counts_at)
-    first = next(each for each in small.history() if each.kind == "get" and each.rows == 10)
-    assert first.time < next(each.time for each in small.history() if each.rows == 1)
+    first = next(each for each in small.history() if each.rows == 10)
     time = first.time.isoformat()
     assert session.sql(f"select count(*) from {named(small)} timestamp as of '{time}'").collect()[0][0] == 10
     assert session.read.option("timestampAsOf", time).table(named(small)).count() == 10
@@ -298,6 +297,22 @@ def test_time_shows_the_table_of_that_time_in_sql_and_in_both_readers(
     assert read.load(small.name).count() == 10
     with pytest.raises(PySparkException, match="asOf and timestampAsOf"):
         read.option("asOf", first.index + 1).load(small.name).count()
+
+
+def test_history_is_a_table_beside_the_table(session: SparkSession, small: Table) -> None:
+    small.delete("k = 3")
+    entries = small.history()
+    shown = session.sql(f"select * from {named(small)}.history").collect()
+    assert [
+        (row["index"], row.kind, row.replica, row["rows"], row.bytes, tuple(row.ids), row.command) for row in shown
+    ] == [(each.index, each.kind, each.replica, each.rows, each.bytes, each.ids, each.command) for each in entries]
+    assert (shown[-1].kind, entries[-1].rows) == ("get", 10)
+    query = f"select cast(max(time) as double), sum(rows) from {named(small)}.history where kind = 'get'"
+    assert tuple(session.sql(query).collect()[0]) == (entries[-1].time.timestamp(), 10)
+    with pytest.raises(AnalysisException, match="the history of a table is that of now"):
+        session.sql(f"select * from {named(small)}.history version as of 0").collect()
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql("select * from replitree.default.nothing.history").collect()
 
 
 def test_read_options(session: SparkSession, small: Table) -> None:

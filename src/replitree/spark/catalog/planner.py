@@ -36,6 +36,7 @@ from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.spark.catalog.create import create
+from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_as_of, read_level, seconds
@@ -162,6 +163,8 @@ class Planner:
                 return self.load(request)
             case "files":
                 return self.files(request.handle, request.where)
+            case "history":
+                return history_rows(self._connected().table(request.table))
             case "create":
                 return create(
                     self._connected(), request.table, request.columns, request.partition_by, request.properties
