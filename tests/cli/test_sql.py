@@ -121,6 +121,15 @@ def test_show_tables_is_answered_without_spark(run: Run, monkeypatch: pytest.Mon
     assert run("sql", "show tables", "--output", "csv", *URL).out == "tableName\nbroken\nsound\n"
 
 
+def test_time_is_taken_where_an_exact_state_is_asked_for() -> None:
+    time = "2026-11-27T03:00:00+01:00"
+    assert sql.by_table([f"users={time}"], "--as-of", KNOWN) == {"users": time}
+    with pytest.raises(BadInput, match="a table and an index of its log"):
+        sql.by_table([f"users={time}"], "--min-index", KNOWN)
+    with pytest.raises(BadInput, match="a table and an index of its log"):
+        sql.by_table(["users=yesterday"], "--as-of", KNOWN)
+
+
 def test_index_without_a_table_means_the_only_one_that_the_query_names() -> None:
     assert sql.by_table(["41"], "--as-of", KNOWN, ("users",)) == {"users": 41}
     with pytest.raises(BadInput, match="say of which table"):

@@ -209,6 +209,9 @@ def test_levels_are_asked_for_by_frames_sources_and_views(
     assert spark.sql(query).collect()[0][0] == 1001
     sql_views(spark, running, (filled.name,), level="linearizable", as_of={filled.name: last})
     assert spark.sql(query).collect()[0][0] == 1000
+    before = next(each.time for each in filled.history() if each.index < last)
+    sql_views(spark, running, (filled.name,), as_of={filled.name: before})
+    assert spark.sql(query).collect()[0][0] == 1000
     far = last + 1_000_000
     with pytest.raises(ReplicaBehind, match="the read needs it up to"):
         sql_views(spark, running, (filled.name,), min_index={filled.name: far}, timeout_s=0.2)

@@ -70,7 +70,11 @@ AtLevel = Annotated[
 ]
 AsOf = Annotated[
     Indexes,
-    typer.Option("--as-of", metavar="[TABLE=]INDEX", help="Ask a table as it was when its log had so many entries."),
+    typer.Option(
+        "--as-of",
+        metavar="[TABLE=]INDEX|TIME",
+        help="Ask a table as it was when its log had so many entries, or at a time.",
+    ),
 ]
 MinIndex = Annotated[
     Indexes,
@@ -180,8 +184,8 @@ def _change(change: _ChangeStatement, connection: Connection, out: Output) -> No
 
 def by_table(
     given: Sequence[str] | None, option: str, tables: Sequence[str], named: Sequence[str] = ()
-) -> dict[str, int]:
-    """Return the index that an option gives for each table.
+) -> dict[str, int | str]:
+    """Return the index, or for ``--as-of`` the time, that an option gives for each table.
 
     Parameters
     ----------
@@ -199,20 +203,32 @@ def by_table(
     BadInput
         It names no index, or a table that is not there, or none although there are several.
 
-    >>> by_table(["41"], "--as-of", ["events"]), by_table(["a=1", "b=2"], "--as-of", ["a", "b"])
-    ({'events': 41}, {'a': 1, 'b': 2})
+    >>> by_table(["41"], "--as-of", ["events"]), by_table(["a=1", "b=2026-11-27T02:00Z"], "--as-of", ["a", "b"])
+    ({'events': 41}, {'a': 1, 'b': '2026-11-27T02:00Z'})
     """
-    found: dict[str, int] = {}
+    found: dict[str, int | str] = {}
     for text in given or ():
         name, _, index = text.rpartition("=")
         meant = named if len(named) == 1 else tables
         if not name and len(meant) != 1:
             raise BadInput(f"{option} {text}: say of which table, as in {option} TABLE={index}")
-        if not (index.isascii() and index.isdigit()) or (name and name not in tables):
+        is_index = index.isascii() and index.isdigit()
+        is_known = is_index or (option == "--as-of" and _is_time(index))
+        if not is_known or (name and name not in tables):
             known = ", ".join(tables) or "none yet"
             raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
-        found[name or meant[0]] = int(index)
+        found[name or meant[0]] = int(index) if is_index else index
     return found
+
+
+def _is_time(text: str) -> bool:
+    from replitree.client.read.as_of import parse_time
+
+    try:
+        parse_time(text)
+    except BadInput:
+        return False
+    return True
 
 
 def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions) -> None:
@@ -226,7 +242,8 @@ def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions
     if missing is not None:
         raise BadInput(_no_table(missing, known))
     as_of = by_table(how.as_of, "--as-of", known, named)
-    min_index = by_table(how.min_index, "--min-index", known, named)
+    given = by_table(how.min_index, "--min-index", known, named)
+    min_index = {table: index for table, index in given.items() if isinstance(index, int)}
     both = sorted({*as_of} & {*min_index})
     if both:
         raise BadInput(f"--as-of says exactly what is included of {both[0]}: leave --min-index out")

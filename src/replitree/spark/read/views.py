@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from replitree.client.arguments import check_arguments
+from replitree.client.read.as_of import AsOf
 from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
 from replitree.client.table import SNAPSHOT_S
 from replitree.client.transport.lease import keep_for_frame
@@ -39,7 +40,7 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
     held: ExitStack | None = None,
     level: ReadLevel | None = None,
     min_index: Mapping[str, int] | None = None,
-    as_of: Mapping[str, int] | None = None,
+    as_of: Mapping[str, AsOf] | None = None,
     verify: bool = False,
     timeout_s: float = SNAPSHOT_S,
     conditions: Sequence[str] = (),
