@@ -106,13 +106,15 @@ def _renew(replica: Replica, epoch: fx.Epoch, view: View, item: Queued, cover: P
 
 
 def later_forms(view: View, item: Queued, cover: Part) -> tuple[Part, ...]:
-    """Return what a part has become since, unless that would hide something else that is to be kept."""
+    """Return what a part has become since, unless that would hide a part that is to be kept outside of it, or detached."""
     assert isinstance(item.entry, LostEntry)
     later = view.parts.covering(cover)
     if later is None or later == cover:
         return ()
+    # Of all lost parts that the cover reaches over the later form was made anew: the commit of a loss is refused while a
+    # replica has a whole part that reaches over it.  Were one to wait for the other, both would wait for ever.
     hidden = view.kept.between(later.partition, later.block_min, later.block_max)
-    return (later,) if all(part.name == item.entry.part for part in hidden) else ()
+    return (later,) if all(cover.covers(part) and part not in view.detached for part in hidden) else ()
 
 
 def _in_place_of(
