@@ -238,6 +238,7 @@ STEPS = {
     "let-go-unproved": 19,
     "dropped-with-marks": 13,
     "dropped-with-attempts": 12,
+    "left-with-garbage": 33,
     "fetched-again-unmarked": 12,
     "let-go-in-part": 9,
     "owned-again-in-part": 16,

@@ -9,7 +9,7 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.simulation.options import draw_options
+from replitree_verify.simulation.options import draw_options, with_upkeep
 from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = (*range(16, 46), 64, 104)
@@ -19,7 +19,7 @@ NIGHTLY_SEEDS = range(3_000)
 
 RARE = (
     "acknowledged after a retry", "activated again", "client heard unknown", "committed staging kept", "crash",
-    "dead owner replaced", "disk failed", "doubt settled: another had the token", "doubt settled: committed again",
+    "dead owner replaced", "disk failed", "doubt settled: another had the token",
     "doubt settled: in the log", "duplicate", "state loaded again", "executor closed", "fetch failed",
     "fetched", "fetched elsewhere", "insert closed", "insert repeated by token", "life closed", "link cut both ways",
     "link cut one way", "own part published by execute", "part broken", "pause", "pointer moved", "puller closed",
@@ -27,12 +27,13 @@ RARE = (
     "unknown: applied, answer lost", "unknown: no answer", "counted", "eventual read", "failed for good", "linearizable read",
     "quorum moved meanwhile", "quorum settled", "quorum failed", "read as of a position", "retry waited", "sequential read",
     "mutation with a condition", "declaration refused", "declared lost", "made empty", "noted broken", "rows lost everywhere",
+    "deposed", "id forgotten", "leads", "log has gone on", "rolled over", "table dropped",
 )  # fmt: skip
 """What the seeds of the fast gate must have seen."""
 
 RARER = (
     "command known already", "covered parts forgotten", "execution fenced", "gap looked at again", "other content thrown away",
-    "parts kept aside",
+    "doubt settled: committed again", "parts kept aside",
     "noted whole", "pull fenced", "result forgotten", "result found",
 )  # fmt: skip
 """What only some hundred seeds are sure to see."""
@@ -79,6 +80,43 @@ def test_a_fifth_of_the_seeds_loses_rows_and_draws_the_rest_all_the_same() -> No
     drawn = [draw_options(Random(3), Random("more"), Random(f"{seed}/lost parts"), Random(0)) for seed in range(400)]
     assert 50 < sum(options.losses > 0 for options in drawn) < 110
     assert len({replace(options, losses=0) for options in drawn}) == 1
+
+
+def test_some_seeds_have_upkeep_and_half_drop_their_table() -> None:
+    options = draw_options(Random(3), Random("more"), Random(0), Random(0))
+    drawn = [with_upkeep(options, seed) for seed in range(400)]
+    for has_it in ("elects", "rolls", "forgets", "window"):
+        assert 60 < sum(bool(getattr(each, has_it)) for each in drawn) < 150
+    assert 160 < sum(each.is_dropped for each in drawn) < 240
+    assert sum(replace(each, is_dropped=False) == options for each in drawn) > 200
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "breaks"),
+    [
+        ("parent-left-open", 3, "I2"),
+        ("insert-below-closed-parent", 10, "I2"),
+        ("newest-ids-forgotten", 7, "WINDOW"),
+        ("result-forgotten-without-asking", 8, "ROWS"),
+        ("stands-again-in-doubt", 7, "CONVERGES"),
+    ],
+)
+def test_a_seed_catches_a_mutant_of_upkeep(name: str, seed: int, breaks: str) -> None:
+    violation = simulate_seed(seed, MUTANTS[name].stages).violation
+    assert violation is not None
+    assert violation.startswith(f"{breaks}:")
+
+
+def test_a_part_whose_kill_came_too_late_may_lose_rows() -> None:
+    run = simulate_seed(1435)
+    assert run.violation is None
+    assert run.probes["declared lost"]
+
+
+def test_two_lost_sources_of_one_broken_part_do_not_keep_a_replica_from_going_on() -> None:
+    run = simulate_seed(374)
+    assert run.violation is None
+    assert run.probes["declared lost"] > 1
 
 
 def test_a_seed_is_a_run() -> None:

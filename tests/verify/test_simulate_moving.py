@@ -8,8 +8,8 @@ import pytest
 
 from replitree_verify.simulation.options import SECOND
 from replitree_verify.simulation.simulate import simulate_seed
-from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
-from replitree_verify.simulation.store.moving_options import draw_moving
+from replitree_verify.simulation.store.store_mutants import MOVING_MUTANTS
+from replitree_verify.simulation.store.store_options import draw_moving
 from replitree_verify.world.moves import Place
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 

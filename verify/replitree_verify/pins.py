@@ -47,6 +47,3 @@ PINS: Mapping[str, Pin] = {pin.model: pin for pin in json_decoder(Pin).decode_li
 def is_nightly(model: str) -> bool:
     """Return whether no test explores a model by day: it has to wait for the night, or has no pin and so no test."""
     return model not in PINS or PINS[model].run == "nightly"
-
-
-__all__ = ["PINS", "Pin", "is_nightly"]

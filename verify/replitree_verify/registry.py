@@ -25,9 +25,9 @@ from replitree_verify.mutants.mutant import Mutant
 from replitree_verify.pins import PINS, is_nightly
 from replitree_verify.rules.invariants import NAMES
 from replitree_verify.rules.shares import NAMES as OF_SHARES
-from replitree_verify.simulation.simulate import Run, simulate_seed, summed_up
-from replitree_verify.simulation.store.moving_mutants import MOVING_MUTANTS
-from replitree_verify.simulation.store.shared_mutants import SHARED_MUTANTS
+from replitree_verify.simulation.runs import Run
+from replitree_verify.simulation.simulate import simulate_seed, summed_up
+from replitree_verify.simulation.store.store_mutants import MOVING_MUTANTS, SHARED_MUTANTS
 from replitree_verify.traces.trace import state_of, trace_of
 from replitree_verify.world.model import Model
 

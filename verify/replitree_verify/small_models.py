@@ -138,6 +138,3 @@ def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: i
         trace=found.trace,
         digest=f"{found.digest:016x}",
     )
-
-
-__all__ = ["explore_beside", "list_beside", "simulate_tablets"]

@@ -11,9 +11,8 @@ from replitree_verify.effects.words import indexes_text
 from replitree_verify.outcomes import branches, local
 from replitree_verify.outcomes.branch import Branch
 from replitree_verify.outcomes.local import remember
-from replitree_verify.process.longlife import any_good
+from replitree_verify.process.longlife import Appear, any_good
 from replitree_verify.process.quorums import decided
-from replitree_verify.process.threads import Appear
 from replitree_verify.process.upkeep import PauseMerges
 from replitree_verify.world.memory import State
 

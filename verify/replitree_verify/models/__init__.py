@@ -61,5 +61,3 @@ MODELS: dict[str, Model] = {
     )
 }
 """Every model by its name, in the order in which they are listed."""
-
-__all__ = ["MODELS"]

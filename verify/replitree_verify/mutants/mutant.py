@@ -31,7 +31,6 @@ from replitree_verify.process import (
     quorums,
     read_requests,
     restore_duties,
-    threads,
     upkeep,
 )
 from replitree_verify.world.kernel import Stage
@@ -39,7 +38,7 @@ from replitree_verify.world.kernel import Stage
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
     rewriter,
-    *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, threads, upkeep),
+    *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, upkeep),
 )
 """The modules that define stages."""
 

@@ -29,13 +29,17 @@ from replitree_verify.process import uploads
 from replitree_verify.world.kernel import Conversation, Stage
 from replitree_verify.world.memory import Memory, State
 
-_ROUNDS: dict[str, Stage] = {
+ROUNDS: dict[str, Stage] = {
     "keeper": keeper.forget_next,
     "upkeep": upkeep.let_go_next,
     "mender": mender.mend,
     "mover": mover.move_next,
+    "candidate": candidate.stand_next,
 }
-"""What threads begin again with that have nothing to give back."""
+"""What threads begin with that have nothing to give back; all but the candidate begin so again."""
+
+_UPLOADING = (uploads.begin_upload, uploads.take_upload, uploads.prepare_merge, uploads.take_result)
+"""Stages of an upload that has answered nothing yet: its client asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,14 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             freed = replace(memory, staging=left)
             return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
         case "keeper" | "upkeep" | "mender":
-            return Closed(Then(_ROUNDS[kind], (replica,)), memory)
+            return Closed(Then(ROUNDS[kind], (replica,)), memory)
         case "mover":
             # The objects that it had begun to put are in doubt, and the part may still be claimed.
             ended = replace(memory, moves=memory.moves.broken_off())
-            return Closed(Then(_ROUNDS[kind], (replica,)), ended.with_trouble())
+            return Closed(Then(ROUNDS[kind], (replica,)), ended.with_trouble())
         case "candidate":
-            return Closed(Then(candidate.stand_next, (replica, told.arguments[1])), memory)
-        case "upload" if told.stage in (uploads.begin_upload, uploads.take_upload):
+            return Closed(Then(ROUNDS[kind], (replica, told.arguments[1])), memory)
+        case "upload" if told.stage in _UPLOADING:
             return Closed(None, memory)
         case "leader" | "kill" | "duty" | "read":
             return Closed(None, memory)

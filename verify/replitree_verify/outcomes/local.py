@@ -141,8 +141,7 @@ def stage(effect: fx.Stage, here: Here) -> Done:
     disk = here.disk.with_folder(folder)
     if not here.memory.shares.uploads:
         return Done(fx.Staged(parts), here.memory, disk)
-    (partition,) = here.partitions
-    return Done(fx.Staged(parts), *shares.staged_upload(effect.staging, partition, here.memory, disk))
+    return Done(fx.Staged(parts), *shares.staged_upload(effect.staging, here.partitions[0], here.memory, disk))
 
 
 def publish(effect: fx.Publish, here: Here) -> Done:

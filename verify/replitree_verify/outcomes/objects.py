@@ -29,7 +29,7 @@ from replitree_verify.outcomes.local import Here
 from replitree_verify.process import fsck
 from replitree_verify.process.fsck import AwaitOrphans, ReportFindings
 from replitree_verify.process.mender import publish_marked
-from replitree_verify.process.uploads import HearName, TellName
+from replitree_verify.process.uploads import HearName, TellName, told_too_early
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.objects import Objects, PutObjects
 from replitree_verify.world.shared_disk import SharedDisk
@@ -67,8 +67,7 @@ def put_objects(effect: PutObjects, scene: Scene) -> Iterator[Branch]:
 
 def tell_name(effect: TellName, scene: Scene) -> Iterator[Branch]:
     """Let a client hear the name of a share."""
-    is_noted = scene.here.tree.exists(layout.writing(scene.here.replica.table, effect.share))
-    breach = None if is_noted else f"NAMED: a client hears of {effect.share}, which is not noted"
+    breach = told_too_early(effect.share, scene.here.tree, scene.here.replica.table)
     yield Branch(None, scene.here, breach=breach)
 
 

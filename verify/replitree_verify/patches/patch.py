@@ -329,6 +329,3 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     function = inspect.unwrap(found)
     assert isinstance(function, FunctionType), name
     return function
-
-
-__all__ = ["Hunk", "Patch", "PatchError", "find_patch", "read_patch", "read_patches"]

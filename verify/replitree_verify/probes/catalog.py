@@ -110,7 +110,7 @@ def probes_of_answer(seen: Seen) -> Iterator[str]:
             yield (
                 "doubt settled: in the log" if isinstance(commits[-1], fx.Unknown) else "doubt settled: committed again"
             )
-        case fx.Duplicate() if seen.stage == "give_command":
+        case fx.Duplicate() if seen.stage in ("give_command", "propose_rewrite"):
             yield "command of long ago"
         case fx.Duplicate():
             yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"

@@ -1,6 +1,6 @@
 """The threads of a replica's process, and what they wait for: in the order and under the conditions of the replica that ships.
 
-`seat_threads` says which threads a seat has; `requests` what clients and operators ask of it; `threads` how a process begins.
+`seat_threads` says which threads a seat has; `requests` what clients and operators ask of it.
 What threads do are stages of `replitree.protocol.program`, which the replica's driver runs, too.
 
 Imports: `world`.

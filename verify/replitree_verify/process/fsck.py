@@ -75,9 +75,10 @@ def references(disk: SharedDisk, memory: Memory) -> tuple[Reference, ...]:
     """Return what a replica answers: the shares of all that is on its disk, and of what its process is writing."""
     files = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
     published = (Reference(part, share, files) for part, share in disk.shares)
+    aside = (Reference(part, share, files) for part, share in disk.detached)
     left = (Reference(each.part, share) for each in disk.leaving for share in each.shares)
     begun = sorted({*memory.shares.new, *disk.uploads, *(share for _, _, share in disk.staged)})
-    return (*published, *left, *(Reference("", share) for share in begun))
+    return (*published, *aside, *left, *(Reference("", share) for share in begun))
 
 
 # --- whether fsck does harm ---------------------------------------------------------------------------------------------------
@@ -173,19 +174,3 @@ def damage(what: str, part: str, tree: Tree, table: TablePlace) -> tuple[tuple[f
             return (node, fx.Create(f"{node.path}/r2~{DAMAGED}i~{part}")), share
     shares = tree.children(layout.shares(table)) or ()
     return (fx.Create(f"{layout.share(table, ShareId(shares[0]))}/{what}~{DAMAGED}i~{part}"),), None
-
-
-__all__ = [
-    "DAMAGED",
-    "DUTIES",
-    "AwaitOrphans",
-    "RepairCommit",
-    "ReportFindings",
-    "aged",
-    "damage",
-    "has_orphans",
-    "listed",
-    "references",
-    "taken_from",
-    "untrue",
-]

@@ -7,6 +7,7 @@ survivor.  An operator sits at a seat of its own, whose replica never joins the 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from replitree.coordination.tree import Tree
@@ -24,7 +25,7 @@ from replitree.protocol.membership.table import (
 from replitree.protocol.membership.table import (
     leave_table as take_out,  # a stage of the program has the same name
 )
-from replitree.protocol.program import cleaner
+from replitree.protocol.program import cleaner, life
 from replitree.protocol.program.stages import Stage, Then
 from replitree.protocol.rescue.recover import survive
 from replitree.protocol.shares.share import work_off
@@ -37,6 +38,17 @@ def any_good(tree: Tree, table: TablePlace) -> bool:
     names = tree.children(layout.replicas(table)) or ()
     marks = (tree.get(layout.is_lost(Replica(table, name))) for name in names)
     return any(mark is not None and mark.value == NOT_LOST for mark in marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Appear(fx.Effect):
+    """A process starts where there was none."""
+
+
+def appear(replica: Replica, me: bytes) -> Stage:
+    """Start, some time."""
+    yield Appear()
+    return Then(life.become_active, (replica, me))
 
 
 # --- duties -------------------------------------------------------------------------------------------------------------------

@@ -135,11 +135,9 @@ def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk
 def _would_be_declared(awaited: AwaitLoss, loss: Loss, replica: Replica, memory: Memory, tree: Tree) -> bool:
     """Whether the procedure that declares a part lost would succeed now: it is run on the tree as it is."""
     part = parse_part(awaited.part)
-    for _, path in Log(tree, replica.table).present:
-        node = tree.get(path)
-        entry = None if node is None else decode_entry(node.value, path)
-        if isinstance(entry, LostEntry) and entry.part == part.name:
-            return False  # it is declared already
+    log = Log(tree, replica.table)
+    if any(isinstance(entry, LostEntry) and entry.part == part.name for _, entry in log.since(log.first)):
+        return False
     place = Replica(replica.table.below(loss.parent), replica.name)
     procedure = declare_lost(place, loss.epoch, part, loss.empty, loss.schema_version)
     outcome: Any = None

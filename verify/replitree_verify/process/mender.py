@@ -164,6 +164,3 @@ def publish_marked(
 def _losing(memory: Memory) -> tuple[PartContent, ...]:
     entries = (item.entry for item in memory.queue)
     return tuple((entry.part, entry.content_hash) for entry in entries if isinstance(entry, LostEntry))
-
-
-__all__ = ["Changed", "perform", "publish_marked"]

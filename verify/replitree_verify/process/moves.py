@@ -116,6 +116,3 @@ def _await_move(replica: Replica, memory: Memory, tree: Tree, disk: SharedDisk) 
 def _misplaced(memory: Memory, disk: SharedDisk, place: Place) -> tuple[str, ShareId | None] | None:
     """Return the first part that may be moved and is not where it belongs."""
     return next((each for each in movable(memory, disk) if (each[1] is None) is not (place is Place.DISK)), None)
-
-
-__all__ = ["ON_DISK", "HearPlaces", "LoseRows", "begin_moves", "changed_disk", "movable", "perform"]

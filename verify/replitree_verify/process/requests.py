@@ -19,11 +19,8 @@ def asked_of(model: Model, seat: str) -> Iterator[Asked]:
     """Return the threads of what a seat is asked for."""
     for insert in model.inserts:
         if insert.seat == seat:
-            yield (
-                "upload" if insert.uploaded else "insert",
-                str(insert.requests[0][0]),
-                (insert.requests, insert.drops, insert.quorum),
-            )
+            kind = "upload" if insert.uploaded else "insert"
+            yield kind, str(insert.requests[0][0]), (insert.requests, insert.drops, insert.quorum)
     for ask in model.commands:
         if ask.seat == seat:
             yield "command", str(ask.request), (RequestId(ask.request), ask.command, has_condition(ask.command))

@@ -16,7 +16,6 @@ from replitree_verify.process import (
     read_requests,
     restore_duties,
     shares,
-    threads,
     upkeep,
     uploads,
 )
@@ -114,10 +113,8 @@ def beginning(
         case "life" if is_there and (incarnation or name in model.started):
             return life.become_active, (replica, me)
         case "life":
-            return (restore_duties.open_table if model.is_restoring or name in model.remade else threads.appear), (
-                replica,
-                me,
-            )
+            is_opened = model.is_restoring or name in model.remade
+            return (restore_duties.open_table if is_opened else longlife.appear), (replica, me)
         case "puller":
             return puller.pull_next, (replica, model.pull_count)
         case "candidate":

@@ -6,7 +6,7 @@ next process again while the disk has its upload; what is kept for a merge is lo
 client.  The task puts the objects of a share of which a client can have heard, at any later moment: also when the rest is over,
 and again after its own death.
 
-NAMED is checked where a client hears a name (`outcomes.objects.tell_name`).
+NAMED is checked where a client hears a name (`told_too_early`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Effect, Epoch, RequestId, StagingId
 from replitree.protocol.core.entries import MergeEntry
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import merged_part, parse_part
 from replitree.protocol.execute.making import staged_result
 from replitree.protocol.program import inserter, leader, uploader
@@ -86,6 +88,12 @@ class DiscardUpload(Effect):
     """The upload ends, and the disk notes that its shares are to be let go of, unless they are staged.  Outcome: None."""
 
     shares: tuple[ShareId, ...]
+
+
+def told_too_early(share: ShareId, tree: Tree, table: TablePlace) -> str | None:
+    """Check NAMED where a client hears the name of its share."""
+    is_noted = tree.exists(layout.writing(table, share))
+    return None if is_noted else f"NAMED: a client hears of {share}, which is not noted"
 
 
 def perform(effect: Any, me: bytes, memory: Memory, disk: SharedDisk) -> Performed | None:

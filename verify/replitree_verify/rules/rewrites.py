@@ -77,6 +77,3 @@ def clients_hear_whether_rewrites_apply(look: Look) -> str | None:
                 f"REWRITTEN: request {rewrite.request} was told that nothing was changed; its rewrite counts at {index}"
             )
     return None
-
-
-__all__ = ["clients_hear_whether_rewrites_apply", "rewrites_apply_as_a_whole"]

@@ -187,6 +187,3 @@ def _not_moved(look: Look) -> Iterator[str]:
         for part, _ in disk.parts:
             if (disk.share_of(part) is None) is not (mover.places[-1] is Place.DISK):
                 yield f"SETTLES: {mover.seat} has not moved {part}"
-
-
-__all__ = ["NAMES", "shares_hold", "shares_settle"]

@@ -50,6 +50,3 @@ def without_rows(name: str, disk: SharedDisk, registered: Collection[str]) -> It
 def claims(tree: Tree, table: TablePlace) -> Iterator[str]:
     """Yield the claims on parts that move."""
     yield from (name for name in tree.children(layout.sharing(table)) or () if name.startswith(layout.MOVING))
-
-
-__all__ = ["claims", "marks_of", "of_shares", "without_rows"]

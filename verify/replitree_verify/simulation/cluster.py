@@ -27,6 +27,7 @@ from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.branches import deliver
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk
+from replitree_verify.world.windows import timed
 
 COORDINATION = "coordination"
 
@@ -163,7 +164,7 @@ class Cluster:
         if session.alive:
             session.alive = False
             self.note(session.owner, "session ends")
-            self._become(self.tree.expire(session.number), session.owner)
+            self.become(self.tree.expire(session.number), session.owner)
 
     def ask(self, session: Session, effect: Any, hear: Callable[[Reply], None]) -> None:
         """Send a read or a commit (`Request`); `hear` is called when the outcome is known, or when the sender gives up."""
@@ -211,14 +212,14 @@ class Cluster:
         last = len(self._trees) - 1
         if isinstance(effect, Request):
             tree, outcome, breach = deliver(effect, self.tree)
-            self._become(tree, session.owner, breach)
+            self.become(tree, session.owner, breach)
             return outcome, len(self._trees) - 1, ""
         if isinstance(effect, Sync):
             return None, last, ""
         lagging = session.lag if self.faulty else 0
         seen = max(session.floor, bisect_right(self._times, self.now - lagging) - 1)
-        outcome, fate = answer(self._trees[seen], effect), ""
-        now = answer(self.tree, effect) if seen < last else outcome
+        outcome, fate = timed(self._trees[seen], effect, answer(self._trees[seen], effect)), ""
+        now = timed(self.tree, effect, answer(self.tree, effect)) if seen < last else outcome
         if outcome != now:
             fate = "stale"
             if isinstance(outcome, Many) and isinstance(now, Many) and self.chance(0.2):
@@ -228,7 +229,8 @@ class Cluster:
         session.floor = seen
         return outcome, seen, fate
 
-    def _become(self, tree: Tree, who: str, breach: str | None = None) -> None:
+    def become(self, tree: Tree, who: str, breach: str | None = None) -> None:
+        """Let coordination be another tree from now on."""
         if tree is not self.tree:
             self._trees.append(tree)
             self._times.append(self.now)

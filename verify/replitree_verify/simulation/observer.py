@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, NotInserted, RequestId, Why
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, LogIndex, NotInserted, RequestId, Why
 from replitree.protocol.core.entries import (
     AlterEntry,
     Command,
@@ -28,8 +28,10 @@ from replitree.protocol.core.entries import (
     decode_entry,
 )
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import is_broken
 from replitree_verify.engine.steps import Turn
 from replitree_verify.process.lost_parts import kept_rows
@@ -58,10 +60,12 @@ from replitree_verify.rules.quorum import (
 )
 from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
+from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk, requests_in
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE, Ask, Duty, Insert, Model, Rewrite
+from replitree_verify.world.windows import forgotten_between
 
 
 class Violated(Exception):
@@ -73,14 +77,14 @@ class Observer:
 
     Parameters
     ----------
-    replicas
-        Their names.
+    replicas, options
+        Their names, and what the seed drew.
     tree, disks
         Coordination at the beginning, and the disks, which change in place.
     """
 
-    def __init__(self, replicas: tuple[str, ...], tree: Tree, disks: dict[str, Disk]) -> None:
-        self.replicas = replicas
+    def __init__(self, replicas: tuple[str, ...], options: Options, tree: Tree, disks: dict[str, Disk]) -> None:
+        self.replicas, self._options = replicas, options
         self.tree = tree
         self.disks = disks
         self.tokens: dict[int, str] = {}
@@ -106,6 +110,9 @@ class Observer:
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
         self._shown: dict[str, PartSet] = {}
         self._start_and_marks: tuple[object, ...] = ()
+        self.is_dropping = False
+        self.end = LogIndex(0)
+        """The index of the entry that comes next."""
         self._at: dict[int, int] = {}
         self._blocks: dict[int, tuple[str, ...]] = {}
         self._token_at: dict[str, int] = {}
@@ -168,13 +175,16 @@ class Observer:
     def changed(self, tree: Tree, who: str, breach: str | None) -> None:
         """Check a change of coordination."""
         before, self.tree = self.tree, tree
-        if self.on_change is not None:
+        if self.on_change is not None and not self.is_dropping:
             self.on_change(tree)
         if breach is not None:
             raise Violated(breach)
-        length = tree.next_sequence(layout.log(TABLE)) or 0
-        for index in range(len(self._blocks), length):
-            self._appended(before, tree, index)
+        if self.is_dropping:
+            return  # what is left of the table binds no process any more
+        while (node := tree.get(path := layout.log_entry(TABLE, self.end))) is not None:
+            entry, index = decode_entry(node.value, path), self.end
+            self.end = next_index(index, entry)
+            self._appended(before, entry, index)
         self._check_registered(tree, who)
         # The log's beginning and the marks of lost replicas change rarely: what depends on them is checked only then.
         marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
@@ -184,11 +194,7 @@ class Observer:
             self._forgive()
             self._refuse(pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table)
 
-    def _appended(self, before: Tree, tree: Tree, index: int) -> None:
-        path = layout.log_entry(TABLE, index)
-        node = tree.get(path)
-        assert node is not None
-        entry = decode_entry(node.value, path)
+    def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
         self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
         if isinstance(entry, LostEntry):
             wrong = kept_rows(entry.part, Replica(TABLE, entry.replica), before, self.disks)
@@ -199,7 +205,8 @@ class Observer:
             return
         for token in entry.blocks:
             first = self._token_at.get(token)
-            if first is not None and not self._was_dropped(first, index):
+            may_come = first is None or forgotten_between(self.tree, token, first, index)
+            if first is not None and not may_come and not self._was_dropped(first, index):
                 raise Violated(f"I3: {token} is in the log twice, at {self._token_at[token]} and at {index}")
             self._token_at[token] = index
         requests = requests_in(entry.parts[0].content_hash)
@@ -216,11 +223,13 @@ class Observer:
     def _check_command(self, index: int, entry: Entry) -> None:
         """Check an entry that inserts nothing: a command is in the log once, and its clients did not hear that it failed."""
         if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
-            if self._command_at.setdefault(entry.id, index) != index:
-                raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
+            first = self._command_at.setdefault(entry.id, index)
+            if first != index and not forgotten_between(self.tree, command_block(entry.id), first, index):
+                raise Violated(f"I3: {entry.id} is in the log twice, at {first} and at {index}")
             for request in self._requests_of.get(entry.id, ()):
-                self._at[request] = index
                 own = request in self.rewrites or self.commands[request].replica == entry.replica
+                if own or first == index:
+                    self._at[request] = index
                 if own and isinstance(self.answers.get(request), NotInserted):
                     raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
         if isinstance(entry, RewriteEntry):
@@ -303,7 +312,7 @@ class Observer:
 
     def answered(self, request: RequestId, answer: ClientAnswer) -> None:
         """Check an answer; the first one counts."""
-        if request in self.answers:
+        if request in self.answers or self.is_dropping:  # the log of a dropped table is not followed any more
             return
         self.answers[request] = self.told[request] = answer
         if self.quorums and isinstance(answer, Inserted | Duplicate):
@@ -315,16 +324,17 @@ class Observer:
                 pass
             case Inserted(index) if self._at.get(request) != index:
                 raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
-            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= Log(self.tree).first:
+            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= self._log_now().first:
                 raise Violated(
                     f"I2: request {request} is said to be a duplicate of an insert that is gone, which it is not"
                 )
             case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
             case NotInserted() if request in self._at:
-                log, at, command = Log(self.tree), self._at[request], self.commands.get(request)
+                log, at, command = self._log_now(), self._at[request], self.commands.get(request)
+                (entry,) = (entry for index, entry in log.raw if index == at)
                 # A command may be in the log because the client gave it to another replica, too.
-                is_own = command is None or log.raw[at][1].replica == command.replica
+                is_own = command is None or entry.replica == command.replica
                 if is_own and at not in failed_at(log):
                     raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
         self.on_answer(request, answer)
@@ -375,16 +385,9 @@ class Observer:
         duties += (Duty(self.replicas[0], name, (part,)) for part in rot for name in ("break", "lose"))
         rewrites = tuple(replace(each, seat=self.replicas[0]) for each in self.rewrites.values())
         model = Model(
-            "simulation",
-            "",
-            seats,
-            inserts,
-            {},
-            workers=workers,
-            commands=commands,
-            rewrites=rewrites,
-            duties=tuple(duties),
-        )
+            "simulation", "", seats, inserts, {}, workers=workers, commands=commands, rewrites=rewrites, duties=tuple(duties),
+            candidates=workers if self._options.elects else (), window=self._options.window,
+        )  # fmt: skip
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
         return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
 

@@ -18,6 +18,12 @@ LOSING_SEEDS = 0.2
 REWRITING_SEEDS = 0.5
 """Share of the seeds with rewrites."""
 
+UPKEEP_SEEDS = 0.4
+"""Share of the seeds in which leaders and cleaners do all that they do; the others are the runs that they were before."""
+
+DROPPED = 0.5
+"""Share of the seeds whose table is dropped in the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -59,6 +65,11 @@ class Options:
         How many inserts lose the rows of a part on every disk.
     rewrites
         How many rewrites clients bring; none where rows are lost, or may lie in an object store.
+    elects, rolls, forgets, window
+        Whether only an elected leader merges; how often the log goes on below a fresh parent, and results that have left are
+        forgotten; how many deduplication ids stay, and for how many entries of the log (None: all).
+    is_dropped
+        Whether the table is dropped in the end.
     """
 
     replicas: int
@@ -97,6 +108,11 @@ class Options:
     reads: int
     losses: int
     rewrites: int
+    elects: bool = False
+    rolls: int = 0
+    forgets: int = 0
+    window: tuple[int, int] | None = None
+    is_dropped: bool = False
 
 
 def draw_options(random: Random, more: Random, losses: Random, rewrites: Random) -> Options:
@@ -159,6 +175,26 @@ def draw_options(random: Random, more: Random, losses: Random, rewrites: Random)
     )
 
 
+def with_upkeep(options: Options, seed: int) -> Options:
+    """Return the options of a seed with what else leaders and cleaners do, and whether the table is dropped."""
+    # With this number the rare seeds that tests name draw no upkeep, and are the runs that they were.
+    random = Random(f"{seed}/upkeep 558767")  # noqa: S311 - repeatable is what it must be
+    does_all, is_dropped = random.random() < UPKEEP_SEEDS, random.random() < DROPPED
+    if not does_all:
+        return replace(options, is_dropped=is_dropped)
+    window = (random.choice((1, 3, 10, 100)), random.choice((3, 20, 1_000)))
+    return replace(
+        options,
+        elects=random.random() < 0.6,
+        rolls=random.choice((0, 1, 1, 3)),
+        merges=max(options.merges, random.randint(0, 12)),
+        forgets=random.choice((0, 4, 16)),
+        window=window if random.random() < 0.7 else None,
+        cleanings=max(options.cleanings, random.randint(2, 20)),
+        is_dropped=is_dropped,
+    )
+
+
 def stretched(options: Options, hours: int) -> Options:
     """Return the options of a run of so many virtual hours, with more load and more faults, and slower sessions."""
     return replace(
@@ -175,4 +211,5 @@ def stretched(options: Options, hours: int) -> Options:
         leaves=options.leaves * 2,
         rewrites=options.rewrites * 4,
         reads=options.reads * 4,
+        forgets=options.forgets * 4,
     )

@@ -9,35 +9,35 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Command, MergeEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import commands, executor, inserter, keeper, leader, life, mender, puller, quorum_waiter
+from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
 from replitree.protocol.program.rewriter import accept_rewrite
-from replitree.protocol.program.stages import AwaitDecided, AwaitStrays, GiveBack, Then
+from replitree.protocol.program.stages import AwaitDecided, AwaitElection, AwaitStrays, GiveBack, Then
 from replitree.protocol.propose.rewrite import Rewriting
+from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned
 from replitree_verify.effects.table import TAKES, perform_local, probes_of
 from replitree_verify.engine.steps import Turn
 from replitree_verify.outcomes.branch import Request
-from replitree_verify.outcomes.closed_stages import after_close
+from replitree_verify.outcomes.closed_stages import ROUNDS, after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled
 from replitree_verify.probes.catalog import Seen
-from replitree_verify.process import longlife, quorums
-from replitree_verify.process.lost_parts import missed_parts
-from replitree_verify.process.quorums import decided
+from replitree_verify.process import longlife, lost_parts, quorums, shares, upkeep
 from replitree_verify.process.read_requests import ShowRows, answer_read
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree_verify.simulation.observer import Observer
 from replitree_verify.simulation.options import MS, SECOND
 from replitree_verify.simulation.spoiled import half_done, with_other_bytes
-from replitree_verify.simulation.waits import Read
+from replitree_verify.simulation.thread import Thread
 from replitree_verify.world.disk import Disk
-from replitree_verify.world.kernel import Conversation
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import TABLE, me_of, seat_of
@@ -50,25 +50,7 @@ RETRIES = 20_000
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
-
-@dataclass(slots=True, eq=False)
-class Thread:
-    """A thread: its stage, what that was told so far, and the effect that it is at."""
-
-    kind: str
-    stage: StageFunction
-    arguments: tuple[Any, ...]
-    generator: fx.Procedure[Any]
-    turns: list[tuple[Any, Any]] = field(default_factory=list)
-    effect: Any = None
-    waits: bool = False
-    in_vain: tuple[Any, Any] = (None, None)
-    """The effect that was looked at last, and everything that could have ended its wait then."""
-
-    @property
-    def told(self) -> Conversation:
-        """The stage so far."""
-        return Conversation(self.stage, self.arguments, self.turns)
+_DUTIES = longlife.DUTIES | quorums.DUTIES | upkeep.DUTIES | shares.DUTIES
 
 
 class Process:
@@ -106,14 +88,15 @@ class Process:
         self.alive, self.paused_until = True, 0
         self.groups = 0
         self.on_group_over: Callable[[], None] = lambda: None
+        self.known_ids: tuple[tuple[fx.BlockId, Block], ...] = ()
+        """The deduplication ids that its last cleaning has left."""
         self.partitions = tuple("pq"[: cluster.options.partitions])
         self._stages, self._processes = stages, processes
         self._threads: list[Thread] = []
-        self._looking = False
+        self._looking, self._leaves = False, 0
         self._rests_until: dict[str, int] = {}
         self._there: tuple[Any, ...] = ()
-        self.session = cluster.open_session(name)
-        self._heard_at = cluster.now
+        self.session, self._heard_at = cluster.open_session(name), cluster.now
         self.memory = Memory(incarnation, self.session.number)
         if is_operator:
             self._beat()
@@ -127,8 +110,10 @@ class Process:
         self._spawn("puller", puller.pull_next, self.replica, self.cluster.options.pull_count)
         self._spawn("executor", executor.execute_next, self.replica)
         self._spawn("maker", executor.make_next, self.replica)
-        self._spawn("mender", mender.mend, self.replica)
-        self._spawn("keeper", keeper.forget_next, self.replica)
+        for kind in ("mender", "keeper"):
+            self._spawn(kind, ROUNDS[kind], self.replica)
+        if self.cluster.options.elects:
+            self._spawn("candidate", ROUNDS["candidate"], self.replica, None)
         self._poll()
         self._beat()
 
@@ -137,7 +122,7 @@ class Process:
         self.groups += 1
         self._spawn("insert", inserter.accept_insert, self.replica, requests, (), quorum)
 
-    def read(self, read: Read) -> None:
+    def read(self, read: waits.Read) -> None:
         """Take a read."""
         stage, arguments = read.first_stage(self.replica, self.observer.told)
         self._spawn("read", stage, *arguments)
@@ -157,8 +142,25 @@ class Process:
         self._spawn("leader", leader.lead, self.replica, (MergeEntry(self.name, sources),))
 
     def duty(self, name: str, *arguments: Any) -> None:
-        """Do what an operator or a leader does once, by its name in `longlife` or `quorums`."""
-        self._spawn("duty", (longlife.DUTIES | quorums.DUTIES)[name], self.replica, *arguments)
+        """Do what an operator, a leader or a cleaner does once, by its name in `_DUTIES`."""
+        self._spawn("duty", _DUTIES[name], self.replica, *arguments)
+
+    def leave(self) -> None:
+        """Leave the table, which is dropped: begin, or go on after a step that came to nothing."""
+        if self.alive and not self._is_leaving and self.memory.state in (State.ACTIVE, State.STOPPED):
+            self._leaves += 1
+            shared = self.cluster.tree.exists(layout.sharing(TABLE))
+            self._spawn("duty", shares.leave_table, self.replica, shared, self.memory.state is State.STOPPED)
+
+    @property
+    def _is_leaving(self) -> bool:
+        return any(thread.stage in shares.LEAVING for thread in self._threads)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has left the table, and done all that it could before."""
+        is_gone = not self.cluster.tree.exists(layout.host(self.replica))
+        return self._leaves > 0 and is_gone and not self._is_leaving
 
     def kill(self, mutation: fx.EntryId) -> None:
         """Kill a mutation."""
@@ -173,9 +175,21 @@ class Process:
         return self.cluster.options.losses > 0
 
     @property
+    def neighbours(self) -> list[tuple[str, ...]]:
+        """The pairs of parts that a merge may have as sources, as this process sees the table."""
+        pairs = pairwise(() if self.memory.place is None else self.memory.place.parts)
+        return [(one.name, other.name) for one, other in pairs if one.partition == other.partition]
+
+    @property
     def is_active(self) -> bool:
         """Whether it takes inserts."""
         return self.alive and self.memory.state is State.ACTIVE and self.paused_until <= self.cluster.now
+
+    @property
+    def has_elected(self) -> bool:
+        """Whether there is nothing left to do about the election."""
+        elections = [each.effect for each in self._threads if each.kind == "candidate"]
+        return all(isinstance(each, AwaitElection) and self._performed(each) is None for each in elections)
 
     def die(self) -> None:
         """Lose the memory, and leave what is on disk as it is: torn where something was being written."""
@@ -184,8 +198,10 @@ class Process:
         self.alive = False
         disk = self.cluster.disks[self.name]
         for thread in self._threads:
-            # The keeper changes nothing on disk.  Without a number for it, a seed draws what it drew before there was one.
-            if thread.kind != "keeper" and self.cluster.random.random() < 0.5:
+            # These two change nothing on disk.  Without numbers for them, a seed draws what it drew before there were any.
+            if thread.kind not in ("keeper", "candidate") and self.cluster.random.random() < 0.5:
+                if isinstance(thread.effect, fx.Stage | fx.Merge):
+                    disk = shares.torn_upload(thread.effect.staging, self.memory, disk)
                 disk = half_done(thread.effect, disk, self.partitions)
         self.cluster.disks[self.name] = disk
         self._threads.clear()
@@ -216,7 +232,7 @@ class Process:
     def declare_lost(self) -> None:
         """Declare lost what this replica can't get, once for each part: as the upkeep of a running one does (`LostParts`)."""
         asked = {thread.arguments[1] for thread in self._threads if thread.stage is mender.declare}
-        for name in sorted(missed_parts(self.memory) - asked):
+        for name in sorted(lost_parts.missed_parts(self.memory) - asked):
             self._spawn("duty", mender.declare, self.replica, name)
 
     # --- session --------------------------------------------------------------------------------------------------------
@@ -249,6 +265,8 @@ class Process:
         return self._stages.get(stage.__name__, stage)(*arguments)
 
     def _continue(self, thread: Thread, then: Then) -> None:
+        if isinstance(then.outcome, BlocksCleaned):
+            self.known_ids = tuple(then.outcome.blocks.items())
         thread.stage, thread.arguments = then.stage, then.arguments
         thread.generator, thread.turns, thread.effect = self._generator(then.stage, then.arguments), [], None
         if then.stage is quorum_waiter.await_quorum and thread.kind == "insert":
@@ -271,6 +289,7 @@ class Process:
                 thread.effect = thread.generator.send(outcome)
             except StopIteration as stop:
                 if not isinstance(stop.value, Then):
+                    thread.end = stop.value
                     self._over(thread)
                     return
                 self._continue(thread, stop.value)
@@ -309,8 +328,7 @@ class Process:
         if isinstance(effect, fx.ProbeOwner):
             seat, incarnation = seat_of(effect.value)
             process = self._processes[seat]
-            is_dead = process.incarnation > incarnation or not process.alive
-            owner = fx.Owner.DEAD if is_dead else fx.Owner.UNCLEAR
+            owner = fx.Owner.DEAD if process.incarnation > incarnation or not process.alive else fx.Owner.UNCLEAR
             self._told(thread, effect, owner)
             return (owner,)
         if isinstance(effect, ShowRows):
@@ -333,18 +351,12 @@ class Process:
         if thread.effect is not effect or not thread.waits or not self.alive:
             return
         thread.waits = False
-        outcome = decided(effect, self.memory)
-        assert outcome is not None, "without patience it waits no longer"
-        self._told(thread, effect, outcome)
-        self._resume(thread, outcome)
+        turn = quorums.decided(effect, self.memory)
+        assert turn is not None
+        self._told(thread, effect, turn)
+        self._resume(thread, turn)
 
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
-        if isinstance(effect, waits.EFFECTS):
-            over = waits.perform(effect, self.replica, self.session.number, self.memory, self.cluster.tree)
-            thread.waits = over is None
-            if over is not None:
-                self._told(thread, effect, over[0])
-            return over
         if isinstance(effect, AwaitStrays) and self._rests(thread):
             thread.waits = True
             return None
@@ -363,15 +375,14 @@ class Process:
         return (done.outcome,)
 
     def _performed(self, effect: Any) -> Done | None:
-        return perform_local(effect, self._here())
+        return (waits.perform if isinstance(effect, waits.EFFECTS) else perform_local)(effect, self._here())
 
     def _here(self) -> Here:
-        disks = self.cluster.disks
-        loses = self.cluster.options.losses > 0
-        here = Here(
-            self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions, loses=loses
-        )
-        return here._replace(rewrites=tuple(self.observer.rewrites.values()))
+        disks, options = self.cluster.disks, self.cluster.options
+        return Here(
+            self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions,
+            elects=options.elects, loses=options.losses > 0, rewrites=tuple(self.observer.rewrites.values()),
+        )  # fmt: skip
 
     # --- outcomes -------------------------------------------------------------------------------------------------------
 
@@ -440,9 +451,8 @@ class Process:
             self.observer.removed()
         self._told(thread, effect, outcome, disk_changed=after != before)
         self._remember(memory)
-        if isinstance(outcome, fx.StoreFailed) and not isinstance(
-            effect, fx.Merge | fx.Mutate | fx.Link
-        ):  # a source may be broken
+        # What could not be made may have a broken source.
+        if isinstance(outcome, fx.StoreFailed) and not isinstance(effect, fx.Merge | fx.Mutate | fx.Link):
             self._remember(self.memory.with_trouble())
         if isinstance(effect, fx.Publish | fx.FetchMany):
             for process in self._processes.values():
@@ -467,6 +477,7 @@ class Process:
         done = perform_local(effect, self._here()) if done is None else done
         assert done is not None
         differs = isinstance(effect, fx.Merge | fx.Mutate) and int(self.name[1:]) <= self.cluster.options.differing
+        differs = differs and effect.staging not in dict(self.memory.shares.uploads)  # a client has made that
         if isinstance(done.outcome, fx.Made) and differs:
             return with_other_bytes(effect, done, f"{self.name}.{self.cluster.random.randrange(3)}")
         return done.outcome, done.disk, done.memory
@@ -477,9 +488,8 @@ class Process:
         disk = before
         for fetch in effect.fetches:
             reached = tuple(source for source in fetch.sources if self._serves(source))
-            done = perform_local(
-                fx.FetchMany((fx.FetchPart(fetch.part, fetch.content_hash, reached),)), self._here()._replace(disk=disk)
-            )
+            one = fx.FetchMany((fx.FetchPart(fetch.part, fetch.content_hash, reached),))
+            done = perform_local(one, self._here()._replace(disk=disk))
             assert done is not None
             full = isinstance(done.outcome[0], fx.Fetched) and self.observer.is_full(self.name)
             outcomes.append(fx.NotFetched(fetch.part, "disk full") if full else done.outcome[0])

@@ -69,6 +69,3 @@ class Rewriter:
             self._observer.seen("rewrite asked")
             self._observer.rewriting(rewrite)
             process.rewrite(rewrite.request, Rewriting(rewrite.id, unchanged=rewrite.unchanged))
-
-
-__all__ = ["Rewriter"]

@@ -9,26 +9,20 @@ hash of everything that happened, is the same on every machine and under every `
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId, LogIndex
-from replitree.protocol.core.entries import (
-    AlterEntry,
-    Command,
-    DropEntry,
-    MutateEntry,
-    inserted_parts,
-)
+from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry, inserted_parts
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.making import MAKING
+from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.engine.steps import Turn
@@ -36,13 +30,13 @@ from replitree_verify.process.read_requests import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated
-from replitree_verify.simulation.options import MS, SECOND, Options, draw_options, stretched
+from replitree_verify.simulation.options import MS, SECOND, draw_options, stretched, with_upkeep
 from replitree_verify.simulation.process import Process
 from replitree_verify.simulation.rewriter import Rewriter
+from replitree_verify.simulation.runs import Run, Simulated
 from replitree_verify.simulation.spoiled import rotted
-from replitree_verify.simulation.store.moving_options import draw_moving
 from replitree_verify.simulation.store.shared_table import SharedTable
-from replitree_verify.simulation.store.store_options import StoreOptions, draw_store, patient
+from replitree_verify.simulation.store.store_options import draw_moving, draw_store, patient, with_uploads
 from replitree_verify.simulation.waits import Read
 from replitree_verify.traces.trace import line_of
 from replitree_verify.world.disk import Disk
@@ -50,6 +44,7 @@ from replitree_verify.world.kernel import Stage
 from replitree_verify.world.memory import State
 from replitree_verify.world.model import TABLE
 from replitree_verify.world.shared_disk import SharedDisk
+from replitree_verify.world.windows import with_clock
 
 LIVENESS = 600 * SECOND
 """How long a healed cluster has to agree and to acknowledge everything, at least."""
@@ -60,63 +55,11 @@ SESSIONS = 20
 DETACHES = 0.4
 """Share of the drops that keep aside what they remove."""
 
+PAUSES = (200 * MS, 2 * SECOND, 20 * SECOND)
+"""How long a process may stand still."""
+
 EVENTS_MAX = 5_000_000
 """Events in which a healed cluster must agree; it needs a few thousand, and some ten thousand for each virtual hour."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What became of one seed.
-
-    Attributes
-    ----------
-    seed, options
-        The seed and what it drew.
-    digest
-        Hash of everything that happened.
-    events, virtual_s, entries
-        Events, virtual seconds, entries in the log at the end.
-    violation
-        What went wrong, or None.
-    probes
-        How often each rare branch was taken.
-    store
-        The object store of its table; None for a table on local disks.
-    """
-
-    seed: int
-    options: Options
-    digest: str
-    events: int
-    virtual_s: float
-    entries: int
-    violation: str | None
-    probes: Mapping[str, int]
-    store: StoreOptions | None = None
-
-
-@dataclass(slots=True)
-class Simulated:
-    """What became of many seeds.
-
-    Attributes
-    ----------
-    runs, events, seconds
-        Seeds, events, and how long it took.
-    violations
-        The seeds that went wrong, with what did.
-    probes
-        In how many seeds each rare branch was taken.
-    digest
-        Hash of the digests of all runs.
-    """
-
-    runs: int = 0
-    events: int = 0
-    seconds: float = 0.0
-    violations: list[tuple[int, str]] = field(default_factory=list)
-    probes: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
 
 
 class Simulation:
@@ -138,6 +81,7 @@ class Simulation:
         self._losses = Random(f"{seed}/lost parts")  # noqa: S311
         self._rewrites = Random(f"{seed}/rewrites")  # noqa: S311
         self.options = draw_options(self._random, Random(f"{seed}/more"), self._losses, self._rewrites)  # noqa: S311
+        self.options = with_upkeep(self.options, seed)
         if hours:
             self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
@@ -146,18 +90,19 @@ class Simulation:
         if self.store is not None:
             # Rewrites of parts in a store are explored (`stored_rewrite*`); these seeds stay the runs that they were.
             self.options = replace(patient(self.options, self.store), rewrites=0)
-            self.store = replace(self.store, moving=draw_moving(seed, self.options.duration))
+            self.store = replace(with_uploads(self.store, seed), moving=draw_moving(seed, self.options.duration))
         self.disks = {name: self._new_disk() for name in self._names}
-        tree = table_tree(self._names, shared=self.store is not None)
-        self.observer = Observer(self._names, tree, self.disks)
+        tree = table_tree(self._names, shared=self.store is not None and not self.store.opens)
+        if self.options.window is not None:
+            tree = with_clock(tree, *self.options.window)
+        self.observer = Observer(self._names, self.options, tree, self.disks)
         self.cluster = Cluster(self.options, self._random, tree, self.disks, self._changed)
         self._processes: dict[str, Process] = {}
-        self._shared: SharedTable | None = None
-        if self.store is not None:
-            self._shared = SharedTable(self.store, self.cluster, self.observer, self.disks, self._processes)
         self._incarnations = dict.fromkeys(self._names, 0)
         self._committers = {name: Committer(self.cluster) for name in self._names}
         self._requests = 0
+        more = (self.cluster, self.observer, self.disks, self._processes, self._new_request)
+        self._shared = None if self.store is None else SharedTable(self.store, *more)
         self._operators = 0
         self._clients = [
             Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
@@ -180,6 +125,8 @@ class Simulation:
         try:
             self._safety()
             self._liveness()
+            if self.options.is_dropped:
+                self._drop_table()
         except Violated as wrong:
             violation = str(wrong)
         except AssertionError as wrong:
@@ -210,7 +157,7 @@ class Simulation:
     def _liveness(self) -> None:
         self.cluster.heal()
         if self._shared is not None:
-            self._shared.heal()
+            self._shared.store.be_back()
         self.observer.full.clear()
         for name in self._names:
             self._processes[name].paused_until = min(self._processes[name].paused_until, self.cluster.now)
@@ -226,6 +173,33 @@ class Simulation:
             self._shared.check_at_rest()
         self.observer.check_all({name: process.memory for name, process in self._processes.items()})
 
+    def _drop_table(self) -> None:
+        """Let every replica leave the table, which is dropped; some processes die at any step, and the next ones go on."""
+        self.observer.is_dropping, processes = True, self._processes
+        for _ in range(self._random.randrange(3)):
+            self.cluster.after(self._random.randrange(40 * (self.options.delay + self.options.disk)), self._crash)
+        end = self.cluster.now + LIVENESS
+        while not all(process.has_left for process in processes.values()):
+            self._pass_second(end, [name for name, process in processes.items() if not process.has_left])
+            for process in processes.values():
+                if not process.has_left:
+                    process.leave()
+        for process in (each for each in processes.values() if each.alive):
+            process.die()  # its session ends some time later, with its place in the election
+        operator = self._new_operator()
+        while self.cluster.tree.exists(TABLE.path):
+            operator.duty("remove")
+            self._pass_second(end, ["the operator"])
+        if self._shared is not None:
+            self._shared.check_dropped()
+        self.observer.seen("table dropped")
+
+    def _pass_second(self, end: int, waiting: list[str]) -> None:
+        """Let a second pass in which the drop of the table goes on."""
+        self.cluster.run_until(self.cluster.now + SECOND)
+        if self.cluster.now >= end:
+            raise Violated(f"CONVERGES: the table is not dropped within {LIVENESS // SECOND} seconds; {waiting} go on")
+
     def _converge(self, liveness: int) -> None:
         """Let time pass until everything is done and all agree."""
         end, events = self.cluster.now + liveness, self.cluster.events + EVENTS_MAX
@@ -239,13 +213,13 @@ class Simulation:
     def _has_converged(self) -> bool:
         if not all(client.is_done for client in self._clients):
             return False
-        if self._shared is not None and not self._shared.is_settled():
+        if self._shared is not None and self._shared.left():
             return False
-        length = len(self.observer.look({}, ()).log.entries)
         for process in self._processes.values():
             memory, session = process.memory, process.session
-            pulled = memory.place is not None and memory.place.pointer.index == length
+            pulled = memory.place is not None and memory.place.pointer.index == self.observer.end
             at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and session.alive
+            at_rest = at_rest and process.has_elected
             # A rewrite may be on its way although no client waits for it.
             is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
             if not pulled or not at_rest or memory.queue or memory.lacking or not is_over:
@@ -255,7 +229,7 @@ class Simulation:
     def _who_lags(self) -> str:
         waiting = sum(not client.is_done for client in self._clients)
         states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
-        shares = "" if self._shared is None else f"; {self._shared.who_lags()}"
+        shares = "" if self._shared is None else f"; {self._shared.left()}"
         return f"{waiting} clients wait; {states}{shares}"
 
     # --- processes --------------------------------------------------------------------------------------------------------
@@ -269,6 +243,12 @@ class Simulation:
         return Process(
             self.cluster, self.observer, name, incarnation, self._stages, self._processes, is_operator=is_operator
         )
+
+    def _new_operator(self) -> Process:
+        self._operators += 1
+        operator = self._new_process(f"op{self._operators}", 0, is_operator=True)
+        self.disks[operator.name] = self._new_disk()
+        return operator
 
     def _start(self, name: str) -> None:
         process = self._new_process(name, self._incarnations[name])
@@ -305,19 +285,21 @@ class Simulation:
         options = self.options
         for count, fault in (
             (options.crashes, self._crash),
-            (options.pauses, self._pause),
-            (options.cuts, self._cut),
-            (options.splits, self._split),
+            (options.pauses, lambda: self._processes[self._any()].pause(self._random.choice(PAUSES))),
+            (options.cuts, lambda: self._cut(self._any(), COORDINATION)),
+            (options.splits, lambda: self._cut(*self._random.sample(self._names, 2))),
             (options.full, self._fill),
             (options.corrupt, self._corrupt),
             (options.merges, self._merge),
             (options.commands, self._command),
             (options.cleanings, self._clean),
-            (options.absences, self._be_away),
+            (options.absences, lambda: self._crash(range(options.duration))),
             (options.joins, self._join),
             (options.leaves, self._leave),
-            (options.give_ups, self._give_up),
+            (options.give_ups, lambda: self._lead("give-up")),
             (options.reads, self._read),
+            (options.rolls, lambda: self._lead("roll", 1)),
+            (options.forgets, lambda: self._lead("results")),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
@@ -331,25 +313,23 @@ class Simulation:
     def _any(self) -> str:
         return self._random.choice(self._names)
 
-    def _crash(self) -> None:
+    def _crash(self, absences: Sequence[int] = (50 * MS, SECOND, 8 * SECOND)) -> None:
+        """Let a process die, and start the next one after one of these times."""
         name = self._any()
         if self._processes[name].alive:
             self._processes[name].die()
-            self.cluster.after(self._random.choice((50 * MS, SECOND, 8 * SECOND)), lambda: self._restart(name))
+            self.cluster.after(self._random.choice(absences), lambda: self._restart(name))
 
     def _clean(self) -> None:
         """Let some replica clean the log, and keep little."""
-        process = self._processes[self._any()]
+        process, window = self._processes[self._any()], self.options.window
         if process.is_active:
             at_least = self._random.randrange(3)
-            process.duty("clean", Keep(at_least, at_least + self._random.randrange(4)))
-
-    def _be_away(self) -> None:
-        """Let a process die, and start the next one long after."""
-        name = self._any()
-        if self._processes[name].alive:
-            self._processes[name].die()
-            self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
+            keep = Keep(at_least, at_least + self._random.randrange(4))
+            if window is None:
+                process.duty("clean", keep)
+            else:
+                process.duty("tidy", Window(*window), keep, process.known_ids)
 
     def _join(self) -> None:
         """Let a new replica join."""
@@ -365,19 +345,17 @@ class Simulation:
         name = self._any()
         if self._processes[name].alive or self.observer.is_needed(name):
             return
-        self._operators += 1
-        operator = self._new_process(f"op{self._operators}", 0, is_operator=True)
-        self.disks[operator.name] = self._new_disk()
+        operator = self._new_operator()
         operator.duty("drop", name)
         if self.cluster.chance(0.5):
             self.cluster.after(self._random.randrange(20 * self.options.delay), operator.die)
         self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
 
-    def _give_up(self) -> None:
-        """Let some replica give up an insert that is open, as the leader does with those of writers that are gone."""
+    def _lead(self, duty: str, *arguments: Any) -> None:
+        """Let some replica do something that the leader does now and then; two leaders at once do no harm."""
         process = self._processes[self._any()]
         if process.is_active:
-            process.duty("give-up")
+            process.duty(duty, *arguments)
 
     def _read(self) -> None:
         """Let a client read at some replica, at any level."""
@@ -394,12 +372,10 @@ class Simulation:
     def _merge(self) -> None:
         """Let some replica propose to merge neighbours, as it sees them."""
         process = self._processes[self._any()]
-        place = process.memory.place
-        if not process.is_active or place is None:
-            return
-        neighbours = [pair for pair in pairwise(place.parts) if pair[0].partition == pair[1].partition]
-        if neighbours:
-            process.propose(tuple(part.name for part in self._random.choice(neighbours)))
+        # With elections only a leader proposes it.
+        process = next((each for each in self._processes.values() if each.is_active and each.memory.leads), process)
+        if process.is_active and process.neighbours:
+            process.propose(self._random.choice(process.neighbours))
 
     def _command(self) -> None:
         """Send a mutation, a drop or an alter to some replica, or kill the last mutation there."""
@@ -436,19 +412,8 @@ class Simulation:
             self.observer.killed.add(entry_id)
             process.kill(entry_id)
 
-    def _pause(self) -> None:
-        self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))
-
-    def _cut(self) -> None:
-        """Cut a replica off from coordination, in one direction or both."""
-        self._cut_link(self._any(), COORDINATION)
-
-    def _split(self) -> None:
-        """Cut two replicas off from each other, in one direction or both."""
-        source, target = self._random.sample(self._names, 2)
-        self._cut_link(source, target)
-
-    def _cut_link(self, source: str, target: str) -> None:
+    def _cut(self, source: str, target: str) -> None:
+        """Cut the link between two replicas, or between one and coordination, in one direction or both."""
         directions = self._random.choice(
             (((source, target),), ((target, source),), ((source, target), (target, source)))
         )

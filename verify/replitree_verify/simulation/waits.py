@@ -10,39 +10,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replitree.coordination.tree import Tree
 from replitree.protocol.core.effects import CurrentSession, LogIndex
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import AwaitDecided
+from replitree_verify.effects.table import perform_local
+from replitree_verify.outcomes.local import Done, Here
 from replitree_verify.process import read_requests
-from replitree_verify.process.quorums import decided
 from replitree_verify.process.read_requests import AwaitPointer, AwaitReadable, Begun, Told
 from replitree_verify.world.kernel import Stage
-from replitree_verify.world.memory import Memory
 
 EFFECTS = (AwaitDecided, AwaitPointer, AwaitReadable, CurrentSession)
 
 
-def perform(effect: Any, replica: Replica, session: int, memory: Memory, tree: Tree) -> tuple[Any] | None:
-    """Perform one of `EFFECTS`; None while what it waits for is not there.  No waiter has lost patience yet.
-
-    `session`, `memory`, `tree`: what a process has at the moment, and coordination as it is.
-    """
+def perform(effect: Any, here: Here) -> Done | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there.  No waiter has lost patience yet."""
+    outcome: Any = read_requests.pointer_of(here.memory)
     match effect:
         case CurrentSession():
-            return (session,)
+            outcome = here.memory.session
         case AwaitDecided():
-            turn = decided(replace(effect, is_given_up=True), memory)
-            return None if turn is None else (turn,)
-        case AwaitPointer():
-            pointer = read_requests.pointer_of(memory)
-            return None if pointer is None else (pointer,)
-    assert isinstance(effect, AwaitReadable)
-    pointer = read_requests.pointer_of(memory)
-    if pointer is None or pointer < effect.position:  # looked at first: the rest reads the whole log
-        return None
-    view = read_requests.look(effect, memory, tree, replica)
-    return None if view is None else (view,)
+            return perform_local(replace(effect, is_given_up=True), here)
+        case AwaitReadable(position):
+            # The pointer is looked at first: the rest reads the whole log.
+            is_there = outcome is not None and outcome >= position
+            outcome = read_requests.look(effect, here.memory, here.tree, here.replica) if is_there else None
+    return None if outcome is None else Done(outcome, here.memory, here.disk)
 
 
 @dataclass(frozen=True, slots=True)

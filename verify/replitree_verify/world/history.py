@@ -196,7 +196,9 @@ class Log:
                         # A kill that came first has published the source's content as the result: then no row changes.
                         # Rows of the source may be lost by then, or after.
                         gone = frozenset[int]().union(*self._losses(source.partition, found))
-                        if claimed is None or _without(gone, rows_in(claimed)) != _without(gone, rows):
+                        known = () if claimed is None else rows_in(claimed)
+                        # A row that was lost later tells too: the kill has published it as it was.
+                        if claimed is None or not {*known} <= {*rows} or _without(gone, known) != _without(gone, rows):
                             rows = rows_in(mutated_content("", _content(rows), mutation.command))
                         found[result] = Origin(rows, (source,), item)
         return found

@@ -64,6 +64,3 @@ class MovesKnown:
     def broken_off(self) -> MovesKnown:
         """End the moves under way at an unknown step."""
         return self.doubting([share for share, _ in self.begun])
-
-
-__all__ = ["MovesKnown", "Place"]

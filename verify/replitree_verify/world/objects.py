@@ -82,6 +82,3 @@ class Objects:
         late = list(self.late)
         late.remove(request)
         return replace(self.after(request), late=tuple(late))
-
-
-__all__ = ["PIECES", "Objects", "PutObjects"]

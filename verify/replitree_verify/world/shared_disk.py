@@ -223,6 +223,3 @@ def together(disks: Sequence[Disk]) -> SharedDisk:
 def kept_aside(disk: SharedDisk, parts: tuple[str, ...]) -> SharedDisk:
     """Return a disk that has copies of parts aside, with rows of their own."""
     return cast("SharedDisk", disk.keeping_aside(parts))
-
-
-__all__ = ["Left", "SharedDisk", "kept_aside", "together"]

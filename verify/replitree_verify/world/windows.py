@@ -47,8 +47,10 @@ def remembered(operations: Sequence[fx.Operation], before: Tree, table: TablePla
     """Return what keeps the times of the ids that a commit writes, and of those that it forgets, when."""
     if not before.exists(TIMES):
         return []
-    # The clock is the length of the log: it moves with every entry, and needs no state of its own.
-    now, kept = str(before.next_sequence(layout.log(table))).encode(), list[fx.Operation]()
+    # The clock is the index that comes next: it moves with every entry, and needs no state of its own.
+    parent = _last_parent(before, table)
+    number = before.next_sequence(layout.log_parent(table, parent))
+    now, kept = str(parent * layout.PARENT_ENTRIES + (number or 0)).encode(), list[fx.Operation]()
     for each in operations:
         name = each.path.rpartition("/")[2]
         if each.path != f"{layout.blocks(table)}/{name}":
@@ -80,7 +82,11 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
     drop that it forgets frees no id that is left, or the id says itself that it is free.
     """
     node = before.get(TIMES)
-    if node is None:
+    # A table that is dropped forgets all ids; an entry that ends an insert, or declares its rows lost, frees the insert's own.
+    frees = before.exists(layout.dropped(table)) or any(
+        isinstance(each, fx.Create) and each.sequential for each in operations
+    )
+    if node is None or frees:
         return None
     window = Window(*json_decoder(tuple[int, int]).decode(node.value))
     times = {name: _time(before, name) for name in before.children(TIMES) or ()}
@@ -107,14 +113,18 @@ def _freed_by(note: str, tree: Tree, table: TablePlace) -> str | None:
         value = decode_block(block.value, name)
         if value.dropped is True:
             continue  # the id says so itself, and needs no note
-        for child in tree.children(layout.log(table)) or ():
-            path = f"{layout.log(table)}/{child}"
+        folders = (layout.log_parent(table, parent) for parent in range(_last_parent(tree, table) + 1))
+        for path in (f"{folder}/{child}" for folder in folders for child in tree.children(folder) or ()):
             entry_node = tree.get(path)
             entry = None if entry_node is None else decode_entry(entry_node.value, path)
             is_its_insert = isinstance(entry, GetEntry) and entry.insert == value.insert
             if is_its_insert and layout.index_of(table, path) < int(node.value):
                 return name
     return None
+
+
+def _last_parent(tree: Tree, table: TablePlace) -> int:
+    return max(map(layout.parent_named, tree.children(layout.open_logs(table)) or ("log",)))
 
 
 def _time(tree: Tree, name: str) -> int:

@@ -54,6 +54,3 @@ def moved_twice(tree: Tree, disks: Mapping[str, SharedDisk]) -> Iterator[str]:
             if "-moved-" in share and tree.exists(layout.part(Replica(TABLE, name), part)):
                 found.setdefault(part, set()).add(share)
     yield from (part for part, shares in sorted(found.items()) if len(shares) > 1)
-
-
-__all__ = ["EARLY_ENDS", "left_to_move", "moved_twice"]

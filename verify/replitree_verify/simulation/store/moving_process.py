@@ -12,7 +12,6 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Detach, StoreFailed
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program import mover
 from replitree.protocol.program.stages import MoveEnded, MoveTurn, UpkeepTurn
 from replitree.protocol.shares.moving import (
     BringRows,
@@ -28,13 +27,14 @@ from replitree.protocol.shares.moving import (
     ToShare,
 )
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
+from replitree_verify.outcomes.closed_stages import ROUNDS
 from replitree_verify.process import moves
 from replitree_verify.simulation.options import SECOND
-from replitree_verify.simulation.process import Thread
 from replitree_verify.simulation.store import shared_process
-from replitree_verify.simulation.store.moving_options import MovingOptions
 from replitree_verify.simulation.store.object_store import putting
 from replitree_verify.simulation.store.shared_process import SharedProcess
+from replitree_verify.simulation.store.store_options import MovingOptions
+from replitree_verify.simulation.thread import Thread
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
@@ -72,7 +72,7 @@ class MovingProcess(SharedProcess):
         self._put_count = 0
         self._on_the_move: MoveTurn | None = None
         super().start()
-        self._spawn("mover", mover.move_next, self.replica)
+        self._spawn("mover", ROUNDS["mover"], self.replica)
 
     @property
     def place(self) -> Place:
@@ -132,7 +132,8 @@ class MovingProcess(SharedProcess):
             case Moved():
                 self.observer.seen("moved to the disk")
             case NotMoved(reason):
-                self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
+                reason = "another replica moves it" if " moves it" in reason else reason.partition(":")[0]
+                self.observer.seen(f"not moved: {reason}")
                 self._again[effect.turn.part] = self.cluster.now + self.cluster.spread(SECOND)
             case fx.InDoubt():
                 self.observer.seen("move in doubt")
@@ -217,9 +218,3 @@ class MovingProcess(SharedProcess):
                 else:
                     self.on_unseen(part)
         return doubt
-
-
-_CLAIMED = "not moved: another replica moves it"
-
-
-__all__ = ["MovingProcess"]

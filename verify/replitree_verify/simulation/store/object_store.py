@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from replitree.protocol.shares.share import ShareId
 from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.store.store_options import StoreOptions
-
-PIECES = 2
-"""Objects of a share."""
+from replitree_verify.world.objects import PIECES, Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,11 @@ class ObjectStore:
         self._cluster = cluster
         self._on_change = on_change
         self._away_until = 0
+
+    @property
+    def content(self) -> Objects:
+        """What is there, as a value."""
+        return Objects(frozenset(self.objects), stray=frozenset(self.stray))
 
     # --- reads ----------------------------------------------------------------------------------------------------------------
 
@@ -140,6 +143,3 @@ class ObjectStore:
         self._on_change(change, is_awaited)
         if hear is not None:
             self._cluster.after(self._cluster.spread(self.options.request), lambda: hear(True))
-
-
-__all__ = ["PIECES", "Change", "ObjectStore", "deleting", "putting"]

@@ -25,26 +25,19 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST
 from replitree.protocol.rescue.fsck import FindingKind
-from replitree.protocol.rescue.fsck_look import (
-    AgedNode,
-    AskReferences,
-    ListAges,
-    Listing,
-    ListObjects,
-    NeededFile,
-    Reference,
-    StoredObject,
-)
+from replitree.protocol.rescue.fsck_look import AskReferences, ListAges, ListObjects
 from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId
-from replitree_verify.rules.stored_shares import without_rows
+from replitree_verify.process.fsck import aged, listed, references
+from replitree_verify.rules.stored_shares import marks_of, of_shares, without_rows
 from replitree_verify.simulation.observer import Violated
 from replitree_verify.simulation.store.moving_checks import left_to_move, moved_twice
-from replitree_verify.simulation.store.object_store import PIECES, Change, ObjectStore
+from replitree_verify.simulation.store.object_store import Change, ObjectStore
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE
 from replitree_verify.world.moves import Place
+from replitree_verify.world.objects import PIECES, Objects
 from replitree_verify.world.shared_disk import SharedDisk
 
 GRACE_MS = 0
@@ -62,7 +55,7 @@ class SharedChecks:
 
     def __init__(self, disks: Mapping[str, Disk]) -> None:
         self.store: ObjectStore
-        self._disks = disks
+        self._disks = cast("Mapping[str, SharedDisk]", disks)
         self._registered: dict[str, frozenset[str]] = {}
 
     # --- at every step --------------------------------------------------------------------------------------------------------
@@ -74,38 +67,28 @@ class SharedChecks:
 
     def stored(self, tree: Tree, change: Change) -> None:
         """Check a change of the store."""
-        share, places = change.share, _Places(tree)
-        if change.is_put:
-            if not places.knows(share) and share not in self.store.stray:
-                raise Violated(f"KNOWN: {share} was put, and no node tells of it")
+        for wrong in of_shares(tree, self.store.content, TABLE, marks_of(tree, TABLE)):
+            raise Violated(wrong)
+        if change.is_put or tree.exists(layout.dropped(TABLE)):
             return
-        if share in places.owned:
-            raise Violated(f"WHOLE: an object of {share} was deleted, which has a node")
-        for name in places.replicas:
+        for name in tree.children(layout.replicas(TABLE)) or ():
             host = tree.get(layout.host(Replica(TABLE, name)))
             if host is None or host.value == DROPPED_HOST:
                 continue
-            for part, needed in _disk(self._disks[name]).shares:
-                if needed == share and tree.exists(layout.part(Replica(TABLE, name), part)):
-                    raise Violated(f"I4: an object of {share} was deleted, which {part} of {name} needs")
+            for part, needed in self._disks[name].shares:
+                if needed == change.share and tree.exists(layout.part(Replica(TABLE, name), part)):
+                    raise Violated(f"I4: an object of {needed} was deleted, which {part} of {name} needs")
 
     def _violations(self, tree: Tree, memories: Mapping[str, Memory]) -> Iterator[str]:
-        places = _Places(tree)
-        for name in places.replicas:
-            yield from self._of_replica(tree, name, memories.get(name), places)
-        for share, marks in places.owned.items():
-            if not marks:
-                yield f"OWNED: {share} has no owner"
-            if not self.store.is_whole(share):
-                yield f"WHOLE: {share} lacks objects"
-        yield from (f"ONCE: {share}" for share in sorted(places.twice))
-        for share in sorted({share for share, _ in self.store.objects} - self.store.stray):
-            if not places.knows(share):
-                yield f"KNOWN: no node tells of the objects of {share}"
+        marks = marks_of(tree, TABLE)
+        if not tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
+            for name in tree.children(layout.replicas(TABLE)) or ():
+                yield from self._of_replica(tree, name, memories.get(name), marks)
+        yield from of_shares(tree, self.store.content, TABLE, marks)
 
-    def _of_replica(self, tree: Tree, name: str, memory: Memory | None, places: _Places) -> Iterator[str]:
+    def _of_replica(self, tree: Tree, name: str, memory: Memory | None, marks: set[tuple[str, str]]) -> Iterator[str]:
         """Yield what does not hold of one replica's marks and disk, unless it is being dropped."""
-        replica, disk = Replica(TABLE, name), _disk(self._disks[name])
+        replica, disk = Replica(TABLE, name), self._disks[name]
         host, node = tree.get(layout.host(replica)), tree.get(layout.replica_path(replica))
         registered = frozenset(tree.children(layout.parts(replica)) or ())
         fresh = registered - self._registered.get(name, frozenset())
@@ -113,17 +96,17 @@ class SharedChecks:
         if host is None or node is None or host.value == DROPPED_HOST:
             return
         shown = {part.name for part in memory.visible} if memory is not None else set()
-        incarnation = node.value.decode()
+        own = f"{name}~{node.value.decode()}~"
         for part, share in disk.shares:
             is_meant = part in registered and (part in shown or part in fresh)
-            if is_meant and f"{name}~{incarnation}~{part}" not in places.owned.get(share, ()):
+            if is_meant and (share, f"{own}{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
         yield from without_rows(name, disk, registered)
         known = {*disk.shares, *disk.detached, *((left.part, share) for left in disk.leaving for share in left.shares)}
-        for share, mark in places.marks_of(name):
-            of, part = mark.split("~", 2)[1:]
-            if of != incarnation or (part, share) not in known:
-                yield f"HELD: {share} is marked by {mark}, which is not there"
+        for marked, mark in sorted(marks):
+            is_known = mark.startswith(own) and (mark.removeprefix(own), marked) in known
+            if mark.startswith(f"{name}~") and not is_known:
+                yield f"HELD: {marked} is marked by {mark}, which is not there"
 
     # --- at rest --------------------------------------------------------------------------------------------------------------
 
@@ -135,41 +118,31 @@ class SharedChecks:
         """
         if self.store.pending:
             return "requests to the store are on their way"
-        parents = (
-            layout.all_garbage(TABLE),
-            layout.all_merged(TABLE),
-            *((layout.all_writing(TABLE),) if is_last else ()),
-        )
-        for parent in parents:
+        parents = (layout.all_garbage(TABLE), layout.all_merged(TABLE), layout.all_writing(TABLE))
+        for parent in parents if is_last else parents[:2]:
             if children := tree.children(parent):
                 return f"{parent.rpartition('/')[2]}/{children[0]}"
-        for name in _Places(tree).replicas:
-            disk = _disk(self._disks[name])
+        for name in tree.children(layout.replicas(TABLE)) or ():
+            disk = self._disks[name]
             if disk.leaving:
                 return f"{name} has not let go of {disk.leaving[0].shares[0]}"
-        return left_to_move(tree, self._shared_disks, places) if places else ""
-
-    @property
-    def _shared_disks(self) -> Mapping[str, SharedDisk]:
-        return cast("Mapping[str, SharedDisk]", self._disks)
+        return left_to_move(tree, self._disks, places) if places else ""
 
     def check_moved_once(self, tree: Tree, unseen: Collection[str]) -> None:
         """Check that what was moved into the store is there once, but for parts of which a replica could not be asked."""
-        for part in moved_twice(tree, self._shared_disks):
+        for part in moved_twice(tree, self._disks):
             if part not in unseen:
                 raise Violated(f"SINGLE: {part} was moved into the store more than once")
 
-    def check_with_fsck(self, tree: Tree, begun: Mapping[str, frozenset[ShareId]]) -> None:
+    def check_with_fsck(self, tree: Tree, memories: Mapping[str, Memory]) -> None:
         """Check that fsck finds nothing but what was lost on the way, and repairs that."""
-        self._repaired(tree, begun, (FindingKind.ORPHAN, FindingKind.LEFT_ATTEMPT))
+        self._repaired(tree, memories, (FindingKind.ORPHAN, FindingKind.LEFT_ATTEMPT))
 
-    def check_at_rest(self, tree: Tree, begun: Mapping[str, frozenset[ShareId]]) -> None:
+    def check_at_rest(self, tree: Tree, memories: Mapping[str, Memory]) -> None:
         """Check that marks are those of registered parts, and objects those of marks, once fsck has deleted what is stray."""
-        places = _Places(tree)
-        marks = {(share, mark) for share, marks in places.owned.items() for mark in marks}
-        wanted = set()
-        for name in places.replicas:
-            replica, disk = Replica(TABLE, name), _disk(self._disks[name])
+        marks, wanted = marks_of(tree, TABLE), set()
+        for name in tree.children(layout.replicas(TABLE)) or ():
+            replica, disk = Replica(TABLE, name), self._disks[name]
             node = tree.get(layout.replica_path(replica))
             assert node is not None
             for part, share in (*disk.shares, *disk.detached):
@@ -177,16 +150,16 @@ class SharedChecks:
                     wanted.add((share, f"{name}~{node.value.decode()}~{part}"))
         if marks != wanted:
             raise Violated(f"SETTLES: marks and registered parts differ in {min(marks ^ wanted)}")
-        objects = self._repaired(tree, begun, (FindingKind.ORPHAN,))
-        referred = {(share, piece) for share in places.owned for piece in range(PIECES)}
+        objects = self._repaired(tree, memories, (FindingKind.ORPHAN,))
+        referred = {(ShareId(share), piece) for share, _ in marks for piece in range(PIECES)}
         if objects != referred:
             raise Violated(f"SETTLES: objects and references differ in {min(objects ^ referred)}")
 
     def _repaired(
-        self, tree: Tree, begun: Mapping[str, frozenset[ShareId]], kinds: tuple[FindingKind, ...]
+        self, tree: Tree, memories: Mapping[str, Memory], kinds: tuple[FindingKind, ...]
     ) -> set[tuple[ShareId, int]]:
         """Run fsck twice on a copy: the first time it may find these kinds, orphans only of stray objects; then nothing."""
-        checked = _Checked(tree, set(self.store.objects), self._disks, begun)
+        checked = _Checked(tree, set(self.store.objects), self._disks, memories)
         for finding, repair in checked.fsck().findings:
             is_known = finding.kind is not FindingKind.ORPHAN or finding.share in self.store.stray
             if finding.kind not in kinds or not is_known or repair is not Repair.DONE:
@@ -197,31 +170,6 @@ class SharedChecks:
         return checked.objects
 
 
-class _Places:
-    """Where each share is."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.replicas = tree.children(layout.replicas(TABLE)) or ()
-        self.writing = set(tree.children(layout.all_writing(TABLE)) or ())
-        self.garbage = set(tree.children(layout.all_garbage(TABLE)) or ())
-        self.owned = {
-            ShareId(name): tree.children(layout.share(TABLE, ShareId(name))) or ()
-            for name in tree.children(layout.shares(TABLE)) or ()
-        }
-
-    def knows(self, share: ShareId) -> bool:
-        return share in self.owned or share in self.writing or share in self.garbage
-
-    @property
-    def twice(self) -> set[str]:
-        """Shares that are in two places."""
-        return (self.writing & self.garbage) | {each for each in self.owned if each in self.writing | self.garbage}
-
-    def marks_of(self, replica: str) -> Iterator[tuple[ShareId, str]]:
-        for share, marks in self.owned.items():
-            yield from ((share, mark) for mark in marks if mark.startswith(f"{replica}~"))
-
-
 class _Checked:
     """What fsck looks at, and repairs: a copy of what there is at rest."""
 
@@ -229,10 +177,10 @@ class _Checked:
         self,
         tree: Tree,
         objects: set[tuple[ShareId, int]],
-        disks: Mapping[str, Disk],
-        begun: Mapping[str, frozenset[ShareId]],
+        disks: Mapping[str, SharedDisk],
+        memories: Mapping[str, Memory],
     ) -> None:
-        self.tree, self.objects, self._disks, self._begun = tree, objects, disks, begun
+        self.tree, self.objects, self._disks, self._memories = tree, objects, disks, memories
 
     def fsck(self) -> Report:
         """Run fsck to its end."""
@@ -251,26 +199,11 @@ class _Checked:
             case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany() | fx.Sync():
                 return answer(self.tree, effect)
             case ListAges(path):
-                nodes = ((name, self.tree.get(f"{path}/{name}")) for name in self.tree.children(path) or ())
-                return tuple(AgedNode(name, node.value, 0) for name, node in nodes if node is not None)
+                return aged(self.tree, path)
             case DeleteObjects(share):
                 self.objects = {each for each in self.objects if each[0] != share}
                 return ObjectsGone()
             case AskReferences(replica):
-                # As `replica.parts.sharing` answers.
-                disk = _disk(self._disks[replica.name])
-                needed = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
-                parts = [Reference(part, share, needed) for part, share in (*disk.shares, *disk.detached)]
-                staged = [Reference("", share, needed) for _, _, share in disk.staged]
-                left = [Reference(gone.part, share) for gone in disk.leaving for share in gone.shares]
-                begun = [Reference("", share) for share in sorted(self._begun.get(replica.name, ()))]
-                return (*parts, *staged, *left, *begun)
+                return references(self._disks[replica.name], self._memories[replica.name])
         assert isinstance(effect, ListObjects), effect
-        return Listing(0, tuple(StoredObject(share, str(piece), 1, 0) for share, piece in sorted(self.objects)))
-
-
-def _disk(disk: Disk) -> SharedDisk:
-    return cast("SharedDisk", disk)
-
-
-__all__ = ["SharedChecks"]
+        return listed(Objects(frozenset(self.objects)))

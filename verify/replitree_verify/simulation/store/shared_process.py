@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from typing_extensions import override
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.program import upkeep
-from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.program import life_in_store
 from replitree.protocol.program.mender_effects import AwaitLacking
 from replitree.protocol.program.stages import (
     AwaitMove,
+    AwaitParts,
     AwaitUpkeep,
     AwaitWork,
     CurrentSharer,
+    End,
     GiveBack,
     LeftDisk,
     LetGoEnded,
@@ -32,7 +34,14 @@ from replitree.protocol.program.stages import (
     UpkeepTurn,
     WorkTurn,
 )
-from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, ShareId
+from replitree.protocol.shares.share import (
+    DeleteObjects,
+    LookAtObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    ShareId,
+)
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
     NameShares,
@@ -40,41 +49,64 @@ from replitree.protocol.shares.share_effects import (
     Sharer,
     SharesInDoubt,
 )
-from replitree.protocol.shares.sharing import with_shares
-from replitree_verify.effects.table import TAKES
+from replitree.protocol.shares.sharing import with_shares, with_shares_once_open
+from replitree_verify.effects.table import TAKES, perform_local
+from replitree_verify.outcomes.closed_stages import ROUNDS
 from replitree_verify.outcomes.local import Done
-from replitree_verify.process import shares
+from replitree_verify.process import shares, uploads
 from replitree_verify.process.shares import ListDetached
+from replitree_verify.simulation.observer import Violated
 from replitree_verify.simulation.options import SECOND
-from replitree_verify.simulation.process import Process, Thread
+from replitree_verify.simulation.process import Process
 from replitree_verify.simulation.store.object_store import Change, ObjectStore, deleting, putting
+from replitree_verify.simulation.thread import Thread
 from replitree_verify.world.disk import Disk
 from replitree_verify.world.kernel import Stage as StageFunction
 from replitree_verify.world.memory import Memory, State
+from replitree_verify.world.model import TABLE
 from replitree_verify.world.moves import MovesKnown
 from replitree_verify.world.shared_disk import SharedDisk, kept_aside
 
 TRIES = 2
 """How often a change is asked for before the store is said not to answer."""
 
+UPLOAD_PAUSE = 2 * SECOND
+"""How long a client takes about to put objects, and to ask again for its upload."""
+
+TASKS_LOST = 0.2
+"""Share of the clients' tasks that die while they put objects."""
+
 PATIENCE = 30 * SECOND
 """How long a replica waits for what another one should make before it makes that itself."""
 
+Wish: TypeAlias = str | tuple[str, ...]
+"""What a client uploads: the part of an insert, by its token, or the result of a merge, by its sources."""
 
-_IDLE = ("puller", "executor", "maker", "mender", "keeper", "upkeep")
+
+_CLIENTS_MERGE = AwaitParts(())
+"""A client's merge is proposed once, whoever leads, and whether or not its sources are still there."""
+
+_IDLE = ("puller", "executor", "maker", "mender", "keeper", "upkeep", "mover", "upload")
 """Threads that wait for something to do when a process learns who it is."""
 
 
 class SharedProcess(Process):
     """One process of a replica on an object store.
 
-    All parameters are those of `Process`; `store` and `on_let_go` are set before it starts.
+    All parameters are those of `Process`; `store`, `on_let_go`, `wishes` and `new_request` are set before it starts.
     """
 
     store: ObjectStore
     on_let_go: Callable[[], None]
     sharer: Sharer | None = None
     """Who it is to the others; known since it has opened the store."""
+    wishes: dict[str, Wish]
+    """What the client of each replica uploads; the next process of the replica goes on with it."""
+    new_request: Callable[[], int]
+    has_store = takes_shares = False
+    """Whether it knows that the table has a store, and whether that is open, so that parts come with their shares."""
+    _is_first = False
+    """Whether its client has not asked for the present upload yet."""
 
     @property
     def puts_new_parts(self) -> bool:
@@ -84,8 +116,46 @@ class SharedProcess(Process):
     @override
     def start(self) -> None:
         self._first_tried: dict[fx.LogIndex, int] = {}
+        self.has_store = self.cluster.tree.exists(layout.sharing(TABLE))
         super().start()
-        self._spawn("upkeep", upkeep.let_go_next, self.replica)
+        self._spawn("upkeep", ROUNDS["upkeep"], self.replica)
+        self._go_on_uploading()
+
+    def hear_of_store(self) -> None:
+        """Learn that the table has a store, and open it; a process that has begun since then knows it already."""
+        if self.alive and self.sharer is None:
+            self.has_store = True
+            if not any(thread.stage in (shares.open_store, life_in_store.open_store) for thread in self._threads):
+                self.duty("open")
+
+    def upload(self, wish: Wish) -> None:
+        """Take what its client uploads: a part with the token of an insert, or the result of a merge of some parts."""
+        self.wishes[self.name], self._is_first = wish, True
+        self._go_on_uploading()
+
+    def _go_on_uploading(self) -> None:
+        """Let the client ask for the name of its share, and what follows; it asks again as long as the disk has its upload."""
+        if not self.alive or self.name not in self.wishes:
+            return
+        wish = self.wishes[self.name]
+        if isinstance(wish, tuple):
+            self._spawn("upload", uploads.prepare_merge, self.replica, wish)
+            return
+        request = fx.RequestId(self.new_request())
+        self.observer.asked(request, wish)
+        self._spawn("upload", uploads.begin_upload, self.replica, self.me, ((request, fx.BlockId(wish)),), (), 0)
+
+    @override
+    def _over(self, thread: Thread) -> None:
+        super()._over(thread)
+        if thread.stage is life_in_store.open_store and not self.takes_shares:
+            self.takes_shares = isinstance(thread.end, End) and isinstance(thread.end.outcome, life_in_store.Reached)
+            # As the running replica does: it opens the store again a little later.
+            self.sharer = self.sharer if self.takes_shares else None
+        if thread.kind == "upload" and self.disk.uploads:
+            self.cluster.after(self.cluster.spread(UPLOAD_PAUSE), self._go_on_uploading)
+        elif thread.kind == "upload":
+            self.wishes.pop(self.name, None)
 
     @property
     @override
@@ -96,10 +166,12 @@ class SharedProcess(Process):
 
     @override
     def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> fx.Procedure[Any]:
-        in_store = stages_in_store("the store", self.me.decode())
+        in_store = life_in_store.stages_in_store(shares.STORE_ID, self.me.decode()) if self.has_store else {}
         shared: StageFunction = in_store.get(stage.__name__, stage)
         generator = self._stages.get(stage.__name__, shared)(*arguments)
-        return generator if self.sharer is None else with_shares(self.sharer, generator)
+        if self.sharer is not None:
+            return with_shares(self.sharer, generator)
+        return with_shares_once_open(lambda: self.sharer, generator)
 
     @override
     def _close(self, thread: Thread) -> None:
@@ -120,18 +192,21 @@ class SharedProcess(Process):
 
     @override
     def duty(self, name: str, *arguments: Any) -> None:
-        super().duty(name, *arguments, *((True,) if name == "drop" else ()))
+        super().duty(name, *arguments, *((self.cluster.tree.exists(layout.sharing(TABLE)),) if name == "drop" else ()))
 
     @override
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         if isinstance(effect, AwaitUpkeep | AwaitMove):
-            is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None
+            is_active = self.memory.state is State.ACTIVE and self.memory.epoch is not None and self.sharer is not None
             turn = self._next_turn(thread) if is_active and not self._rests(thread) else None
             thread.waits = turn is None
             if turn is None:
                 return None
             self._told(thread, effect, turn)
             return (turn,)
+        if isinstance(effect, AwaitParts) and thread.kind == "upload":
+            effect = _CLIENTS_MERGE
+        queue = self.memory.queue
         done = super()._locally(thread, effect)
         if isinstance(effect, AwaitWork) and done is not None:
             work: WorkTurn = done[0]
@@ -140,18 +215,29 @@ class SharedProcess(Process):
             sharer = self.sharer if self.puts_new_parts else None
             return (replace(work, view=replace(work.view, sharer=sharer, is_overdue=is_overdue)),)
         if isinstance(effect, GiveBack) and thread.kind == "maker":
-            self._end_making()
+            executed = (item for item in queue if item.index in effect.done)
+            self._end_making(frozenset(part.name for item in executed for part in item.change.added))
         return done
 
     @override
     def _performed(self, effect: Any) -> Done | None:
+        if effect == _CLIENTS_MERGE:
+            return perform_local(effect, self._here()._replace(elects=False))
         done = super()._performed(effect)
-        if done is None or not isinstance(effect, AwaitLacking):
-            return done
-        return done._replace(outcome=replace(done.outcome, sharer=self.sharer))
+        match effect:
+            case AwaitLacking() if done is not None:
+                return done._replace(outcome=replace(done.outcome, sharer=self.sharer))
+            case uploads.AwaitUpload() if done is not None:
+                is_first, self._is_first = self._is_first, False
+                return done._replace(outcome=replace(done.outcome, is_first=is_first))
+        return done
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, CurrentSharer) and self.sharer is None:
+            # The store could not be opened after all: as in the running replica the client hears that.
+            self._close(thread)
+            return None
         if TAKES[type(effect)] == "known":
             outcome = self._tell(effect)
             self._told(thread, effect, outcome)
@@ -163,6 +249,18 @@ class SharedProcess(Process):
             case DeleteObjects(share):
                 over = partial(self._over_store, thread, effect, ObjectsGone())
                 self._change(thread, effect, deleting(share), over)
+                return None
+            case LookAtObjects():
+                self.cluster.after(self.cluster.spread(self.store.options.request), lambda: self._do(thread, effect))
+                return None
+            case uploads.TellName(share):
+                if wrong := uploads.told_too_early(share, self.cluster.tree, TABLE):
+                    raise Violated(wrong)
+                # Some time later the client puts its objects, or its task dies before the last; then it asks for what follows.
+                changes = putting(share)[: 1 if self.cluster.chance(TASKS_LOST) else None]
+                done = partial(self._over_store, thread, effect, None, is_done=True)
+                put = partial(self._change, thread, effect, changes, lambda _: done())
+                self.cluster.after(self.cluster.spread(UPLOAD_PAUSE), put)
                 return None
         return super()._begin(thread, effect)
 
@@ -182,15 +280,12 @@ class SharedProcess(Process):
         """Its disk as it is now."""
         return cast("SharedDisk", self.cluster.disks[self.name])
 
-    @property
-    def begun(self) -> frozenset[ShareId]:
-        """The shares that it writes now."""
-        return self.memory.shares.new
-
     def _tell(self, effect: Any) -> Any:
         """Return the outcome of an effect that takes no time."""
         match effect:
             case Opened(incarnation):
+                # An activation opens the store for good; `open_store` has to settle what was left before.
+                self.takes_shares = self.takes_shares or self.memory.state is not State.ACTIVE
                 return self._open(incarnation)
             case CurrentSharer():
                 assert self.sharer is not None
@@ -234,9 +329,9 @@ class SharedProcess(Process):
         self._rest_after_round(thread)
         return UpkeepTurn(self.sharer, self.memory.epoch, None)
 
-    def _end_making(self) -> None:
-        """Remove what was staged of results in vain, and hold it no more."""
-        memory, self.cluster.disks[self.name] = shares.end_making(self.memory, self.disk)
+    def _end_making(self, made: frozenset[str] = frozenset()) -> None:
+        """Remove what was staged of results in vain, and hold it no more; `made` as of `shares.end_making`."""
+        memory, self.cluster.disks[self.name] = shares.end_making(self.memory, self.disk, made)
         self._remember(memory)
 
     # --- the store ----------------------------------------------------------------------------------------------------------
@@ -261,7 +356,7 @@ class SharedProcess(Process):
     def _end_put(self, effect: PutShares, *, is_done: bool) -> None:
         self._remember(replace(self.memory, shares=self.memory.shares.put(effect.staging, is_done=is_done)))
 
-    def _over_store(self, thread: Thread, effect: Any, done: ObjectsThere | ObjectsGone, is_done: bool) -> None:
+    def _over_store(self, thread: Thread, effect: Any, done: Any, is_done: bool) -> None:
         outcome = done if is_done else ObjectsInDoubt("no answer")
         if not is_done:
             self.observer.seen(f"{type(effect).__name__} in doubt")
@@ -305,6 +400,9 @@ class SharedProcess(Process):
                     self.observer.seen("too late to take over")
                 done = self._of_shares(effect, disk)
                 return done.outcome, done.disk, done.memory
+            case LookAtObjects(looked_at):
+                is_there = all(map(self.store.can_read, looked_at))
+                return ObjectsThere() if is_there else ObjectsInDoubt("not there"), disk, self.memory
             case fx.Detach(parts):
                 return None, kept_aside(disk, parts), self.memory
             case fx.Merge() | fx.Mutate() if self.store.is_away:
@@ -341,7 +439,7 @@ class SharedProcess(Process):
             if theirs.content(fetch.part) != fetch.content_hash or not (share is None or self.store.can_read(share)):
                 continue
             here = disk.with_part(fetch.part, fetch.content_hash)
-            if share is None or self.cluster.chance(self.store.options.rows):
+            if share is None or not self.takes_shares or self.cluster.chance(self.store.options.rows):
                 self.observer.seen("rows sent")
                 return fx.Fetched(fetch.part), here
             if gives_share(self._processes[source], fetch.part):
@@ -353,6 +451,3 @@ class SharedProcess(Process):
 def gives_share(source: Process, part: str) -> bool:
     """Whether a replica lets others own a part's share: before it owns that itself, none can."""
     return parse_part(part) in source.memory.held
-
-
-__all__ = ["SharedProcess"]
