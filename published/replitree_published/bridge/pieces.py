@@ -20,7 +20,7 @@ import msgspec
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.entries import Entry, GetEntry, LostEntry, MutateEntry
+from replitree.protocol.core.entries import Entry, GetEntry, LostEntry, MutateEntry, RewriteEntry
 from replitree.protocol.core.fold import apply, open_after
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -124,6 +124,11 @@ class Pieces:
         elif isinstance(entry, MutateEntry):
             for source, result in zip(removed, change.added, strict=True):
                 self._bring(index, result.name, (source,))
+        elif isinstance(entry, RewriteEntry):
+            # The first parts that come take the place of the sources; the others are inserted.
+            for number, part in enumerate(change.added):
+                self._writers[len(self.all)] = entry.replica
+                self._bring(index, part.name, removed[number : number + 1])
         elif isinstance(entry, GetEntry) or not change.added:
             if removed:
                 self._append(index, DROP, removed)

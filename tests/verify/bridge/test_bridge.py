@@ -67,7 +67,7 @@ GIVEN_UP = {"Fail", "Refuse"}
 READ_WRONGLY = (
     ("read-shows-open", 14, "a read that asks for {} shows {0}"),
     ("read-once-pulled", 1, "a read that asks for {0} shows {}"),
-    ("read-at-own-pointer", 8, "a read that asks for {0} shows {}"),
+    ("read-at-own-pointer", 18, "a read that asks for {0} shows {}"),
 )
 """Mutants of reads, a seed that shows each, and what its run comes to."""
 

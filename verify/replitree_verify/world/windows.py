@@ -8,7 +8,7 @@ log at that moment: from then on their inserts may come again (I3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,8 +17,9 @@ from replitree.coordination.tree import Tree
 from replitree.decoding import json_decoder
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import GetEntry, decode_block, decode_entry
+from replitree.protocol.core.entries import FailEntry, GetEntry, LostEntry, decode_block, decode_entry
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.upkeep.clean_blocks import Window
 
 PAST = "/past"
@@ -82,17 +83,18 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
     drop that it forgets frees no id that is left, or the id says itself that it is free.
     """
     node = before.get(TIMES)
-    # A table that is dropped forgets all ids; an entry that ends an insert, or declares its rows lost, frees the insert's own.
-    frees = before.exists(layout.dropped(table)) or any(
-        isinstance(each, fx.Create) and each.sequential for each in operations
-    )
-    if node is None or frees:
+    if node is None or before.exists(layout.dropped(table)):  # a table that is dropped forgets all ids
         return None
+    ended = _ended_by(operations, before, table)
     window = Window(*json_decoder(tuple[int, int]).decode(node.value))
     times = {name: _time(before, name) for name in before.children(TIMES) or ()}
     for each in operations:
         name = each.path.rpartition("/")[2]
         if isinstance(each, fx.Delete) and each.path == f"{layout.blocks(table)}/{name}":
+            block = before.get(each.path)
+            assert block is not None
+            if decode_block(block.value, name).insert == ended:
+                continue
             newer = [time for other, time in times.items() if other != name and time >= times[name]]
             # An id may go when enough newer ones are there, or when it is old.
             if len(newer) < window.count and max((times[name], *newer)) - times[name] <= window.age_ms:
@@ -100,6 +102,22 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
         kept = _freed_by(each.path, before, table) if isinstance(each, fx.Delete) else None
         if kept is not None:
             return f"NOTES: the drop of {name} is forgotten, and {kept}, whose rows it dropped, stays taken"
+    return None
+
+
+def _ended_by(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> fx.StagingId | None:
+    """Return the insert whose own ids a commit frees: it appends that the insert has failed, or that its rows are lost."""
+    newest = replace(table, parent=_last_parent(before, table))
+    for each in operations:
+        if isinstance(each, fx.Create) and each.path == layout.log_create(newest):
+            entry = decode_entry(each.value, each.path)
+            if isinstance(entry, FailEntry):
+                return entry.insert
+            if isinstance(entry, LostEntry):
+                path = layout.log_entry(table, parse_part(entry.part).block_min)
+                node = before.get(path)
+                insert = None if node is None else decode_entry(node.value, path)
+                return insert.insert if isinstance(insert, GetEntry) else None
     return None
 
 
