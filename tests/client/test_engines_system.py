@@ -72,10 +72,15 @@ def test_lazy_results_stay_the_same_while_the_table_changes(tmp_path: Path, stor
         changing = threading.Thread(target=change)
         changing.start()
         try:
-            # A later state, on which no client has a lease: when its parts are gone, those of the earlier one would be, too.
+            # Later states, on which no client has a lease: when parts of one are gone, those of the earlier one would be, too.
             wait_for(lambda: table.scan(where="s = 'new'").count() > 0)
-            loose = table.snapshot()
-            wait_for(lambda: is_gone(loose), "parts without a lease are removed")
+            later = list[Snapshot]()
+
+            def is_a_later_one_gone() -> bool:
+                later.append(table.snapshot())
+                return any(is_gone(each) for each in later)
+
+            wait_for(is_a_later_one_gone, "parts without a lease are removed")
             for _ in range(5):
                 assert con.sql("SELECT count(*), sum(k) FROM t").fetchall() == [expected]
                 assert lazy.select(pl.len(), pl.col("k").sum()).collect().row(0) == expected

@@ -72,7 +72,7 @@ MUTANTS_SLOWLY = {
     ("drop_behind", "result-fetched-into-nothing"): (19, "r2 has {2}, executed {0,1,2,3}"),
     ("drop_covered", "drop-before-covered-insert"): (45, "r2 has {}, executed {1,2,3}"),
     ("drop_covered", "drop-leaves-covered-parts"): (33, "r2 has {0}, executed {0,1,2,3}"),
-    ("session_ends_pulling", "older-pull-wins"): (32, "r1 has {0}, executed {0,1}"),
+    ("session_ends_pulling", "older-pull-wins"): (31, "r1 has {0}, executed {0,1}"),
     ("merge_crash", "sources-deregistered-first"): (9, "r1 has {}, executed {0,1}; "),
     ("lost_fetched", "lost-while-registered"): (34, "0 is lost; r1 has {0,1}, of that {0} broken"),
     ("lost_mended", "lost-though-mended"): (48, "0 is lost; r1 has {0}, executed {0}"),
