@@ -66,9 +66,7 @@ def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None
     with _cluster(folder) as (cluster, place), ExitStack() as stack:
         systems: list[System] = [Ours(cluster)]
         name = _add_peer(systems, stack, cluster, place) if peer else ""
-        found = inserts.in_turn(
-            systems, rounds, lambda system, number: inserts.measure(system, number, many=isinstance(system, Ours)), say
-        )
+        found = inserts.in_turn(systems, rounds, inserts.measure, say)
     return Report("inserts", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["inserts"])
 
 

@@ -6,9 +6,10 @@ import json
 import threading
 
 import pytest
+from typing_extensions import override
 
 from replitree.coordination.memory import MemoryCoordination
-from replitree.errors import ReplitreeError
+from replitree.errors import ReplitreeError, TooManyParts
 from replitree_bench import run as runner
 from replitree_bench.kit import clickhouse
 from replitree_bench.kit.clients import run_clients
@@ -81,6 +82,23 @@ def test_small_inserts_have_the_peers_keys() -> None:
     assert measured["zk_requests_per_insert_16_clients"] == 5
     assert measured["lag_p50_ms"] == pytest.approx(25)
     assert measured["replica_lag_s"] == 0.25
+
+
+class Full(Counting):
+    """A system that refuses inserts as soon as it has 12 blocks."""
+
+    @override
+    def insert(self, block: int) -> None:
+        if len(self.blocks) >= 12:
+            raise TooManyParts("merges are slower than inserts")
+        super().insert(block)
+
+
+def test_a_level_that_the_system_refuses_has_no_figures_and_the_others_keep_theirs() -> None:
+    measured = inserts.measure(Full(), 0, inserts=8, quiet_s=0)
+    assert [measured[f"refused_{clients}_clients"] for clients in (1, 4, 16, 64)] == [0, 1, 1, 1]
+    assert {key for key in measured if key.startswith("inserts_per_s")} == {"inserts_per_s_1_clients"}
+    assert measured["zk_requests_per_insert"] == 5
 
 
 class Refusing(Counting):

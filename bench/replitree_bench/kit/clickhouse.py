@@ -21,12 +21,13 @@ from urllib.parse import urlencode
 from replitree.client.cluster import READY_LOOK_S
 from replitree.coordination.embedded import LOCALHOST, free_ports
 from replitree.coordination.supervise import Supervised
-from replitree.errors import ReplitreeError
+from replitree.errors import ReplitreeError, TooManyParts
 
 PROGRAM = "clickhouse-server"
 START_S_MAX = 60.0
 STOP_S_MAX = 30.0
 QUERY_S_MAX = 300.0
+_TOO_MANY_PARTS = "Too many parts"
 
 _CONFIG = """<yandex>
   <logger><level>information</level><log>{home}/log/server.log</log><errorlog>{home}/log/error.log</errorlog></logger>
@@ -171,6 +172,8 @@ class ClickHouse:
 
         Raises
         ------
+        TooManyParts
+            ClickHouse takes no insert until it has merged parts.
         ReplitreeError
             ClickHouse refused it.
         """
@@ -188,7 +191,8 @@ class ClickHouse:
             self._connections.open.pop(port, None)
             raise
         if answer.status != 200:
-            raise ReplitreeError(f"ClickHouse r{number}: {sql[:200]}: {text.strip()}")
+            refusal = TooManyParts if _TOO_MANY_PARTS in text else ReplitreeError
+            raise refusal(f"ClickHouse r{number}: {sql[:200]}: {text.strip()}")
         return text
 
     def coordination_requests(self) -> int:
