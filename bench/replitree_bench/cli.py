@@ -91,12 +91,7 @@ def read(
 
 
 @app.command("engines")
-def engines(
-    peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the engines' own readers are the peer
-    rounds: Rounds = 3,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+def engines(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
     """Measure DuckDB, Polars and pandas on a table, beside their own readers on the same files."""
     from replitree_bench import run
 

@@ -108,7 +108,7 @@ def test_result_is_what_replicas_make_and_the_same_on_all(
 
 
 def _planner(table: Table) -> str:
-    with planned_merges(table, table.commander, None, final=True, timeout_s=30) as plan:
+    with planned_merges(table, None, final=True, timeout_s=30) as plan:
         return str(plan.table.commander.replicas()[0].name)
 
 
@@ -143,7 +143,7 @@ def test_command_line_tells_what_spark_merged(
 
 @pytest.mark.parametrize("filled", ["replacing(v)"], indirect=True)
 def test_task_fetches_parts_that_lie_elsewhere(filled: Table, tmp_path: Path) -> None:
-    with planned_merges(filled, filled.commander, "2", final=True, timeout_s=30) as plan:
+    with planned_merges(filled, "2", final=True, timeout_s=30) as plan:
         (merge,) = plan.merges
         upload = plan.table.inserter.open_upload(10)
         addresses = tuple(replica.address for replica in filled.replicas())

@@ -13,11 +13,11 @@ from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import TableNotFound
 from replitree.spark.catalog import planner
-from replitree.spark.catalog.planner import Planner, Request, Settings
+from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 
-LOAD = Request(1, "load", table="t")
+LOAD = PlannerRequest(1, "load", table="t")
 
 
 class CountedCoordination(MemoryCoordination):
@@ -40,7 +40,7 @@ class Planned:
         self.coordination = CountedCoordination(cluster.tree)
         self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: self.coordination)
         monkeypatch.setattr(planner, "connect", lambda *_, **__: self.connection)
-        self.planner = Planner(Settings(url="zk://nowhere:1/replitree", master="local[1]"))
+        self.planner = Planner(CatalogSettings(url="zk://nowhere:1/replitree", master="local[1]"))
 
     def show(self, index: int, tag: str = "") -> None:
         """Let the replica show a snapshot; without a tag as replicas do that are older than tags."""
@@ -127,6 +127,6 @@ def test_level_that_is_asked_for_goes_with_the_tag(planned: Planned) -> None:
     planned.load()
     planned.replica.snapshot["level"] = "linearizable"
     planned.replica.seen.clear()
-    planned.planner.load(Request(2, "load", table="t", level="linearizable", min_index="6"))
+    planned.planner.load(PlannerRequest(2, "load", table="t", level="linearizable", min_index="6"))
     (seen,) = planned.replica.seen
     assert (seen.query["level"], seen.query["tag"], seen.query["min_index"]) == ("linearizable", "one", "7")

@@ -33,7 +33,7 @@ from replitree.client.read.as_of import AsOf, index_of
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
-from replitree.client.read.scan import LEASE_S, Scan, Source
+from replitree.client.read.scan import LEASE_S, Scan, ScanSource
 from replitree.client.read.shown import table_html
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
 from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_history
@@ -512,7 +512,7 @@ class Table(TableChanges):
         def before_frame(spark: SparkSession) -> None:
             frames().include_written(self, spark)
 
-        source = Source(lambda: self._definition, self._snapshot, None, self._http, before_frame)
+        source = ScanSource(lambda: self._definition, self._snapshot, None, self._http, before_frame)
         return Scan(source, columns, options)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -15,7 +15,6 @@ Absent on purpose: making results here; `replitree.spark.merge.optimize` does.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,22 +23,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from replitree.client.change.change_results import Merged, OptimizeResult
-from replitree.client.change.command import Commander
+from replitree.client.change.reserved import Reservation, reserve
 from replitree.client.insert.stored_upload import PutParts
 from replitree.client.read.snapshot import SnapshotPart
-from replitree.client.transport.lease import Lease, LeaseHandle, hold
-from replitree.errors import CorruptPart, Unavailable
+from replitree.client.transport.lease import Lease
+from replitree.errors import Unavailable
 from replitree.protocol.core.parts import parse_part
-from replitree.storage.parts.manifest import FileEntry, manifest_problem
+from replitree.storage.parts.manifest import FileEntry
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
     from replitree.client.table import Table
 
-LEASE_S = 60.0
-"""How long the parts of a plan are kept and reserved after the last renewal, in seconds."""
-
-LOOK_S = 10.0
 READ_BYTES_PER_S = 20_000_000
 """How fast a replica surely reads a result."""
 
@@ -61,20 +56,11 @@ class PlannedMerge(msgspec.Struct, frozen=True):
         return sum(source.manifest.bytes for source in self.sources)
 
 
-class _PlanAnswer(msgspec.Struct, frozen=True):
+class _PlanAnswer(Reservation, frozen=True, kw_only=True):
     """What a replica answers to a plan."""
 
-    replica: str
-    machine: str
-    schema_version: int
     merges: tuple[PlannedMerge, ...] = ()
     busy: tuple[str, ...] = ()
-    lease: str = ""
-    lease_s: float = LEASE_S
-
-
-class _Leader(msgspec.Struct, frozen=True):
-    leader: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +103,13 @@ class MergePlan:
 
 
 @contextmanager
-def planned_merges(
-    table: Table, commander: Commander, partition: str | None, *, final: bool, timeout_s: float
-) -> Iterator[MergePlan]:
+def planned_merges(table: Table, partition: str | None, *, final: bool, timeout_s: float) -> Iterator[MergePlan]:
     """Have merges planned, and keep their parts until the end.
 
     Parameters
     ----------
-    table, commander
-        The table, and its `Commander`, which asks the replicas.
+    table
+        The table.
     partition, final, timeout_s
         As `Table.optimize`.
 
@@ -134,18 +118,8 @@ def planned_merges(
     Unavailable
         No replica answers, or the columns are being changed at the same time.
     """
-    # The leader is asked if it is there, since only the leader proposes merges; else the replica that answered.
-    who, status = commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
-    active = {replica.name for replica in commander.replicas() if replica.active}
-    planner = table.replica(status.leader if status.leader in active else who)
-    body: dict[str, Any] = {"partition": partition, "final": final, "lease_s": LEASE_S}
-    # The lease runs from the moment the replica grants it, so the client counts from before the request.
-    asked_at = time.monotonic()
-    _, plan = planner.commander.ask("POST", "merges/plan", _PlanAnswer, body, timeout_s=timeout_s)
-    address = next(replica.address for replica in planner.replicas() if replica.name == plan.replica)
-    lease = None
-    if plan.lease:
-        lease = hold(LeaseHandle(address, table.name, plan.lease, plan.lease_s), table.http, asked_at)
+    body: dict[str, Any] = {"partition": partition, "final": final}
+    planner, plan, lease = reserve(table, "merges/plan", _PlanAnswer, body, timeout_s=timeout_s)
     try:
         definition = table.refresh()
         versions = sorted({definition.schema_version, *(merge.schema_version for merge in plan.merges)})
@@ -153,12 +127,8 @@ def planned_merges(
             raise Unavailable(
                 f"the columns of {table.name} are being changed, versions {versions} are in use: try again"
             )
-        # Names of parts become names of folders here.
         for source in (source for merge in plan.merges for source in merge.sources):
-            parse_part(source.part)
-            problem = manifest_problem(source.manifest)
-            if problem is not None:
-                raise CorruptPart(f"replica {plan.replica} sent a damaged manifest of {source.part}: {problem}")
+            source.check(plan.replica)
         yield MergePlan(planner, definition, plan.machine, plan.merges, plan.busy, lease)
     finally:
         if lease is not None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,14 +30,15 @@ import msgspec
 
 from replitree import private
 from replitree.client.change.command import CommandResult
+from replitree.client.change.reserved import Reservation, reserve
 from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
 from replitree.client.read.snapshot import SnapshotPart
-from replitree.client.transport.lease import Lease, LeaseHandle, hold
-from replitree.errors import BadInput, ConcurrentChange, CorruptPart, Unavailable
+from replitree.client.transport.lease import Lease
+from replitree.errors import BadInput, ConcurrentChange, Unavailable
 from replitree.protocol.core.entries import EVERY_PARTITION, Unchanged
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.parts.encode import stage_table
-from replitree.storage.parts.manifest import PartManifest, manifest_problem
+from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -46,32 +46,19 @@ if TYPE_CHECKING:
 
     from replitree.client.table import Table
 
-LEASE_S = 60.0
-"""How long the parts of a rewrite are kept and reserved after the last renewal, in seconds."""
-
-LOOK_S = 10.0
-
 TRIES = 3
 """How often a rewrite is made before its caller hears that others change the same parts all the time."""
 
 Isolation: TypeAlias = Literal["snapshot", "serializable"]
 
 
-class _Begun(msgspec.Struct, frozen=True):
+class _BeginAnswer(Reservation, frozen=True, kw_only=True):
     """What a replica answers to a begin."""
 
-    replica: str
-    machine: str
-    schema_version: int
-    index: int
     lease: str
-    lease_s: float
+    index: int
     opened: tuple[int, ...] = ()
     sources: tuple[SnapshotPart, ...] = ()
-
-
-class _Leader(msgspec.Struct, frozen=True):
-    leader: str | None = None
 
 
 @dataclass(slots=True)
@@ -223,26 +210,16 @@ def begun_rewrite(
     Unavailable
         No replica answers, or the columns are being changed at the same time.
     """
-    # The leader is asked if it is there: only the leader proposes merges, and leaves out what it has reserved.
-    who, status = table.commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
-    active = {replica.name for replica in table.commander.replicas() if replica.active}
-    taker = table.replica(status.leader if status.leader in active else who)
-    body: dict[str, Any] = {"sources": sources, "partitions": partitions, "lease_s": LEASE_S}
-    # The lease runs from the moment the replica grants it, so the client counts from before the request.
-    asked_at = time.monotonic()
-    _, begun = taker.commander.ask("POST", "rewrites/begin", _Begun, body, timeout_s=timeout_s)
-    address = next(replica.address for replica in taker.replicas() if replica.name == begun.replica)
-    lease = hold(LeaseHandle(address, table.name, begun.lease, begun.lease_s), table.http, asked_at)
+    body: dict[str, Any] = {"sources": sources, "partitions": partitions}
+    taker, begun, lease = reserve(table, "rewrites/begin", _BeginAnswer, body, timeout_s=timeout_s)
+    if lease is None:
+        raise Unavailable(f"replica {begun.replica} keeps no parts for a rewrite: nothing was begun; try again")
     try:
         definition = taker.refresh()
         if definition.schema_version != begun.schema_version:
             raise Unavailable(f"the columns of {table.name} are being changed: try again")
-        # Names of parts become names of folders here.
         for source in begun.sources:
-            parse_part(source.part)
-            problem = manifest_problem(source.manifest)
-            if problem is not None:
-                raise CorruptPart(f"replica {begun.replica} sent a damaged manifest of {source.part}: {problem}")
+            source.check(begun.replica)
         upload = taker.inserter.open_upload(timeout_s)
         try:
             with renewed(upload, table.http):

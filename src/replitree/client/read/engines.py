@@ -100,7 +100,7 @@ def _polars_source(batches: Callable[[], Iterator[pa.RecordBatch]], schema: pl.S
     return register_io_source(read, schema=schema, is_pure=True)
 
 
-class _Held:
+class _SnapshotKeeper:
     """No rows, as a stream of Arrow's: what DuckDB reads beside files keeps their snapshot."""
 
     def __init__(self, scan: Scan) -> None:
@@ -125,13 +125,13 @@ def duckdb_relation(
         if paths is None:
             return con.from_arrow(rows)
         files = con.read_parquet([str(path) for path in paths], hive_partitioning=False)
-        return files.project(columns).union(con.from_arrow(_Held(scan)))
+        return files.project(columns).union(con.from_arrow(_SnapshotKeeper(scan)))
     # A registered object stays for as long as the connection, or until another one takes its name.
     if paths is None:
         con.unregister(f"{HELD}{name}")
         con.register(name, rows)
     else:
-        con.register(f"{HELD}{name}", _Held(scan))
+        con.register(f"{HELD}{name}", _SnapshotKeeper(scan))
         texts = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
         con.execute(  # names and paths are quoted
             f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS"  # noqa: S608

@@ -67,7 +67,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScanSource:
     """What is scanned.
 
     Attributes
@@ -101,7 +101,7 @@ class Scan:
         polars.DataFrame(scan)
     """
 
-    def __init__(self, source: Source, columns: Sequence[str] | None, options: ReadOptions) -> None:
+    def __init__(self, source: ScanSource, columns: Sequence[str] | None, options: ReadOptions) -> None:
         self._source = source
         self._columns = None if columns is None else tuple(columns)
         self._options = options
@@ -378,7 +378,7 @@ class Scan:
         """Return this scan of one snapshot, whose files stay for as long as Python has the scan."""
         snapshot = self._take_held()
         definition = snapshot.definition
-        return Scan(Source(lambda: definition, lambda _: snapshot, snapshot), self._columns, self._options)
+        return Scan(ScanSource(lambda: definition, lambda _: snapshot, snapshot), self._columns, self._options)
 
     def _predicate(self, definition: TableDefinition) -> Predicate | None:
         where = self._options.where
@@ -404,4 +404,4 @@ class Scan:
         return known + snapshot.count_rows(open_parts, predicate)
 
 
-__all__ = ["FRAME_LEASE_S", "LEASE_S", "Scan", "Source"]
+__all__ = ["FRAME_LEASE_S", "LEASE_S", "Scan", "ScanSource"]

@@ -97,6 +97,22 @@ class SnapshotPart(msgspec.Struct, frozen=True):
     lacking: bool = False
     why: str = ""
 
+    def check(self, replica: str) -> None:
+        """Check the name and the manifest that a replica has sent.
+
+        Raises
+        ------
+        BadInput
+            The name is not that of a part.
+        CorruptPart
+            The manifest contradicts itself.
+        """
+        # Names of parts become names of folders here, so a damaged name must not get through.
+        parse_part(self.part)
+        problem = manifest_problem(self.manifest)
+        if problem is not None:
+            raise CorruptPart(f"replica {replica} sent a damaged manifest of {self.part}: {problem}")
+
 
 class UnreadPart(msgspec.Struct, frozen=True):
     """A part of a snapshot that can't be read, and of which not even the manifest is known.
@@ -149,12 +165,8 @@ class SnapshotBody(msgspec.Struct, frozen=True):
 
     def check(self) -> SnapshotBody:
         """Return this answer if it makes sense."""
-        # Names of parts become names of folders here, so a damaged name must not get through.
         for part in self.parts:
-            parse_part(part.part)
-            problem = manifest_problem(part.manifest)
-            if problem is not None:
-                raise CorruptPart(f"replica {self.replica} sent a damaged manifest of {part.part}: {problem}")
+            part.check(self.replica)
         for unread in self.unread:
             parse_part(unread.part)
         return self
@@ -565,11 +577,10 @@ class Snapshot:
     def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False) -> Scan:
         """Return a scan of this snapshot: see `Table.scan`."""
         from replitree.client.read.read_options import ReadOptions
-        from replitree.client.read.scan import Scan, Source
+        from replitree.client.read.scan import Scan, ScanSource
 
-        found = Scan(
-            Source(lambda: self.definition, lambda _: self, self), columns, ReadOptions(where=where, final=final)
-        )
+        source = ScanSource(lambda: self.definition, lambda _: self, self)
+        found = Scan(source, columns, ReadOptions(where=where, final=final))
         found.check()
         return found
 
@@ -604,9 +615,14 @@ class Snapshot:
             A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
 
+        def link_of(part: SnapshotPart, file: CheckedFile) -> Path:
+            folder = process_folder() / f"{place_name(part.part, part.manifest)}-sound"
+            private.make_folder(folder, exist_ok=True)
+            return folder / file.entry.name
+
         def sound() -> list[SoundFile]:
             return [
-                SoundFile(sound_path(file, partial(_link_of, part)), part.part, file)
+                SoundFile(sound_path(file, partial(link_of, part)), part.part, file)
                 for part, checked in zip(parts, self.checked(parts), strict=True)
                 for file in checked.files
             ]
@@ -769,13 +785,6 @@ def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredPart
     private.write_file(draft, part.manifest.encode())
     draft.replace(linked / MANIFEST_FILE)
     return linked
-
-
-def _link_of(part: SnapshotPart, file: CheckedFile) -> Path:
-    """Return where a link to a data file is put: see `sound_path`."""
-    folder = process_folder() / f"{place_name(part.part, part.manifest)}-sound"
-    private.make_folder(folder, exist_ok=True)
-    return folder / file.entry.name
 
 
 __all__ = [

@@ -16,11 +16,17 @@ from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.parts.commands import merge_outcome, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.parts.prepared import Planned, ResultWish
-from replitree.replica.table.rewrites import Begun, RewriteWish
+from replitree.replica.table.rewrites import BegunRewrite, RewriteWish
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
 from replitree.storage.parts.manifest import FileEntry, PartManifest
+
+
+def check_lease_s(lease_s: float) -> None:
+    """Raise `BadInput` unless a lease of this length may be granted; in seconds."""
+    if not 0.0 < lease_s <= LEASE_S_MAX:
+        raise BadInput(f"lease_s={lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
 
 
 class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,8 +60,7 @@ class MergeHandlers(Handlers):
         """Choose merges among the parts that the table has now."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, PlanBody)
-        if not 0.0 < body.lease_s <= LEASE_S_MAX:
-            raise BadInput(f"lease_s={body.lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
+        check_lease_s(body.lease_s)
         end = await table.end_of_log.ask(table.context.config.session_timeout_s)
         await wait_until(table, lambda: table.progress.index >= end, wait_s)
         wish = OptimizeWish(body.partition, body.final, end)
@@ -143,8 +148,7 @@ class RewriteHandlers(Handlers):
         """Reserve parts of the table as it is now."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, BeginBody)
-        if not 0.0 < body.lease_s <= LEASE_S_MAX:
-            raise BadInput(f"lease_s={body.lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
+        check_lease_s(body.lease_s)
         rewrites, sources, partitions = table.rewrites, body.sources, body.partitions
         await wait_until(table, lambda: rewrites.is_merged(sources, partitions), min(wait_s, MERGES_S))
         end = await table.end_of_log.ask(table.context.config.session_timeout_s)
@@ -178,7 +182,7 @@ class RewriteHandlers(Handlers):
         return json_response(await self._commits.once((table.definition.table_id, f"{body.upload} {body.id}"), commit))
 
 
-def _begun_body(table: TableReplica, begun: Begun, lease_s: float) -> bytes:
+def _begun_body(table: TableReplica, begun: BegunRewrite, lease_s: float) -> bytes:
     """Return what was begun as JSON; the manifests go in as they are on disk."""
     sources = [
         {

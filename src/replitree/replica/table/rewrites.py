@@ -57,7 +57,7 @@ PARTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunRewrite:
     """What a client may rewrite: parts at `index`, where the inserts `opened` were open; `lease` keeps them."""
 
     index: fx.LogIndex
@@ -138,7 +138,7 @@ class Rewrites:
 
     def begin(
         self, index: fx.LogIndex, sources: Sequence[str] | None, partitions: Sequence[str] | None, lease_s: float
-    ) -> Begun:
+    ) -> BegunRewrite:
         """Reserve parts for a rewrite.
 
         Parameters
@@ -165,7 +165,7 @@ class Rewrites:
             self._old_parts.release(taken.lease)
             raise ConcurrentChange(f"{gone} has left the table since it was read; read it again")
         self._merges.reserve(taken.lease, map(parse_part, found))
-        return Begun(index, self._progress.open_at(index), found, taken.lease)
+        return BegunRewrite(index, self._progress.open_at(index), found, taken.lease)
 
     # --- commit ---------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import msgspec
 
 from replitree.decoding import json_decoder
 from replitree.errors import ReplitreeError
-from replitree.spark.catalog.planner import Planner, Request, Settings
+from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
 
 REQUESTS_MAX = 16
 """Requests that are answered at the same time."""
@@ -35,8 +35,8 @@ def converse(requests: IO[bytes], answers: IO[bytes]) -> None:
     settings = requests.readline()
     if not settings:
         return
-    planner = Planner(json_decoder(Settings).decode(settings))
-    decoder, encoder, lock = json_decoder(Request), msgspec.json.Encoder(), threading.Lock()
+    planner = Planner(json_decoder(CatalogSettings).decode(settings))
+    decoder, encoder, lock = json_decoder(PlannerRequest), msgspec.json.Encoder(), threading.Lock()
 
     def answer(line: bytes) -> None:
         request = decoder.decode(line)

@@ -59,7 +59,7 @@ CONDITIONS_MAX = 256
 """Conditions of one snapshot whose parts are remembered."""
 
 
-class Settings(msgspec.Struct, frozen=True, rename="camel"):
+class CatalogSettings(msgspec.Struct, frozen=True, rename="camel"):
     """The catalog's settings: the cluster, the file with its token, and Spark's master."""
 
     url: str = ""
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel"):
     master: str = ""
 
 
-class Request(msgspec.Struct, frozen=True):
+class PlannerRequest(msgspec.Struct, frozen=True):
     """One request; what it needs depends on `do`."""
 
     id: int
@@ -102,7 +102,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _KeptSnapshot:
     """A snapshot that is kept.
 
     Attributes
@@ -138,17 +138,17 @@ class Planner:
         Of the catalog.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CatalogSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _KeptSnapshot] = OrderedDict()
         self._newest: dict[str, str] = {}
         self._number = 0
         # The JVM has started this process, so it is the same one for every request.
         self._driver = driver_process()
 
-    def answer(self, request: Request) -> Any:
+    def answer(self, request: PlannerRequest) -> Any:
         """Return the answer to a request, ready for JSON.
 
         Raises
@@ -179,7 +179,7 @@ class Planner:
                 return self._connected().table(request.table).truncate().index
         raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
 
-    def load(self, request: Request) -> dict[str, Any]:
+    def load(self, request: PlannerRequest) -> dict[str, Any]:
         """Take a snapshot for a read, and describe it.
 
         Raises
@@ -192,7 +192,7 @@ class Planner:
         handle, held = self._unchanged(request) or self._snapshot(self._connected().table(request.table), request)
         return {"handle": handle, **held.description}
 
-    def _unchanged(self, request: Request) -> tuple[str, _Held] | None:
+    def _unchanged(self, request: PlannerRequest) -> tuple[str, _KeptSnapshot] | None:
         """Return the newest snapshot of a table that is kept, when a replica says that a read would get the same one."""
         options = request.options
         with self._lock:
@@ -217,7 +217,7 @@ class Planner:
         """Let reads of a table include what jobs of this application have written."""
         table.inserter.written.add(last_written(table.definition.table_id, self._driver))
 
-    def _snapshot(self, table: Table, request: Request) -> tuple[str, _Held]:
+    def _snapshot(self, table: Table, request: PlannerRequest) -> tuple[str, _KeptSnapshot]:
         """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
         options = request.options
         level, as_of = read_level(options), _as_of(options)
@@ -238,18 +238,18 @@ class Planner:
             held = self._described(table, take(level="sequential", lease_s=FRAME_LEASE_S))
         return self._keep(held, is_newest=as_of is None)
 
-    def _reads_log(self, held: _Held, options: dict[str, str]) -> bool:
+    def _reads_log(self, held: _KeptSnapshot, options: dict[str, str]) -> bool:
         """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
         return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
 
-    def _described(self, table: Table, snapshot: Snapshot) -> _Held:
+    def _described(self, table: Table, snapshot: Snapshot) -> _KeptSnapshot:
         if is_local_master(self._settings.master):
             versions = {part.manifest.schema_version for part in snapshot.parts}
             other_way = unreadable(snapshot.definition, versions)
         else:
             other_way = 'executors on other machines: read by format("replitree")'
         description = self._description(snapshot, other_way)
-        return _Held(table, snapshot, other_way, description, time.monotonic() + LEASE_FRESH_S)
+        return _KeptSnapshot(table, snapshot, other_way, description, time.monotonic() + LEASE_FRESH_S)
 
     def _description(self, snapshot: Snapshot, other_way: str) -> dict[str, Any]:
         """Return what the JVM learns of a snapshot, but for its handle."""
@@ -290,7 +290,7 @@ class Planner:
         version = f"{snapshot.index}-{digest}"
         return f"{snapshot.definition.table_id}/{snapshot.replica}/{version}/", version
 
-    def _find(self, prefix: str) -> tuple[str, _Held] | None:
+    def _find(self, prefix: str) -> tuple[str, _KeptSnapshot] | None:
         """Return the newest snapshot that is kept, whose handle begins so, and whose lease is fresh."""
         now = time.monotonic()
         with self._lock:
@@ -300,7 +300,7 @@ class Planner:
                     return handle, held
         return None
 
-    def _keep(self, held: _Held, *, is_newest: bool) -> tuple[str, _Held]:
+    def _keep(self, held: _KeptSnapshot, *, is_newest: bool) -> tuple[str, _KeptSnapshot]:
         """Keep a snapshot, of an older index or the newest one; return it with its handle."""
         with self._lock:
             self._number += 1
@@ -357,7 +357,7 @@ class Planner:
             return self._connection
 
 
-def _pruned(held: _Held, where: str) -> tuple[SnapshotPart, ...]:
+def _pruned(held: _KeptSnapshot, where: str) -> tuple[SnapshotPart, ...]:
     """Return the parts of a snapshot that can hold rows which a condition keeps.  Raises as `Planner.files`."""
     # A query asks several times with one condition: when Spark compares sizes, and when it plans the scan.
     known = held.pruned.get(where)

@@ -143,7 +143,7 @@ def optimize_df(
         The parts could not be kept until their results were there; nothing was merged.
     """
     with ExitStack() as stack:
-        plan = stack.enter_context(planned_merges(table, table.commander, partition, final=final, timeout_s=timeout_s))
+        plan = stack.enter_context(planned_merges(table, partition, final=final, timeout_s=timeout_s))
         http, uploads = plan.table.http, list[Upload]()
         for _ in plan.merges:
             upload = plan.table.inserter.open_upload(timeout_s)

@@ -74,7 +74,7 @@ class Copies:
         self.folder = folder
         self._bytes_max = bytes_max
         self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._claims: list[_Held] = []
+        self._claims: list[_ClaimRef] = []
         self._lock = threading.Lock()
 
     def claim(self, parts: Sequence[SnapshotPart], frame_bytes_max: int) -> Claim:
@@ -97,7 +97,7 @@ class Copies:
             for place, size in _sizes(chosen).items():
                 self._sizes[place] = size
                 self._sizes.move_to_end(place)
-            self._claims.append(_Held(claim))
+            self._claims.append(_ClaimRef(claim))
         return claim
 
     def forget(self) -> None:
@@ -206,8 +206,8 @@ class _Always:
         return self
 
 
-class _Held:
-    """A claim as `Copies` sees it: when only plans are left, the caller has dropped the frame."""
+class _ClaimRef:
+    """A weak reference to a claim, for `Copies`: when only plans are left, the caller has dropped the frame."""
 
     def __init__(self, claim: Claim) -> None:
         self.places = claim.places

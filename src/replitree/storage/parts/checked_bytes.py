@@ -2,7 +2,7 @@
 
 Where bytes come from is a `ByteSource`: a file of this machine (`DiskBytes`), or an object in a store
 (`replitree.storage.shares.object_bytes`).  `CheckedBytes` verifies them, and goes on with a good copy when they are damaged;
-`BinaryFile` is what Arrow reads them through.
+`VerifiedBinaryFile` is what Arrow reads them through.
 
 A large file is compared block by block (`replitree.storage.files.sums`), a small one as a whole each time.
 """
@@ -21,6 +21,7 @@ import pyarrow as pa
 import xxhash
 from typing_extensions import override
 
+from replitree.storage.files.binary_file import BinaryFile
 from replitree.storage.files.durable import file_sums
 from replitree.storage.files.sums import BLOCK_BYTES, Sums, is_summed, read_sums
 from replitree.storage.parts.manifest import FileEntry
@@ -215,58 +216,28 @@ def first_changed(found: pa.Buffer, start: int, sums: Sums) -> int | None:
     return None
 
 
-class BinaryFile:
-    """A large data file as Arrow reads it: what Python calls a binary file, of which `read` returns verified bytes.
-
-    Arrow calls it from one thread at a time, and closes it or forgets it.
-    """
+class VerifiedBinaryFile(BinaryFile):
+    """A large data file as Arrow reads it: every byte that `read` returns was verified."""
 
     def __init__(self, file: VerifiedFile) -> None:
-        self._size = file.entry.bytes
+        super().__init__(file.entry.bytes)
         self._bytes = CheckedBytes(file)
-        self._position = 0
-        self.closed = False
 
     def __del__(self) -> None:
         self.close()
 
-    def readable(self) -> bool:
-        """Whether there is `read`."""
-        return True
+    @override
+    def read_range(self, begin: int, count: int) -> pa.Buffer:
+        """Return verified bytes.  Raises as `CheckedBytes.read`."""
+        return self._bytes.read(begin, count)
 
-    def seekable(self) -> bool:
-        """Whether there is `seek`."""
-        return True
-
-    def writable(self) -> bool:
-        """Whether there is a way to change it."""
-        return False
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def read(self, count: int = -1) -> pa.Buffer:
-        """Read bytes from the position on; the file's end ends them.  Raises as `CheckedBytes.read`."""
-        left = max(0, self._size - self._position)
-        count = left if count < 0 else min(count, left)
-        found = self._bytes.read(self._position, count)
-        self._position += count
-        return found
-
+    @override
     def close(self) -> None:
-        """Close it; again does nothing."""
-        self.closed = True
+        super().close()
         self._bytes.close()
 
 
-class QuietFile(BinaryFile):
+class QuietFile(VerifiedBinaryFile):
     """The same, but no read raises: `note` gets the error, and the read returns no bytes."""
 
     def __init__(self, file: VerifiedFile, note: Callable[[Exception], None]) -> None:
@@ -274,7 +245,7 @@ class QuietFile(BinaryFile):
         self._note = note
 
     @override
-    def read(self, count: int = -1) -> pa.Buffer:
+    def read(self, count: int = -1) -> pa.Buffer | bytes:
         try:
             return super().read(count)
         except Exception as error:  # noqa: BLE001 - the caller of `note` raises it
@@ -377,12 +348,12 @@ def keep_sums(entry: FileEntry, sums: Sums) -> None:
 
 
 __all__ = [
-    "BinaryFile",
     "ByteSource",
     "CheckedBytes",
     "DiskBytes",
     "Problem",
     "QuietFile",
+    "VerifiedBinaryFile",
     "damaged",
     "keep_sums",
     "kept_sums",

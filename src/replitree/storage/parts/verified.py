@@ -43,12 +43,12 @@ from replitree import private
 from replitree.storage.files.durable import file_checksum
 from replitree.storage.files.sums import is_summed, read_sums, sums_path
 from replitree.storage.parts.checked_bytes import (
-    BinaryFile,
     ByteSource,
     CheckedBytes,
     DiskBytes,
     Problem,
     QuietFile,
+    VerifiedBinaryFile,
     damaged,
     keep_sums,
     kept_sums,
@@ -155,7 +155,11 @@ class StoredFile:
 
 
 def _opened(file: CheckedFile | StoredFile) -> pa.NativeFile:
-    return pa.PythonFile(BinaryFile(file), mode="r") if is_summed(file.entry.bytes) else pa.BufferReader(file.read())
+    return (
+        pa.PythonFile(VerifiedBinaryFile(file), mode="r")
+        if is_summed(file.entry.bytes)
+        else pa.BufferReader(file.read())
+    )
 
 
 def quiet_file(file: CheckedFile, note: Callable[[Exception], None]) -> pa.NativeFile:

@@ -18,14 +18,15 @@ Absent on purpose: types.  Arrow casts a column that was widened, and fills in o
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+from typing_extensions import override
 
 from replitree.errors import StoreError
+from replitree.storage.files.binary_file import BinaryFile
 from replitree.storage.schema.layout import Layout
 from replitree.storage.schema.nested import children
 from replitree.storage.schema.types import is_nested, parse_type
@@ -318,53 +319,25 @@ def renamed_file(inner: pa.NativeFile, layout: Layout) -> pa.NativeFile:
     return pa.PythonFile(_Renamed(inner, begin, tail), mode="r")
 
 
-class _Renamed:
-    """What Python calls a binary file: the first bytes of another one, and another end.
-
-    Arrow calls it from one thread at a time, and closes it or forgets it.
-    """
+class _Renamed(BinaryFile):
+    """The first `begin` bytes of another file, and another end."""
 
     def __init__(self, inner: pa.NativeFile, begin: int, tail: bytes) -> None:
+        super().__init__(begin + len(tail))
         self._inner, self._begin, self._tail = inner, begin, tail
-        self._position = 0
-        self.closed = False
 
-    def readable(self) -> bool:
-        """Whether there is `read`."""
-        return True
-
-    def seekable(self) -> bool:
-        """Whether there is `seek`."""
-        return True
-
-    def writable(self) -> bool:
-        """Whether there is a way to change it."""
-        return False
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position."""
-        size = self._begin + len(self._tail)
-        self._position = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: size}[whence] + offset
-        return self._position
-
-    def read(self, count: int = -1) -> pa.Buffer | bytes:
-        """Read bytes from the position on; the file's end ends them.  Raises as the file itself."""
-        first = self._position
-        size = self._begin + len(self._tail)
-        end = size if count < 0 else min(size, first + count)
-        self._position = max(first, end)
+    @override
+    def read_range(self, begin: int, count: int) -> pa.Buffer | bytes:
+        """Return bytes of the other file, and of the end.  Raises as the file itself."""
+        end = begin + count
         if end <= self._begin:
-            return self._inner.read_at(max(0, end - first), first)
-        last = self._tail[max(0, first - self._begin) : end - self._begin]
-        return last if first >= self._begin else self._inner.read_at(self._begin - first, first) + last
+            return self._inner.read_at(count, begin)
+        last = self._tail[max(0, begin - self._begin) : end - self._begin]
+        return last if begin >= self._begin else self._inner.read_at(self._begin - begin, begin) + last
 
+    @override
     def close(self) -> None:
-        """Close it; again does nothing."""
-        self.closed = True
+        super().close()
         self._inner.close()
 
 
