@@ -6,6 +6,7 @@ In most models three inserts are in the log, every replica that is active has pu
 from __future__ import annotations
 
 from replitree.protocol.upkeep.clean_log import Keep
+from replitree_verify.models.insert import two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model
 
@@ -89,40 +90,31 @@ MODELS = (
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "recovered", "torn read", "cleaning refused by is_lost"),
     ),
-    Model(
+    two(
         "clean_pull",
         "a pull in doubt takes place after the pointer was read again, and its entry is removed before the next one",
-        (("r1", "r1"), ("r2", "r2")),
         INSERTS[:2],
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=(*WRITTEN[:2], "r1"),
         resting=("r1",),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "late request applied"),
     ),
-    Model(
+    two(
         "clean_duplicate",
         "a token is inserted again while the entry of its first insert is removed",
-        (("r1", "r1"), ("r2", "r2")),
         (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),))),
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH),
         resting=BOTH,
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "duplicate"),
     ),
-    Model(
+    two(
         "clean_insert",
         "the session of a replica ends while it inserts and an answer is lost; it is marked lost, and its entry is removed",
-        (("r1", "r1"), ("r2", "r2")),
         (Insert("r2", ((1, "a"),)),),
         {Fault.UNKNOWN: 1, Fault.EXPIRY: 1},
-        workers=BOTH,
-        started=BOTH,
         resting=("r1 work", "r2 pull", "r2 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=("log cleaned", "marked lost", "recovered", "late request applied", "insert in doubt"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Insert, Model, Proposal, Read
 
@@ -55,33 +55,24 @@ def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **mo
 
 
 MODELS = (
-    Model(
+    two(
         "combined",
         "two replicas insert with one token, pull and execute; a crash anywhere",
-        TWO,
         SAME,
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         probes=("crash", "duplicate", "fetched", "own part published by execute", "committed staging kept"),
     ),
-    Model(
+    two(
         "combined_tokens",
         "two replicas insert with different tokens, pull and execute; a crash anywhere",
-        TWO,
         OTHER,
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
     ),
-    Model(
+    two(
         "combined_doubt",
         "two replicas insert with one token, pull and execute; an answer is lost",
-        TWO,
         SAME,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
     ),
     _together("together", "a merge, a linearizable and a sequential read", {}, *READ, "merged", "read expired"),
     _together(

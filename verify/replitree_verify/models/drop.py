@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import ONE, TWO, two
-from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
+from replitree_verify.models.insert import one, two
+from replitree_verify.models.merge import EVERYWHERE, THREE_PARTS, TWO_PARTS
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Ask, Insert, Model, Proposal
+from replitree_verify.world.model import Ask, Insert, Proposal
 
 DROP = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all"))
 DETACH = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", detach=True))
@@ -24,27 +24,21 @@ MODELS = (
         prelude=("r1 ins 1", "r2 ask 9", "r1 ins 2"),
         probes=("parts dropped", "fetch failed", "executed later"),
     ),
-    Model(
+    one(
         "drop_merge",
         "a drop and a merge of the same parts, in both orders, while each is executed; a crash anywhere",
-        ONE,
         TWO_PARTS,
         {Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         merges=MERGE,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         prelude=("r1 ins 1", "r1 ins 2", "r1"),
         probes=("parts dropped", "merged", "crash", "making cancelled", "executed later"),
     ),
-    Model(
+    one(
         "drop_merge_doubt",
         "a drop and a merge of the same parts, in both orders, while each is executed; a crash anywhere, an answer lost",
-        ONE,
         TWO_PARTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=("r1",),
-        started=("r1",),
         merges=MERGE,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         prelude=("r1 ins 1", "r1 ins 2", "r1"),
@@ -143,102 +137,79 @@ MODELS = (
         prelude=("r1 ins 1", "r2 ask 9"),
         probes=("parts dropped", "parts kept aside", "crash"),
     ),
-    Model(
+    one(
         "detach_failing",
         "a detach is pulled together with an insert that it removes, whose disk fails; a crash anywhere",
-        ONE,
         TWO_PARTS[:1],
         {Fault.DISK: 1, Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         pull_count=2,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", detach=True)),),
         prelude=("r1 ins 1", "r1 ask 9"),
         probes=("parts kept aside", "disk failed", "executed later", "crash"),
     ),
-    Model(
+    one(
         "drop_failing",
         "a drop is pulled together with an insert of which it removes one part; the disk fails, a crash anywhere",
-        ONE,
         TWO_PARTS[:1],
         {Fault.DISK: 1, Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         pull_count=2,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "p")),),
         partitions=("p", "q"),
         probes=("parts dropped", "disk failed", "executed later", "crash"),
     ),
-    Model(
+    one(
         "drop_overtakes_insert",
         "a drop is asked for and executed while an insert is at any of its steps; a crash anywhere",
-        ONE,
         TWO_PARTS[:1],
         {Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         pull_count=2,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         probes=("insert overtaken", "parts dropped", "crash"),
     ),
-    Model(
+    one(
         "drop_overtakes_partition",
         "a drop removes one partition of an insert that has yet to publish its parts; its disk fails",
-        ONE,
         TWO_PARTS[:1],
         {Fault.DISK: 1},
-        workers=("r1",),
-        started=("r1",),
         pull_count=2,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "p")),),
         partitions=("p", "q"),
         probes=("insert overtaken", "parts dropped", "disk failed"),
     ),
-    Model(
+    one(
         "overwrite_overtakes",
         "an insert that replaces the table overtakes another one, and a drop overtakes both",
-        ONE,
         (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),), drops=("*",))),
         {},
-        workers=("r1",),
-        started=("r1",),
         pull_count=3,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         probes=("insert overtaken", "parts overwritten", "parts dropped"),
     ),
-    Model(
+    one(
         "detach_overwrite",
         "a detach is pulled together with an insert that has replaced the table, by its writer",
-        ONE,
         (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),), drops=("*",))),
         {Fault.CRASH: 1, Fault.UNKNOWN: 1, Fault.DISK: 1},
-        workers=("r1",),
-        started=("r1",),
         pull_count=2,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", detach=True)),),
         prelude=("r1 ins 1", "r1", "r1 ins 2", "r1 ask 9"),
         probes=("parts overwritten", "parts kept aside", "crash"),
     ),
-    Model(
+    one(
         "detach_hole",
         "a merge reaches over a part that a detach before it removes; a crash anywhere",
-        ONE,
         THREE_PARTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=("r1",),
-        started=("r1",),
         merges=(Proposal("r1", ("all_0_0_0", "all_2_2_0")),),
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", 1, 1, detach=True)),),
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", "r1", "r1 ask 9", "r1 pull", "r1 lead1", "r1 pull"),
         probes=("parts kept aside", "merged", "made later", "crash"),
     ),
-    Model(
+    two(
         "detach_join",
         "a replica joins where the log has a detach of a part that no replica has any more, and a merge over it",
-        TWO,
         THREE_PARTS,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
         started=("r1",),
         merges=(Proposal("r1", ("all_0_0_0", "all_2_2_0")),),
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", 1, 1, detach=True)),),
@@ -247,14 +218,11 @@ MODELS = (
         absent=("r2",),
         probes=("replica added", "late request applied"),
     ),
-    Model(
+    one(
         "detach_drop",
         "a drop comes after a detach that a full disk holds up",
-        ONE,
         TWO_PARTS,
         {Fault.DISK: 1, Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=("r1",),
-        started=("r1",),
         commands=(
             Ask("r1", 8, DropEntry("r1", EntryId("d"), "all", 0, 0, detach=True)),
             Ask("r1", 9, DropEntry("r1", EntryId("e"), "all")),
@@ -262,27 +230,23 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ask 8", "r1 ask 9", "r1 pull"),
         probes=("parts kept aside", "parts dropped", "disk failed", "executed later", "crash"),
     ),
-    Model(
+    two(
         "insert_again",
         "the same token once more after its partition was dropped, on two replicas at once",
-        TWO,
         (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "a"),)), Insert("r2", ((3, "a"),))),
         {Fault.UNKNOWN: 1},
         workers=("r1",),
-        started=BOTH,
         commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
         prelude=("r1 ins 1", "r1", "r1 ask 9", "r1"),
         resting=("r1",),
         probes=("token free again", "duplicate", "late request applied"),
     ),
-    Model(
+    two(
         "insert_after_drops",
         "the same token once more after its partition was dropped twice",
-        TWO,
         (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "a"),)), Insert("r2", ((3, "a"),))),
         {},
         workers=("r1",),
-        started=BOTH,
         commands=tuple(Ask("r1", number, DropEntry("r1", EntryId(f"d{number}"), "all")) for number in (8, 9)),
         prelude=("r1 ins 1", "r1", "r1 ask 8", "r1", "r1 ins 2", "r1", "r1 ask 9", "r1"),
         resting=("r1",),

@@ -14,6 +14,12 @@ ONE = (("r1", "r1"),)
 TWO = (("r1", "r1"), ("r2", "r2"))
 
 
+def one(name: str, description: str, inserts: tuple[Insert, ...], faults: dict[Fault, int], **more: Any) -> Model:
+    """Return a model of one replica that pulls and executes; `more` as of `Model`."""
+    asked: dict[str, Any] = {"workers": ("r1",), "started": ("r1",), **more}
+    return Model(name, description, ONE, inserts, faults, **asked)
+
+
 def two(name: str, description: str, inserts: tuple[Insert, ...], faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model of two replicas that pull and execute; `more` as of `Model`."""
     asked: dict[str, Any] = {"workers": ("r1", "r2"), "started": ("r1", "r2"), **more}
@@ -117,14 +123,11 @@ MODELS = (
 INSERT = (Insert("r1", ((1, "a"),)),)
 
 PULLED = (
-    Model(
+    two(
         "pull_and_execute",
         "one insert is pulled and executed by its writer (own staging) and by another replica (fetch)",
-        TWO,
         INSERT,
         {Fault.UNKNOWN: 1, Fault.CRASH: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         probes=(
             "own part published by execute",
             "fetched",
@@ -139,47 +142,36 @@ PULLED = (
             "committed staging kept",
         ),
     ),
-    Model(
+    two(
         "pull_gap",
         "two inserts of one replica are pulled by another, whose view moves on between its reads: a gap that is none",
-        TWO,
         (Insert("r2", ((1, "a"),)), Insert("r2", ((2, "b"),))),
         {Fault.STALE: 1},
         workers=("r1",),
-        started=("r1", "r2"),
         pull_count=2,
         probes=("stale read", "torn read", "gap looked at again", "fetched"),
     ),
-    Model(
+    two(
         "pull_batch",
         "each replica inserts and pulls two entries at once",
-        TWO,
         (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "b"),))),
         {},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         pull_count=2,
         probes=("own part published by execute", "fetched"),
     ),
-    Model(
+    two(
         "fetch_partitions",
         "an insert of two partitions is published and fetched; processes die in the middle, fetches fail",
-        TWO,
         INSERT,
         {Fault.CRASH: 1, Fault.FETCH: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         partitions=("p", "q"),
         probes=("own part published by execute", "fetched", "fetch failed", "crash", "committed staging kept"),
     ),
-    Model(
+    two(
         "disk_fails",
         "disks refuse to stage and to publish",
-        TWO,
         INSERT,
         {Fault.DISK: 2, Fault.CRASH: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         probes=("disk failed", "own part published by execute", "crash", "staging removed"),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import TWO, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model
 
@@ -13,13 +13,11 @@ AWAY = ("r1 ins 1", "r2 life", "stop r2", "r1 ins 2", "r1 ins 3", "r1")
 """r2 has the first insert and is away; r1 has everything."""
 
 MODELS = (
-    Model(
+    two(
         "join_clean",
         "a replica joins while another one cleans the log",
-        TWO,
         INSERTS,
         {Fault.UNKNOWN: 1},
-        workers=("r1", "r2"),
         started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", "r1"),
         resting=("r1",),
@@ -27,13 +25,11 @@ MODELS = (
         duties=(Duty("r1", "clean", (KEEP,)),),
         probes=("replica added", "log cleaned", "cleaning refused by replicas", "recovered", "late request applied"),
     ),
-    Model(
+    two(
         "join_clean_insert",
         "a replica joins while another one inserts and cleans the log; it dies",
-        TWO,
         (*INSERTS[:2], Insert("r1", ((3, "c"),))),
         {Fault.CRASH: 1},
-        workers=("r1", "r2"),
         started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ins 3"),
         absent=("r2",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import ONE, TWO, two
+from replitree_verify.models.insert import TWO, one, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model, Proposal
 
@@ -194,14 +194,11 @@ CALM = (
         duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced"),
     ),
-    Model(
+    one(
         "lost_alone",
         "a part is broken on the only replica, which declares it lost",
-        ONE,
         (FIRST,),
         {},
-        workers=("r1",),
-        started=("r1",),
         prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2"),
         duties=(*breaking("r1"), *_all("lose", "r1")),
         probes=ASKED,
@@ -244,14 +241,11 @@ def _declared(name: str, what: str, fault: Fault, *probes: str) -> Model:
     )
 
 
-RETURNS = Model(
+RETURNS = two(
     "lost_pulled",
     "a part is about to be declared lost while its files come back, and a replica pulls its insert and fetches it",
-    TWO,
     (FIRST,),
     {},
-    workers=BOTH,
-    started=BOTH,
     prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "hold r1 lose4", "r1 heal3"),
     resting=("r1", "r1 life"),
     duties=(*breaking("r1"), *_all("heal", "r1"), *_all("lose", "r1")),

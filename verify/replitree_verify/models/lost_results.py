@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import two
 from replitree_verify.models.lost import BOTH, FIRST, MERGE, OTHER, PART
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposal
@@ -31,14 +31,11 @@ def _broken(seat: str, what: str) -> tuple[Duty, Duty]:
     return Duty(seat, "break", (what,)), Duty(seat, "watch")
 
 
-RESULT = Model(
+RESULT = two(
     "lost_result",
     "a merged part is broken where it was made, its source where it is still to be merged; the source is declared lost",
-    TWO,
     (FIRST, OTHER),
     {},
-    workers=BOTH,
-    started=BOTH,
     merges=MERGE,
     prelude=("r1 ins 1", "r1 ins 3", *BOTH, "r1 lead1", "r1", "r2 pull", *NOTED),
     duties=_breaking(MERGED),
@@ -100,14 +97,11 @@ MODELS = (
     ),
     replace(_also("lost_result_stale", "a view lags", Fault.STALE, "stale read"), resting=("r2 watch4", "r2 lose5")),
     _also("lost_result_doubt", "an answer is lost", Fault.UNKNOWN, "late request applied"),
-    Model(
+    two(
         "lost_killed",
         "a part is broken everywhere and declared lost while its mutation is killed",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         commands=(MUTATION,),
         kills=(Kill("r2", "m"),),
         prelude=("r1 ins 1", *BOTH, "r1 ask 9", "r1 pull", "r2 pull", "r1 break1", "r2 break3", "r1 watch2"),
@@ -119,14 +113,11 @@ MODELS = (
         probes=("declared lost", "made empty", "mutation killed", "mutated"),
     ),
     # A recovery beside a declaration: nodes come anew while the process that declares counts on their versions.
-    Model(
+    two(
         "lost_recovering",
         "a part is declared lost while its files come back, and a replica that recovers fetches them",
-        TWO,
         (Insert("r1", ((1, "a"),)),),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
         duties=(
             *_broken("r1", PART),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import TWO, two
 from replitree_verify.models.restart import RIVALS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Insert, Model, Proposal
@@ -18,14 +18,11 @@ TWO_PARTS = THREE_PARTS[:2]
 EVERYWHERE = ("r1", "r2")
 
 MODELS = (
-    Model(
+    two(
         "merge_merge",
         "two leaders propose merges that intersect",
-        TWO,
         THREE_PARTS,
         {Fault.STALE: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")), Proposal("r2", ("all_1_1_0", "all_2_2_0"))),
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE),
         probes=("merged",),
@@ -46,74 +43,56 @@ MODELS = (
         absent=("r3",),
         probes=("parts dropped",),
     ),
-    Model(
+    two(
         "merge_one",
         "a merge of a single part, for the sake of what the policy does inside it",
-        TWO,
         TWO_PARTS[:1],
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0",)),),
         prelude=("r1 ins 1", *EVERYWHERE),
         probes=("merged", "crash"),
     ),
-    Model(
+    two(
         "merge_crash",
         "a replica dies anywhere in a merge, with an answer lost",
-        TWO,
         TWO_PARTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r1 lead1"),
         probes=("merged", "crash", "state loaded again", "another published first"),
     ),
-    Model(
+    two(
         "merge_differs",
         "a replica's merge gives other bytes than the first publisher's",
-        TWO,
         TWO_PARTS,
         {Fault.DIFFERS: 1, Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r1 lead1"),
         probes=("merged", "result fetched", "crash"),
     ),
-    Model(
+    two(
         "merge_made_again",
         "a replica that makes other bytes at every try merges again after an unknown answer; another one merges too",
-        TWO,
         TWO_PARTS,
         {Fault.DIFFERS: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r1 lead1", "r1 pull", "r2 pull"),
         probes=("merged", "result found", "result fetched", "other content thrown away", "late request applied"),
     ),
-    Model(
+    two(
         "merge_insert",
         "a replica that is behind finds parts merged away, and takes what covers them",
-        TWO,
         TWO_PARTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 pull", "r2 pull"),
         probes=("merged", "later form taken", "fetched"),
     ),
-    Model(
+    two(
         "merge_behind",
         "a replica has pulled the inserts and not the merge, after which no replica has their parts any more",
-        TWO,
         TWO_PARTS,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1", "r1 ins 2", "r2 pull", "r1", "r1 lead1", "r1"),
         probes=("later form taken", "state loaded again"),
@@ -138,14 +117,11 @@ MODELS = (
         candidates=BOTH,
         probes=("leads", "found itself leading", "deposed", "crash"),
     ),
-    Model(
+    two(
         "election_merges",
         "the leader proposes a merge while its session ends, and so does the next one, which intersects",
-        TWO,
         THREE_PARTS,
         {Fault.EXPIRY: 1},
-        workers=BOTH,
-        started=BOTH,
         candidates=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_1_1_0")), Proposal("r2", ("all_1_1_0", "all_2_2_0"))),
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE, "r1 elect", "r2 elect"),

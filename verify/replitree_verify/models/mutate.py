@@ -12,7 +12,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEntry, Unchanged
-from replitree_verify.models.insert import ONE, TWO, two
+from replitree_verify.models.insert import ONE, TWO, one, two
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
 from replitree_verify.models.stored import INSERT, REGISTERED
 from replitree_verify.world.faults import Fault
@@ -24,27 +24,21 @@ SCOPED = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@2"))
 
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 ONE_PART = (Insert("r1", ((1, "a"),)),)
-DROPPED = Model(
+DROPPED = two(
     "mutate_dropped_doubt",
     "another replica has mutated two parts; the answer to the commit that registers them is lost, and a drop is pulled",
-    TWO,
     TWO_PARTS,
     {Fault.UNKNOWN: 1},
-    workers=BOTH,
-    started=BOTH,
     commands=(MUTATION, Ask("r1", 8, DropEntry("r1", EntryId("d"), "all"))),
     prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE, "r2 ask 9", "r1", "r2 pull", "hold r2 make", "r1 ask 8"),
     resting=("r1", "r1 life"),
     probes=("parts dropped", "late request applied"),
 )
-KILLED = Model(
+KILLED = two(
     "mutate_kill_doubt",
     "a mutation is killed where it is about to be executed; an answer is lost, and the process dies",
-    TWO,
     TWO_PARTS,
     {Fault.UNKNOWN: 1, Fault.CRASH: 1},
-    workers=BOTH,
-    started=BOTH,
     commands=(MUTATION,),
     kills=(Kill("r1", "m"),),
     prelude=(
@@ -92,14 +86,11 @@ MODELS = (
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
         probes=("mutated", "merged"),
     ),
-    Model(
+    one(
         "mutate_merging",
         "a mutation comes while the merge of its parts is held up by a full disk",
-        ONE,
         TWO_PARTS,
         {Fault.DISK: 2, Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         commands=(Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x")),),
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 ask 9", "r1 pull"),
@@ -172,39 +163,33 @@ MODELS = (
         prelude=("r1 ins 1", *EVERYWHERE, "r2 ask 9", *EVERYWHERE, "r1 ins 2", *EVERYWHERE, "r1 lead1"),
         probes=("merged", "crash"),
     ),
-    Model(
+    two(
         "scope_behind",
         "a replica that has not seen every insert finds the scope of a mutation",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),))),
         {},
         workers=("r2",),
-        started=BOTH,
         commands=(SCOPED,),
         prelude=("r1 ins 1",),
         probes=("mutated",),
     ),
-    Model(
+    two(
         "scope_merge",
         "a replica finds the scope of a mutation while another one inserts, and while the leader merges the parts",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),))),
         {},
         workers=("r2",),
-        started=BOTH,
         commands=(SCOPED,),
         merges=(Proposal("r2", ("all_0_0_0", "all_1_1_0")),),
         prelude=("r1 ins 1",),
         probes=("mutated", "merged"),
     ),
-    Model(
+    two(
         "scope_changed",
         "the rows that a mutation covers come from a mutation that its proposer has not seen",
-        TWO,
         ONE_PART,
         {},
         workers=("r2",),
-        started=BOTH,
         commands=(
             Ask("r1", 8, MutateEntry("r1", EntryId("l"), "*", "y")),
             Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@~y")),
@@ -246,76 +231,59 @@ def _stored(name: str, description: str, faults: dict[Fault, int], **more: Any) 
 
 
 REWRITES = (
-    Model(
+    two(
         "rewrite_merge",
         "a rewrite and a merge of the same part, in both orders",
-        TWO,
         TWO_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(REWRITE,),
         merges=MERGE,
         prelude=READ_TWO,
         probes=("rewritten", "rewrite refused", "merged"),
     ),
-    Model(
+    two(
         "rewrite_mutate",
         "a rewrite and a mutation of the same part, in both orders",
-        TWO,
         ONE_PART,
         {},
         workers=("r2",),
-        started=BOTH,
         rewrites=(Rewrite("r2", 9, EntryId("w"), CHANGED, (("all", "all:9"),)),),
         commands=(Ask("r1", 8, MutateEntry("r1", EntryId("m"), "*", "x")),),
         prelude=("r1 ins 1", "r2"),
         probes=("rewritten", "rewrite refused", "mutated"),
     ),
-    Model(
+    two(
         "rewrite_insert",
         "a rewrite that relies on the whole table races with an insert",
-        TWO,
         TWO_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(Rewrite("r2", 9, EntryId("w"), CHANGED, unchanged=Unchanged((EVERY_PARTITION,), 1)),),
         prelude=READ,
         probes=("rewritten", "rewrite refused"),
     ),
-    Model(
+    two(
         "rewrite_unseen",
         "a rewrite relies on a table in which an insert was open when it was read",
-        TWO,
         (*ONE_PART, Insert("r1", ((2, "b"),), quorum=2)),
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(Rewrite("r1", 9, EntryId("w"), CHANGED, unchanged=Unchanged((EVERY_PARTITION,), 2, (1,))),),
         prelude=(*READ, "open r1 ins 2", "r1"),
         probes=("rewritten", "rewrite refused", "quorum reached", "failed for good"),
     ),
-    Model(
+    two(
         "rewrite_open",
         "a part whose insert is open is rewritten, and its quorum is given up or reached",
-        TWO,
         (Insert("r1", ((1, "a"),), quorum=2),),
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(Rewrite("r1", 9, EntryId("w"), (("all_0_0_0", "all:"),), (("all", "all:1~w"),)),),
         prelude=("open r1 ins 1", "r1"),
         probes=("rewritten", "rewrite refused", "quorum reached", "failed for good"),
     ),
-    Model(
+    two(
         "rewrite_twice",
         "two rewrites have a source in common, and each has one that the other has not",
-        TWO,
         THREE_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(
             MOVING,
             Rewrite("r2", 8, EntryId("v"), (("all_1_1_0", "all:2~v"), ("all_2_2_0", "all:")), (("all", "all:3~v"),)),
@@ -323,77 +291,59 @@ REWRITES = (
         prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE),
         probes=("rewritten", "rewrite refused"),
     ),
-    Model(
+    two(
         "rewrite_again",
         "two replicas are given the same rewrite (a client that tried again elsewhere), and an answer is lost",
-        TWO,
         (),
         DOUBT,
-        workers=BOTH,
-        started=BOTH,
         rewrites=tuple(Rewrite(seat, 9 - n, EntryId("w"), (), (("all", "all:9"),)) for n, seat in enumerate(BOTH)),
         struck=((Fault.UNKNOWN, "r1"),),
         probes=("command known already", "unknown: applied, answer lost", "unknown: no answer", "late request applied"),
     ),
-    Model(
+    two(
         "rewrite_drop",
         "a rewrite is followed by a drop of everything, and one replica has still to pull both",
-        TWO,
         TWO_PARTS,
         {},
-        workers=BOTH,
-        started=BOTH,
         rewrites=(MOVING,),
         commands=(Ask("r2", 8, DropEntry("r2", EntryId("d"), "all")),),
         prelude=(*READ_TWO, "r1 rew 9"),
         probes=("rewritten", "parts dropped"),
     ),
-    Model(
+    two(
         "rewrite_crash",
         "a replica dies anywhere in a rewrite of two parts",
-        TWO,
         TWO_PARTS,
         CRASH,
-        workers=BOTH,
-        started=BOTH,
         rewrites=(MOVING,),
         prelude=READ_TWO,
         probes=("rewritten", "committed staging kept", "staging removed", "crash"),
     ),
-    Model(
+    two(
         "rewrite_doubt",
         "the same while the answer to a commit is lost",
-        TWO,
         TWO_PARTS,
         DOUBT,
-        workers=BOTH,
-        started=BOTH,
         rewrites=(MOVING,),
         prelude=READ_TWO,
         struck=((Fault.UNKNOWN, "r1"),),
         probes=("rewritten", "late request applied"),
     ),
-    Model(
+    one(
         "rewrite_doubtful",
         "a rewrite on the only replica, while the answers to two commits are lost",
-        ONE,
         ONE_PART,
         {Fault.UNKNOWN: 2},
-        workers=("r1",),
-        started=("r1",),
         rewrites=(Rewrite("r1", 9, EntryId("w"), CHANGED),),
         prelude=("r1 ins 1", "r1"),
         resting=("r1 work",),
         probes=("rewritten", "late request applied"),
     ),
-    Model(
+    two(
         "rewrite_behind",
         "a replica has pulled a rewrite and not the merge of what it brought, after which no replica has its parts any more",
-        TWO,
         TWO_PARTS,
         CRASH,
-        workers=BOTH,
-        started=BOTH,
         rewrites=(MOVING,),
         merges=(Proposal("r1", ("all_1_1_0_2", "all_2_2_0")),),
         prelude=(*READ_TWO, "r1 rew 9", "r2 pull", "r1", "r1 lead1", "r1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import INSERT, TWO
+from replitree_verify.models.insert import INSERT, TWO, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal, Read
 
@@ -12,38 +12,31 @@ BOTH = ("r1", "r2")
 TWO_INSERTS = (*INSERT, Insert("r1", ((2, "b"),)))
 
 MODELS = (
-    Model(
+    two(
         "read_linearizable",
         "a linearizable read at a replica whose view of coordination lags, while another replica inserts",
-        TWO,
         INSERT,
         {Fault.STALE: 1, Fault.UNKNOWN: 1},
         workers=("r2",),
-        started=BOTH,
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "stale read", "unknown: applied, answer lost", "late request applied"),
     ),
-    Model(
+    two(
         "read_crash",
         "a linearizable read while the replica that reads dies, or the one that it fetches from, and while a fetch fails",
-        TWO,
         INSERT,
         {Fault.CRASH: 1, Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1"),
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "crash", "fetch failed"),
     ),
-    Model(
+    two(
         "read_deposed",
         "the same at a server of a leader that was deposed, which answers a sync by itself",
-        TWO,
         INSERT,
         # The deposed leader answers the sync, so the view stays behind although the process has synced.
         {Fault.STALE: 1, Fault.DEPOSED: 1},
         workers=("r2",),
-        started=BOTH,
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "stale read"),
     ),
@@ -57,81 +50,63 @@ MODELS = (
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "session changed under a read", "stale read"),
     ),
-    Model(
+    two(
         "read_roll",
         "the log has gone on below a fresh parent, and a replica that has not pulled that reads",
-        TWO,
         TWO_INSERTS,
         {Fault.STALE: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r1 roll1", "r1 pull"),
         resting=("r1",),
         duties=(Duty("r1", "roll", (1,)),),
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "stale read"),
     ),
-    Model(
+    two(
         "read_sequential",
         "a client inserts at one replica, reads there, then reads at the other one, which executes entries in any order",
-        TWO,
         TWO_INSERTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1"),
         reads=(Read("r1", 11, "sequential", (1,)), Read("r2", 12, "sequential", (11,))),
         probes=("sequential read", "fetch failed", "executed later"),
     ),
-    Model(
+    two(
         "read_eventual",
         "a client reads at another replica what it has inserted; other rows may be there or not",
-        TWO,
         TWO_INSERTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1"),
         resting=("r1",),
         reads=(Read("r2", 11, "eventual", (1,)),),
         probes=("eventual read", "fetch failed"),
     ),
-    Model(
+    two(
         "read_merge",
         "a client reads what it has inserted while parts are merged, also beyond its position",
-        TWO,
         (*TWO_INSERTS, Insert("r1", ((3, "c"),))),
         {},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_1_1_0", "all_2_2_0")),),
         prelude=("r1 ins 1", "r1 ins 2", "r2", "r1 ins 3", "r1"),
         resting=("r1",),
         reads=(Read("r2", 11, "sequential", (1, 2)), Read("r2", 12, "linearizable")),
         probes=("sequential read", "linearizable read", "merged", "read expired"),
     ),
-    Model(
+    two(
         "read_drop",
         "a client reads what it has inserted while a partition is dropped and inserted into again",
-        TWO,
         TWO_INSERTS,
         {Fault.STALE: 1},
-        workers=BOTH,
-        started=BOTH,
         commands=(Ask("r1", 3, DropEntry("r1", EntryId("d"), "all")),),
         prelude=("r1 ins 1", *BOTH),
         resting=("r1",),
         reads=(Read("r2", 11, "sequential", (1,)),),
         probes=("sequential read", "parts dropped", "read expired"),
     ),
-    Model(
+    two(
         "read_quorum",
         "a linearizable read while an insert waits for its quorum, and is settled or given up",
-        TWO,
         (Insert("r1", ((1, "a"),), quorum=2),),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("open r1 ins 1", "r1"),
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "quorum reached", "quorum given up"),

@@ -9,7 +9,7 @@ from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry, MutateEntry
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
-from replitree_verify.models.insert import TWO
+from replitree_verify.models.insert import two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal
 
@@ -33,13 +33,11 @@ BEHIND = (
 """r1 has pulled everything and executed nothing; r2 has the first insert and is away; r3 has pulled everything, and is lost."""
 
 MODELS = (
-    Model(
+    two(
         "recover_crash",
         "a lost replica dies anywhere in its recovery, twice; the source has still to merge a part that it has",
-        TWO,
         INSERTS,
         {Fault.CRASH: 2},
-        workers=BOTH,
         started=("r1",),
         merges=MERGE,
         prelude=(*LEFT, "r1", "r1 lead1", "r1 pull", "r1 clean1"),
@@ -47,103 +45,87 @@ MODELS = (
         duties=(CLEAN,),
         probes=(*DONE, "queue taken over", "merged", "crash"),
     ),
-    Model(
+    two(
         "recover_doubt",
         "an answer is lost in a recovery from a source that pulls and executes a drop meanwhile",
-        TWO,
         INSERTS,
         {Fault.UNKNOWN: 1},
-        workers=BOTH,
         started=("r1",),
         commands=(DROP,),
         prelude=(*LOST, "r1 ask 9"),
         duties=(CLEAN,),
         probes=(*DONE, "queue taken over", "late request applied"),
     ),
-    Model(
+    two(
         "recover_session",
         "the session of a recovering replica ends, and it dies; the log is cleaned again meanwhile",
-        TWO,
         (*INSERTS, Insert("r1", ((4, "d"),))),
         {Fault.EXPIRY: 1, Fault.CRASH: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LOST, "r1 ins 4", "r1"),
         resting=("r1",),
         duties=AGAIN,
         probes=(*DONE, "activated again", "log cleaned"),
     ),
-    Model(
+    two(
         "recover_away",
         "the session of a recovering replica ends, and the log is cleaned beyond the pointer that it has taken over",
-        TWO,
         (*INSERTS, Insert("r1", ((4, "d"),))),
         {Fault.EXPIRY: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LOST, "r1 ins 4"),
         resting=("r1 work", "r2 work"),
         duties=(CLEAN, Duty("r1", "clean", (Keep(0, 0),))),
         probes=("recovery begun", "log cleaned", "activated again", "recovery refused by is_active"),
     ),
-    Model(
+    two(
         "recover_get",
         "the source executes its queue while a replica recovers from it; fetches fail",
-        TWO,
         INSERTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LEFT, "r1 pull", "r1 clean1"),
         duties=(CLEAN,),
         probes=(*DONE, "queue taken over", "fetch failed"),
     ),
-    Model(
+    two(
         "recover_merge",
         "the source pulls and executes a merge while a replica recovers from it",
-        TWO,
         INSERTS,
         {Fault.FETCH: 1},
-        workers=BOTH,
         started=("r1",),
         merges=MERGE,
         prelude=(*LOST, "r1 lead1"),
         duties=(CLEAN,),
         probes=(*DONE, "merged", "fetch failed"),
     ),
-    Model(
+    two(
         "recover_drop",
         "the source pulls and executes a drop while a replica recovers from it; it dies",
-        TWO,
         INSERTS,
         {Fault.CRASH: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LOST, "r1 ask 9"),
         commands=(DROP,),
         duties=(CLEAN,),
         probes=(*DONE, "parts dropped", "crash"),
     ),
-    Model(
+    two(
         "recover_mutate",
         "the source pulls and executes a mutation while a replica recovers from it",
-        TWO,
         INSERTS[:2],
         {},
-        workers=BOTH,
         started=("r1",),
         prelude=("r1 ins 1", "r2 life", "r2", "stop r2", "lose r2", "r1 ins 2", "r1", "r1 ask 9"),
         commands=(MUTATION,),
         duties=(CLEAN,),
         probes=(*DONE, "mutated"),
     ),
-    Model(
+    two(
         "recover_gone",
         "a part that a lost replica has was dropped meanwhile; answers are lost, it dies",
-        TWO,
         INSERTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LEFT, "r1", "r1 ask 9", "r1", "r1 clean1"),
         resting=("r1",),
@@ -177,53 +159,42 @@ MODELS = (
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "recovery refused by is_lost", "marked lost"),
     ),
-    Model(
+    two(
         "recover_pointer",
         "the source pulls and cleans the log between the two steps in which its pointer is taken over; views lag",
-        TWO,
         INSERTS,
         {Fault.STALE: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ins 3", "r2 life", "r2 pull", "stop r2", "lose r2"),
         resting=("r1 work", "r2 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "recovery refused by log_pointer", "log cleaned"),
     ),
-    Model(
+    two(
         "recover_queue",
         "a lost replica has entries in its queue, and has executed others, that were dropped meanwhile; it dies",
-        TWO,
         INSERTS,
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r2", "r1 ins 2", "r2 pull", "stop r2", "r1 ins 3", "r1", "r1 ask 9", "r1", "r1 clean1"),
         resting=("r1",),
         commands=(DROP,),
         duties=(CLEAN,),
         probes=(*DONE, "old queue emptied", "part let go", "crash"),
     ),
-    Model(
+    two(
         "recover_own_insert",
         "a replica dies while it inserts and is marked lost: its rows are committed, and no other replica has them",
-        TWO,
         (Insert("r2", ((1, "a"),)),),
         {Fault.CRASH: 1, Fault.EXPIRY: 1},
-        workers=BOTH,
-        started=BOTH,
         resting=("r1 work", "r2 pull", "r2 work"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "queue taken over", "committed staging kept", "crash"),
     ),
-    Model(
+    two(
         "recover_hole",
         "a part that a lost replica has was dropped, and a merge reaches over the hole",
-        TWO,
         INSERTS,
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=(Proposal("r1", ("all_0_0_0", "all_2_2_0")),),
         commands=(HOLE,),
         prelude=(
@@ -243,13 +214,11 @@ MODELS = (
         duties=(CLEAN,),
         probes=(*DONE, "part let go", "crash"),
     ),
-    Model(
+    two(
         "forgiven",
         "an operator has declared a replica good whose entries are gone; an answer is lost, it dies",
-        TWO,
         INSERTS,
         {Fault.CRASH: 1, Fault.UNKNOWN: 1},
-        workers=BOTH,
         started=("r1",),
         prelude=(*LOST, "forgive r2"),
         resting=("r1",),
@@ -270,27 +239,21 @@ MODELS = (
         duties=AGAIN,
         probes=DONE,
     ),
-    Model(
+    two(
         "lost_while_running",
         "the session of a replica ends while it executes; it is marked lost, and recovers in the same process",
-        TWO,
         INSERTS,
         {Fault.EXPIRY: 1, Fault.FETCH: 1},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", "r1 ins 2", "r1", "r2 pull", "r1 ins 3", "r1"),
         resting=("r1", "r2 pull"),
         duties=(Duty("r1", "clean", (Keep(0, 0),)),),
         probes=(*DONE, "marked lost", "activated again", "execution fenced"),
     ),
-    Model(
+    two(
         "lost_while_making",
         "the session of a replica ends while it merges with other bytes than others; it is marked lost, and recovers",
-        TWO,
         INSERTS,
         {Fault.EXPIRY: 1, Fault.DIFFERS: 1},
-        workers=BOTH,
-        started=BOTH,
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", *BOTH, "r1 lead1", "r1 pull", "r2 pull", "r1 ins 3", "r1 pull", "r1 work"),
         resting=("r1 pull", "r2 pull", "r2 work", "r1 work"),

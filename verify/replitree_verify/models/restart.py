@@ -5,7 +5,7 @@ In the models `replaced_…` a second process of the replica takes over while th
 
 from __future__ import annotations
 
-from replitree_verify.models.insert import INSERT, ONE, TWO
+from replitree_verify.models.insert import INSERT, one, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Insert, Model
 
@@ -18,24 +18,18 @@ TAKEN = (
 )  # fmt: skip
 
 MODELS = (
-    Model(
+    one(
         "restart_anywhere",
         "a process dies anywhere, also while it starts, with a request in flight",
-        ONE,
         INSERT,
         {Fault.CRASH: 2, Fault.UNKNOWN: 1},
-        workers=("r1",),
-        started=("r1",),
         probes=("crash", "dead owner replaced", "committed staging kept", "staging removed", "late request applied"),
     ),
-    Model(
+    one(
         "session_ends",
         "the session of a replica that inserts, pulls and executes ends at any moment",
-        ONE,
         INSERT,
         {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
-        workers=("r1",),
-        started=("r1",),
         probes=(
             "activated again",
             "insert fenced",
@@ -46,35 +40,26 @@ MODELS = (
             "doubt settled: committed again",
         ),
     ),
-    Model(
+    one(
         "reads_fail",
         "reads can't be had: procedures are closed, and the replica activates again",
-        ONE,
         INSERT,
         {Fault.CLOSED: 1, Fault.EXPIRY: 1, Fault.CRASH: 1},
-        workers=("r1",),
-        started=("r1",),
         probes=("insert closed", "activated again", "pull fenced", "crash"),
     ),
-    Model(
+    two(
         "session_ends_two",
         "the session of one of two replicas ends; the other fetches from it",
-        TWO,
         INSERT,
         {Fault.EXPIRY: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         probes=("activated again", "fetched", "insert fenced"),
     ),
     # `STOP` has its mutant here: a process that takes the end of its session for a replacement.
-    Model(
+    one(
         "session_ends_pulling",
         "the session of a replica ends while it pulls, and it pulls further before the first pull is taken in",
-        ONE,
         (*INSERT, Insert("r1", ((2, "b"),))),
         {Fault.EXPIRY: 1},
-        workers=("r1",),
-        started=("r1",),
         prelude=("r1 ins 1", "r1 ins 2"),
         probes=("activated again", "pull fenced", "execution fenced"),
     ),
