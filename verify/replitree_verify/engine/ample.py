@@ -99,7 +99,14 @@ class Ample:
         self._late: dict[int, int] = {}
         self._deaths: dict[tuple[int, ...], int] = {}
         self._reckoned = RECKONED_FIRST
-        self._at_the_end_of_a_session = self._ends_of_sessions()
+        self._at_the_end_of_a_session = 0
+        for seat, (_, name) in enumerate(model.seats):
+            path, fields = layout.is_active(model.replica(name)), ("state", "trouble", "session")
+            self._at_the_end_of_a_session |= (
+                self._resources.fields(seat, fields if self._may_expire[seat] else ())
+                | self._resources.bit("node", path)
+                | self._resources.bit("deleted", path.rpartition("/")[0])
+            )
         lags = bool(model.reads) and model.faults.get(Fault.STALE, 0) > 0
         self._may_begin_late = [lags and expires for expires in self._may_expire]
         # Where the threads of later processes of a seat begin: as many of them as processes may die.
@@ -289,33 +296,16 @@ class Ample:
             self._late[flight] = written
         if world[LEFT] & _EXPIRY:
             written |= self._at_the_end_of_a_session
-        if world[LEFT] & _CRASH:
-            for other, mortal in enumerate(self._mortal):
-                if mortal and other != seat:
-                    written |= self._after_death(other, world)
-        return written
-
-    def _ends_of_sessions(self) -> int:
-        """Return what the end of a session may write."""
-        written, model = 0, self._space.model
-        for seat, (_, name) in enumerate(model.seats):
-            path = layout.is_active(model.replica(name))
-            written |= self._resources.fields(seat, ("state", "trouble", "session") if self._may_expire[seat] else ())
-            written |= self._resources.bit("node", path) | self._resources.bit("deleted", path.rpartition("/")[0])
-        return written
-
-    def _after_death(self, seat: int, world: World) -> int:
-        """Return what the threads of a seat may write after its process has died."""
-        space, tree, places = self._space, world[TREE], world[self._space.thread_at[seat]]
-        # By the places of the dead process too: a request that it had not taken yet may come to the next one.
-        key = (seat, tree, *places)
-        written = self._deaths.get(key)
-        if written is None:
-            untaken = (place for place in places if type(space.kernel.effect(place)) in UNTAKEN)
-            written = 0
-            for place in (*self._next_places[seat], *untaken):
-                written |= self._futures.of(seat, place, tree).writes
-            self._deaths[key] = written
+        tree, crashes = world[TREE], world[LEFT] & _CRASH
+        for other in (each for each, mortal in enumerate(self._mortal) if crashes and mortal and each != seat):
+            # By the places of the dead process too: a request that it had not taken yet may come to the next one.
+            key = (other, tree, *world[space.thread_at[other]])
+            if key not in self._deaths:
+                untaken = (place for place in key[2:] if type(space.kernel.effect(place)) in UNTAKEN)
+                self._deaths[key] = 0
+                for place in (*self._next_places[other], *untaken):
+                    self._deaths[key] |= self._futures.of(other, place, tree).writes
+            written |= self._deaths[key]
         return written
 
 

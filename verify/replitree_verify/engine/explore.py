@@ -215,26 +215,22 @@ class _Search:
             if result.violation is not None:
                 result.trace = self._way_to(fingerprint)
                 return
-        if self._is_plain:
-            self._visit(step, next_level)
-        else:
+        if not self._is_plain:
             self._visit_after(step, next_level)
-
-    def _visit(self, step: Expansion, next_level: list[Known]) -> None:
-        """Visit what is new."""
-        visited, checker, before = self._visited, self._checker, step.fingerprint
-        for each, fingerprint in zip(step.found, step.fingerprints, strict=True):
+            return
+        visited, checker, begins_well = self._visited, self._checker, self._begins_well
+        for each, reached in zip(step.found, step.fingerprints, strict=True):
             after, move, _ = each
             # Two moves from one state may lead to the same: neither was known when they were found.
-            if fingerprint in visited and move.breach is None:
+            if reached in visited and move.breach is None:
                 continue
             # A move that changes nothing that an invariant reads needs no check, unless the first state is bad already.
-            wrong = move.breach or checker.broken(after, move if self._begins_well else None)
+            wrong = move.breach or checker.broken(after, move if begins_well else None)
             if wrong is not None:
-                self._stop(wrong, before, [each])
+                self._stop(wrong, fingerprint, [each])
                 return
-            visited[fingerprint] = before
-            next_level.append((after, fingerprint))
+            visited[reached] = fingerprint
+            next_level.append((after, reached))
 
     def _visit_after(self, step: Expansion, next_level: list[Known]) -> None:
         """Visit what is new, each after the steps that are taken at once, and one of those that differ by names only."""

@@ -120,24 +120,19 @@ class Futures:
             for seat in range(len(self._space.model.seats)):
                 self._own.pop((seat, place), None)
         # Only futures from which a place with a new way can be reached may differ; working out all would cost minutes.
-        before = self._before(grown)
-        if any(self._work_out(*key) != told for key, told in self._known.items() if key[1] in before):
-            self._known.clear()
-            return True
-        return False
-
-    def _before(self, places: set[int]) -> set[int]:
-        """Return the places from which there is a way to one of some places, and these."""
         back: dict[int, list[int]] = {}
         for place, ways in self._space.ways.items():
             for _, after in ways:
                 back.setdefault(after, []).append(place)
-        met, left = {*places}, [*places]
+        before, left = {*grown}, [*grown]
         while left:
-            new = [place for place in back.get(left.pop(), ()) if place not in met]
-            met.update(new)
+            new = [place for place in back.get(left.pop(), ()) if place not in before]
+            before.update(new)
             left += new
-        return met
+        if any(self._work_out(*key) != told for key, told in self._known.items() if key[1] in before):
+            self._known.clear()
+            return True
+        return False
 
     def own(self, seat: int, place: int) -> Future:
         """Return what the step at a place, with those joined to it, reads and writes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any, cast
 
 from replitree.coordination.tree import Tree, answer
@@ -175,6 +176,15 @@ def _with_disk(space: Space, world: World, what: str, verb: str) -> World:
             contents = (space.disks[world[each]].content(part) for each in space.disk_at)
             content = next(each for each in contents if each is not None)
             disk = disk.with_part(part, content).keeping_aside((part,)).without_parts(part)
+        case "lend":  # what the replica has staged has the objects of a part on its disk, too
+            shared = cast("SharedDisk", disk)
+            for staging, share in product((folder.staging for folder in shared.folders), shared.shares_of(part)):
+                shared = shared.noting(staging, parse_part(part).partition, share)
+            disk = shared
+        case "leave":  # a part that has left the disk is let go of first: readers have kept others for longer
+            shared = cast("SharedDisk", disk)
+            (first,) = (each for each in shared.leaving if each.part == part)
+            disk = replace(shared, leaving=(first, *(each for each in shared.leaving if each != first)))
     return (*world[:position], space.disks.number(disk), *world[position + 1 :])
 
 
@@ -214,29 +224,6 @@ def _tear(space: Space, world: World, what: str) -> World:
     return (*world[:OBJECTS], torn, *world[OBJECTS + 1 :])
 
 
-def _lend(space: Space, world: World, what: str) -> World:
-    """Let what a replica has staged have the objects of a part on its disk, too; `what` names both."""
-    name, part = what.split()
-    position = space.disk_at[space.model.replicas.index(name)]
-    disk = space.disks[world[position]]
-    assert isinstance(disk, SharedDisk)
-    for folder in disk.folders:
-        for share in disk.shares_of(part):
-            disk = disk.noting(folder.staging, parse_part(part).partition, share)
-    return (*world[:position], space.disks.number(disk), *world[position + 1 :])
-
-
-def _leave(space: Space, world: World, what: str) -> World:
-    """Let a part that has left a disk be let go of first: readers have kept others for longer; `what` names both."""
-    name, part = what.split()
-    position = space.disk_at[space.model.replicas.index(name)]
-    disk = space.disks[world[position]]
-    assert isinstance(disk, SharedDisk)
-    (first,) = (each for each in disk.leaving if each.part == part)
-    turned = replace(disk, leaving=(first, *(each for each in disk.leaving if each != first)))
-    return (*world[:position], space.disks.number(turned), *world[position + 1 :])
-
-
 def _until(space: Space, world: World, name: str, effect: type | tuple[type, ...]) -> World:
     """Let a thread go on until an effect of some type is next."""
     thread = next(each for each in space.threads if each.name == name)
@@ -266,12 +253,13 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "halve": _halve,
     "drop": _drop,
     "wipe": _wipe,
-    **{verb: partial(_with_disk, verb=verb) for verb in ("spoil", "keep", "unmark", "rewrite", "empty")},
+    **{
+        verb: partial(_with_disk, verb=verb)
+        for verb in ("spoil", "keep", "unmark", "rewrite", "empty", "lend", "leave")
+    },
     "borrow": _borrow,
     "damage": _damage,
     "tear": _tear,
-    "leave": _leave,
-    "lend": _lend,
     "open": partial(_until, effect=AwaitDecided),
     "put": partial(_until, effect=(PutShares, PutPart)),
     "close": lambda space, world, _: _written(space, world, fx.Set(layout.sharing(TABLE), b"", fx.ANY_VERSION)),

@@ -98,20 +98,9 @@ class Permutation:
     """
 
     def __init__(self, space: Space, names: Names, threads: tuple[int, ...]) -> None:
-        self._space = space
-        self._names = names
+        self._space, self._names, self._threads = space, names, threads
         self._renaming = Renaming(names)
-        self._threads = threads
-        self._kinds, self._positions = self._lay_out()
-        self._images: list[dict[int, int]] = [{} for _ in Kind]
-        self._origins: list[dict[int, int]] = [{} for _ in Kind]
-        self._become(Kind.PLACE, END, END)
-        self._become(Kind.VIEW, PRESENT, PRESENT)
-        self.fingerprints = Fingerprints([_RenamedSummands(self, position) for position in range(space.size)])
-
-    def _lay_out(self) -> tuple[list[Kind], list[int]]:
-        """Return what stands at each position, and which position it goes to."""
-        space, names = self._space, self._names
+        # What stands at each position, and which position it goes to.
         kinds, goes = [Kind.NUMBER] * space.size, list(range(space.size))
         kinds[TREE], kinds[FLIGHT] = Kind.TREE, Kind.FLIGHT
         for request, position in space.answer_at.items():
@@ -123,10 +112,15 @@ class Permutation:
         for seat, other in enumerate(names.seats):
             for kind, places in ((Kind.MEMORY, space.memory_at), (Kind.VIEW, space.view_at)):
                 kinds[places[seat]], goes[places[seat]] = kind, places[other]
-        for thread, number in zip(space.threads, self._threads, strict=True):
+        for thread, number in zip(space.threads, threads, strict=True):
             kinds[thread.position], goes[thread.position] = Kind.PLACE, space.threads[number].position
         assert sorted(goes) == list(range(space.size))
-        return kinds, goes
+        self._kinds, self._positions = kinds, goes
+        self._images: list[dict[int, int]] = [{} for _ in Kind]
+        self._origins: list[dict[int, int]] = [{} for _ in Kind]
+        self._become(Kind.PLACE, END, END)
+        self._become(Kind.VIEW, PRESENT, PRESENT)
+        self.fingerprints = Fingerprints([_RenamedSummands(self, position) for position in range(space.size)])
 
     # --- images -----------------------------------------------------------------------------------------------------------
 
@@ -154,9 +148,24 @@ class Permutation:
         if kind == Kind.NUMBER:
             return number  # the faults that are left have no names
         found = self._images[kind].get(number)
-        if found is None:
-            found = self._image(kind, number)
-            self._become(kind, number, found)
+        if found is not None:
+            return found
+        space, value = self._space, self._renaming.value
+        match kind:
+            case Kind.PLACE:
+                found = self._place(number)
+            case Kind.TREE | Kind.VIEW:
+                found = space.trees.number(value(space.trees[number]))
+            case Kind.FLIGHT:
+                renamed = (space.requests.number(value(space.requests[each])) for each in space.flights[number])
+                found = space.flights.number(tuple(sorted(renamed)))
+            case Kind.ANSWER:
+                found = space.replies.number(value(space.replies[number]))
+            case Kind.DISK:
+                found = space.disks.number(value(space.disks[number]))
+            case _:
+                found = space.memories.number(value(space.memories[number]))
+        self._become(kind, number, found)
         return found
 
     def _become(self, kind: Kind, number: int, image: int) -> None:
@@ -165,22 +174,6 @@ class Permutation:
         if self._origins[kind].setdefault(image, number) != number:
             raise NotSymmetric("two values become one when names are exchanged")
         self._images[kind][number] = image
-
-    def _image(self, kind: Kind, number: int) -> int:
-        space, value = self._space, self._renaming.value
-        match kind:
-            case Kind.PLACE:
-                return self._place(number)
-            case Kind.TREE | Kind.VIEW:
-                return space.trees.number(value(space.trees[number]))
-            case Kind.FLIGHT:
-                renamed = (space.requests.number(value(space.requests[each])) for each in space.flights[number])
-                return space.flights.number(tuple(sorted(renamed)))
-            case Kind.ANSWER:
-                return space.replies.number(value(space.replies[number]))
-            case Kind.DISK:
-                return space.disks.number(value(space.disks[number]))
-        return space.memories.number(value(space.memories[number]))
 
     def _place(self, place: int) -> int:
         """Return the place in the renamed procedure that was told the same, with other names."""

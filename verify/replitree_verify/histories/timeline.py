@@ -90,7 +90,16 @@ def draw(anomaly: Anomaly) -> str:
         # Operations stand in the order of their calls: the last is the one that the others contradict.
         accused = operation is operations[-1]
         y = TOP + LANE * clients.index(operation.client) + 10
-        body.append(_bar(places[operation.call], end, y, operation, text, accused=accused))
+        start = places[operation.call]
+        width_of_bar, middle, is_ok = max(4.0, end - start), y + (LANE - 20) / 2 + 4, operation.outcome == "ok"
+        colour = INSERT if operation.kind == "insert" else READ
+        edge = f' stroke="{BAD}" stroke-width="2.5"' if accused else ""
+        dashes = "" if is_ok else ' fill-opacity="0.55"'
+        body.append(
+            f'<rect x="{start:g}" y="{y:g}" width="{width_of_bar:g}" height="{LANE - 20}" rx="4"'
+            f' fill="{colour}"{dashes}{edge}/>'
+            + _text(start + width_of_bar / 2, middle, text, "middle", colour="white" if is_ok else TEXT)
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom + 26}" width="{width:g}"'
         f' font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
@@ -116,23 +125,6 @@ def _moments(operations: tuple[Operation, ...], texts: list[str], left: float) -
         if operation.answer is None:
             width = max(width, places[operation.call] + CHARACTER * len(text) + 40)
     return places, width
-
-
-def _bar(start: float, end: float, y: float, operation: Operation, text: str, *, accused: bool) -> str:
-    colour = INSERT if operation.kind == "insert" else READ
-    edge = f' stroke="{BAD}" stroke-width="2.5"' if accused else ""
-    dashes = ' fill-opacity="0.55"' if operation.outcome != "ok" else ""
-    width = max(4.0, end - start)
-    return (
-        f'<rect x="{start:g}" y="{y:g}" width="{width:g}" height="{LANE - 20}" rx="4" fill="{colour}"{dashes}{edge}/>'
-        + _text(
-            start + width / 2,
-            y + (LANE - 20) / 2 + 4,
-            text,
-            "middle",
-            colour="white" if operation.outcome == "ok" else TEXT,
-        )
-    )
 
 
 def _text(x: float, y: float, text: str, anchor: str, colour: str = TEXT, size: int = 12) -> str:

@@ -21,7 +21,6 @@ from replitree.protocol.shares.share import (
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
-    ShareId,
 )
 from replitree.protocol.shares.share_effects import PutShares
 from replitree_verify.outcomes.branch import Branch, Scene
@@ -113,18 +112,7 @@ def bring_rows(effect: BringRows, scene: Scene) -> Iterator[Branch]:
 
 def find_share(effect: FindShare, scene: Scene) -> Iterator[Branch]:
     """Ask the active replicas for a share of just the files that are here."""
-    share = _share_elsewhere(effect.part, scene.here)
-    if share is None:
-        yield Branch(None, scene.here)
-        return
-    left = cast("SharedDisk", scene.here.disk).leaving
-    is_noted = any(each.part == effect.part and share in each.shares for each in left)
-    yield Branch(FoundShare(share, is_noted), scene.here)
-    if Fault.STORE in scene.faults:
-        yield Branch(ShareInDoubt("no answer"), scene.here, Fault.STORE.cost)
-
-
-def _share_elsewhere(part: str, here: Here) -> ShareId | None:
+    here, part = scene.here, effect.part
     disk = cast("SharedDisk", here.disk)
     for name, each in here.disks.items():
         other, theirs = Replica(here.replica.table, name), cast("SharedDisk", each)
@@ -133,8 +121,15 @@ def _share_elsewhere(part: str, here: Here) -> ShareId | None:
         if other == here.replica or not is_given or len(shares) != 1 or not objects_of(here).is_whole(shares[0]):
             continue
         if has_same_files(disk, theirs, part):
-            return shares[0]
-    return None
+            share = shares[0]
+            break
+    else:
+        yield Branch(None, here)
+        return
+    is_noted = any(left.part == part and share in left.shares for left in disk.leaving)
+    yield Branch(FoundShare(share, is_noted), scene.here)
+    if Fault.STORE in scene.faults:
+        yield Branch(ShareInDoubt("no answer"), scene.here, Fault.STORE.cost)
 
 
 def has_same_files(disk: SharedDisk, theirs: SharedDisk, part: str) -> bool:

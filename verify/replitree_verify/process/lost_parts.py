@@ -104,18 +104,6 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
     raise AssertionError(effect)
 
 
-def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
-    """Whether a replica has neither the files of a part nor anything that it could get them from; it has tried."""
-    if memory.state is not State.ACTIVE or memory.place is None:
-        return False
-    if disk.content(part.name) is not None or memory.place.parts.covering(part) is None:
-        return False
-    if part in memory.held:
-        return part.name in dict(memory.lacking)
-    waiting = (item for item in memory.queue if item.index in memory.waiting and part in item.change.added)
-    return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
-
-
 def missed_parts(memory: Memory) -> frozenset[str]:
     """Return the parts that a process may have to declare lost: those that it lacks, and those of inserts that wait."""
     waiting = (item for item in memory.queue if item.index in memory.waiting and isinstance(item.entry, GetEntry))
@@ -126,7 +114,17 @@ def missed_parts(memory: Memory) -> frozenset[str]:
 def _loss(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree, disk: Disk) -> Loss | None:
     """Return what a missing part is declared lost with; None when it is not missing, or declaring it again is in vain."""
     part = parse_part(awaited.part)
-    if memory.epoch is None or memory.place is None or not _is_missed(memory, disk, part):
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return None
+    if disk.content(part.name) is not None or memory.place.parts.covering(part) is None:
+        return None
+    # Missing: the replica has neither the files nor anything that it could get them from, and it has tried.
+    waiting = (item for item in memory.queue if item.index in memory.waiting and part in item.change.added)
+    if part in memory.held:
+        is_missing = part.name in dict(memory.lacking)
+    else:
+        is_missing = memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
+    if not is_missing:
         return None
     loss = Loss(memory.epoch, layout.parent_of(memory.place.pointer.index), content_of(part.partition, ()), 0)
     return None if awaited.is_again and not _would_be_declared(awaited, loss, replica, memory, tree) else loss

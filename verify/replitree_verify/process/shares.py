@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
@@ -84,7 +85,10 @@ class StoreKernel(Kernel):
 
     def __init__(self, replaced: Mapping[str, StageFunction] | None = None, *, asks: bool = False) -> None:
         super().__init__(
-            {**life_in_store.stages_in_store(STORE_ID, ""), "take_stand": _take_stand, "join_again": _join_again}
+            {
+                **life_in_store.stages_in_store(STORE_ID, ""),
+                **{name: partial(_as_seat, name) for name in ("take_stand", "join_again")},
+            }
         )
         # A mutant changes what stands in for a stage, and what runs around it, too.
         assert replaced is None or isinstance(replaced, PatchedStages)
@@ -104,12 +108,9 @@ class StoreKernel(Kernel):
         return begin() if self._patch is None else self._patch.around(begin)
 
 
-def _take_stand(replica: Replica, me: bytes, *more: Any) -> Running:
-    return life_in_store.stages_in_store(STORE_ID, incarnation_of(seat_of(me)[0]))["take_stand"](replica, me, *more)
-
-
-def _join_again(replica: Replica, me: bytes) -> Running:
-    return life_in_store.stages_in_store(STORE_ID, incarnation_of(seat_of(me)[0]))["join_again"](replica, me)
+def _as_seat(stage: str, replica: Replica, me: bytes, *more: Any) -> Running:
+    """Run a stage that gives the replica the incarnation of its seat."""
+    return life_in_store.stages_in_store(STORE_ID, incarnation_of(seat_of(me)[0]))[stage](replica, me, *more)
 
 
 def _with_current_sharer(effect: Any) -> Running:

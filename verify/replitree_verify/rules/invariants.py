@@ -448,19 +448,13 @@ def _garbage(look: Look, name: str) -> list[str]:
     replica, folders = look.log.replica(name), look.disk(name).folders
     to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
     wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry | RewriteEntry)}
-    staged = (folder.staging for folder in folders if result_of(folder.staging) is None)
-    return [*(staging for staging in staged if staging not in wanted), *_unneeded(look, name)]
-
-
-def _unneeded(look: Look, name: str) -> list[str]:
-    """Return the parts of a replica's own inserts that are on its disk, although the table has lost their rows.
-
-    After a lost answer they stay until the next start.
-    """
+    staged = [folder.staging for folder in folders if result_of(folder.staging) is None]
+    unneeded: list[str] = [staging for staging in staged if staging not in wanted]
+    # Parts of own inserts whose rows the table has lost stay until the next start after a lost answer.
     if not HARMLESS.issuperset(look.model.faults) or look.model.duties:
-        return []
+        return unneeded
     log = look.log
-    registered = log.registered(log.replica(name))
+    registered = log.registered(replica)
     own = [
         inserted_part(part.partition, LogIndex(index))
         for index, entry in log.inserts
@@ -468,7 +462,7 @@ def _unneeded(look: Look, name: str) -> list[str]:
         for part in entry.parts
     ]
     gone = [part.name for part in own if log.parts.covering(part) is None and part.name not in registered]
-    return [part for part in gone if look.disk(name).content(part) is not None]
+    return unneeded + [part for part in gone if look.disk(name).content(part) is not None]
 
 
 Invariant = Callable[[Look], str | None]

@@ -319,7 +319,14 @@ class Process:
             self.cluster.ask(self.session, effect, lambda reply: self._hear(thread, reply))
             return None
         if takes == "disk":
-            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
+            options = self.cluster.options
+            if not isinstance(effect, fx.FetchMany):
+                time = self.cluster.spread(options.disk)
+            elif any(self._is_split(source) for fetch in effect.fetches for source in fetch.sources):
+                time = FETCH_TIMEOUT
+            else:
+                time = self.cluster.spread(options.disk + 2 * options.delay)
+            self.cluster.after(time, lambda: self._do(thread, effect))
             return None
         if isinstance(effect, fx.Answer):
             self._told(thread, effect, None)
@@ -426,13 +433,6 @@ class Process:
             self.look(0)
 
     # --- the disk -------------------------------------------------------------------------------------------------------
-
-    def _disk_time(self, effect: Any) -> int:
-        cluster = self.cluster
-        if isinstance(effect, fx.FetchMany):
-            cut = any(self._is_split(source) for fetch in effect.fetches for source in fetch.sources)
-            return FETCH_TIMEOUT if cut else cluster.spread(cluster.options.disk + 2 * cluster.options.delay)
-        return cluster.spread(cluster.options.disk)
 
     def _is_split(self, other: str) -> bool:
         return self.cluster.is_cut(self.name, other) or self.cluster.is_cut(other, self.name)

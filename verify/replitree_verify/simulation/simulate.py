@@ -149,10 +149,36 @@ class Simulation:
             self._start(name)
         for client in self._clients:
             client.next()
-        self._plan_faults()
+        options = self.options
+        for count, fault in (
+            (options.crashes, self._crash),
+            (options.pauses, lambda: self._processes[self._any()].pause(self._random.choice(PAUSES))),
+            (options.cuts, lambda: self._cut(self._any(), COORDINATION)),
+            (options.splits, lambda: self._cut(*self._random.sample(self._names, 2))),
+            (options.full, self._fill),
+            (options.corrupt, self._corrupt),
+            (options.merges, self._merge),
+            (options.commands, self._command),
+            (options.cleanings, self._clean),
+            (options.absences, lambda: self._crash(range(options.duration))),
+            (options.joins, self._join),
+            (options.leaves, self._leave),
+            (options.give_ups, lambda: self._lead("give-up")),
+            (options.reads, self._read),
+            (options.rolls, lambda: self._lead("roll", 1)),
+            (options.forgets, lambda: self._lead("results")),
+        ):
+            for _ in range(count):
+                self.cluster.after(self._random.randrange(options.duration), fault)
+        for _ in range(options.rewrites):
+            self.cluster.after(self._rewrites.randrange(options.duration), self._rewriter.make)
+        for _ in range(options.losses):
+            self.cluster.after(self._losses.randrange(options.duration), self._lose)
+        if options.losses:
+            self._declare_lost()
         if self._shared is not None:
-            self._shared.plan_faults(self._random, self.options.duration)
-        self.cluster.run_until(self.options.duration)
+            self._shared.plan_faults(self._random, options.duration)
+        self.cluster.run_until(options.duration)
 
     def _liveness(self) -> None:
         self.cluster.heal()
@@ -280,35 +306,6 @@ class Simulation:
         return self._requests
 
     # --- faults -----------------------------------------------------------------------------------------------------------
-
-    def _plan_faults(self) -> None:
-        options = self.options
-        for count, fault in (
-            (options.crashes, self._crash),
-            (options.pauses, lambda: self._processes[self._any()].pause(self._random.choice(PAUSES))),
-            (options.cuts, lambda: self._cut(self._any(), COORDINATION)),
-            (options.splits, lambda: self._cut(*self._random.sample(self._names, 2))),
-            (options.full, self._fill),
-            (options.corrupt, self._corrupt),
-            (options.merges, self._merge),
-            (options.commands, self._command),
-            (options.cleanings, self._clean),
-            (options.absences, lambda: self._crash(range(options.duration))),
-            (options.joins, self._join),
-            (options.leaves, self._leave),
-            (options.give_ups, lambda: self._lead("give-up")),
-            (options.reads, self._read),
-            (options.rolls, lambda: self._lead("roll", 1)),
-            (options.forgets, lambda: self._lead("results")),
-        ):
-            for _ in range(count):
-                self.cluster.after(self._random.randrange(options.duration), fault)
-        for _ in range(options.rewrites):
-            self.cluster.after(self._rewrites.randrange(options.duration), self._rewriter.make)
-        for _ in range(options.losses):
-            self.cluster.after(self._losses.randrange(options.duration), self._lose)
-        if options.losses:
-            self._declare_lost()
 
     def _any(self) -> str:
         return self._random.choice(self._names)

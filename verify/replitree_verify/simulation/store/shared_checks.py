@@ -62,7 +62,12 @@ class SharedChecks:
 
     def changed(self, tree: Tree, memories: Mapping[str, Memory]) -> None:
         """Check a change of coordination, or of what is noted on a disk."""
-        for wrong in self._violations(tree, memories):
+        marks = marks_of(tree, TABLE)
+        if not tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
+            for name in tree.children(layout.replicas(TABLE)) or ():
+                for wrong in self._of_replica(tree, name, memories.get(name), marks):
+                    raise Violated(wrong)
+        for wrong in of_shares(tree, self.store.content, TABLE, marks):
             raise Violated(wrong)
 
     def stored(self, tree: Tree, change: Change) -> None:
@@ -78,13 +83,6 @@ class SharedChecks:
             for part, needed in self._disks[name].shares:
                 if needed == change.share and tree.exists(layout.part(Replica(TABLE, name), part)):
                     raise Violated(f"I4: an object of {needed} was deleted, which {part} of {name} needs")
-
-    def _violations(self, tree: Tree, memories: Mapping[str, Memory]) -> Iterator[str]:
-        marks = marks_of(tree, TABLE)
-        if not tree.exists(layout.dropped(TABLE)):  # its replicas release their marks before they leave
-            for name in tree.children(layout.replicas(TABLE)) or ():
-                yield from self._of_replica(tree, name, memories.get(name), marks)
-        yield from of_shares(tree, self.store.content, TABLE, marks)
 
     def _of_replica(self, tree: Tree, name: str, memory: Memory | None, marks: set[tuple[str, str]]) -> Iterator[str]:
         """Yield what does not hold of one replica's marks and disk, unless it is being dropped."""

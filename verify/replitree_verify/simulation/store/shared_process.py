@@ -179,17 +179,6 @@ class SharedProcess(Process):
             self._end_making()
         super()._close(thread)
 
-    def _open(self, incarnation: str) -> None:
-        """Learn who this replica is; threads that have begun nothing yet go on as that one."""
-        sharer = Sharer(self.replica, incarnation)
-        if sharer == self.sharer:
-            return
-        self.sharer = sharer
-        for thread in self._threads:
-            if thread.kind in _IDLE and thread.waits and not thread.turns:
-                thread.generator = self._generator(thread.stage, thread.arguments)
-                thread.effect = thread.generator.send(None)
-
     @override
     def duty(self, name: str, *arguments: Any) -> None:
         super().duty(name, *arguments, *((self.cluster.tree.exists(layout.sharing(TABLE)),) if name == "drop" else ()))
@@ -286,7 +275,16 @@ class SharedProcess(Process):
             case Opened(incarnation):
                 # An activation opens the store for good; `open_store` has to settle what was left before.
                 self.takes_shares = self.takes_shares or self.memory.state is not State.ACTIVE
-                return self._open(incarnation)
+                sharer = Sharer(self.replica, incarnation)
+                if sharer == self.sharer:
+                    return None
+                self.sharer = sharer
+                # Threads that have begun nothing yet go on as this replica.
+                for thread in self._threads:
+                    if thread.kind in _IDLE and thread.waits and not thread.turns:
+                        thread.generator = self._generator(thread.stage, thread.arguments)
+                        thread.effect = thread.generator.send(None)
+                return None
             case CurrentSharer():
                 assert self.sharer is not None
                 return self.sharer
