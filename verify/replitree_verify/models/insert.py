@@ -21,9 +21,10 @@ def one(name: str, description: str, inserts: tuple[Insert, ...], faults: dict[F
 
 
 def two(name: str, description: str, inserts: tuple[Insert, ...], faults: dict[Fault, int], **more: Any) -> Model:
-    """Return a model of two replicas that pull and execute; `more` as of `Model`."""
+    """Return a model of two replicas that pull and execute, and of the seats of operators; `more` as of `Model`."""
     asked: dict[str, Any] = {"workers": ("r1", "r2"), "started": ("r1", "r2"), **more}
-    return Model(name, description, TWO, inserts, faults, **asked)
+    seats = (*TWO, *((name, name) for name in more.get("operators", ())))
+    return Model(name, description, seats, inserts, faults, **asked)
 
 
 DOUBT = (

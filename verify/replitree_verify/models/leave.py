@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import INSERTS, KEEP, THREE
-from replitree_verify.models.insert import TWO, two
+from replitree_verify.models.insert import two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model
 
-OPERATED = (*TWO, ("op", "op"))
 AWAY = ("r1 ins 1", "r2 life", "stop r2", "r1 ins 2", "r1 ins 3", "r1")
 """r2 has the first insert and is away; r1 has everything."""
 
@@ -37,13 +36,11 @@ MODELS = (
         duties=(Duty("r1", "clean", (KEEP,)),),
         probes=("replica added", "log cleaned", "recovered", "queue taken over", "crash"),
     ),
-    Model(
+    two(
         "drop_activation",
         "an operator drops a replica that is away and comes back at any moment",
-        OPERATED,
         INSERTS[:2],
         {Fault.UNKNOWN: 1},
-        workers=("r1", "r2"),
         started=("r1",),
         prelude=("r1 ins 1", "r2 life", "r2", "stop r2", "r1 ins 2", "r1"),
         resting=("r1",),
@@ -51,10 +48,9 @@ MODELS = (
         duties=(Duty("op", "drop", ("r2",)),),
         probes=("drop of a replica begun", "drop of a replica finished", "replica added", "late request applied"),
     ),
-    Model(
+    two(
         "drop_half",
         "the drop of a replica is cut off anywhere; the log is cleaned, and the replica comes back",
-        OPERATED,
         INSERTS,
         {Fault.CRASH: 1},
         workers=("r1",),
@@ -86,54 +82,36 @@ MODELS = (
         duties=(Duty("op", "drop", ("r1",)), Duty("ap", "drop", ("r2",)), Duty("op", "drop", ("r3",))),
         probes=("drop of a replica begun", "drop of a replica finished"),
     ),
-    Model(
+    two(
         "drop_session",
         "an operator drops a replica whose session has ended while it inserts and executes; its process joins again",
-        OPERATED,
         (*INSERTS[:1], Insert("r2", ((2, "b"),))),
         {Fault.EXPIRY: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         prelude=("r1 ins 1", "r1", "r2 pull"),
         resting=("r1", "r2 pull"),
         operators=("op",),
         duties=(Duty("op", "drop", ("r2",)),),
         probes=("drop of a replica begun", "replica added", "insert fenced", "execution fenced"),
     ),
-    Model(
+    two(
         "survive_two",
         "all replicas are lost; two operators declare one each good, while one of the replicas comes back and they die",
-        (*TWO, ("op", "op"), ("ap", "ap")),
         INSERTS[:1],
         {Fault.CRASH: 1},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         prelude=("r1 ins 1", "r1", "r2", "lose r1", "lose r2", "stop r1", "stop r2"),
         resting=("r2 life",),
         operators=("op", "ap"),
         duties=(Duty("op", "survive", ("r1",)), Duty("ap", "survive", ("r2",))),
         probes=("declared good", "waited for a source", "recovered", "crash"),
     ),
-    Model(
+    two(
         "survive_behind",
         "all replicas are lost, and entries are gone; one is declared good, and another one that has more rows recovers",
-        OPERATED,
         INSERTS,
         {},
-        workers=("r1", "r2"),
-        started=("r1", "r2"),
         prelude=(
-            "r1 ins 1",
-            "r1",
-            "r2",
-            "stop r2",
-            "r1 ins 2",
-            "r1",
-            "r1 clean1",
-            "r1 ins 3",
-            "r1",
-            "lose r1",
-            "stop r1",
+            *("r1 ins 1", "r1", "r2", "stop r2", "r1 ins 2", "r1", "r1 clean1"),
+            *("r1 ins 3", "r1", "lose r1", "stop r1"),
         ),
         operators=("op",),
         duties=(Duty("r1", "clean", (Keep(0, 0),)), Duty("op", "survive", ("r2", True))),

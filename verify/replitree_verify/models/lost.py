@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import TWO, one, two
+from replitree_verify.models.insert import one, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Insert, Model, Proposal
 
@@ -43,15 +43,12 @@ def breaking(seat: str, what: str = PART) -> tuple[Duty, Duty]:
 
 def _kept(name: str, more: str, *after: str) -> Model:
     """Return a model of a part that is broken on both replicas while the one that does not ask keeps a copy of it."""
-    return Model(
+    return two(
         name,
         "a part is broken on both replicas; one has searched its disk and asks, the other one keeps a copy and has noted in an"
         f" earlier version that its part is broken{more}",
-        TWO,
         (FIRST,),
         {},
-        workers=BOTH,
-        started=BOTH,
         prelude=("r1 ins 1", *BOTH, "r2 keep3", "r1 break1", "r2 break4", "r2 note5", *after),
         duties=(
             *breaking("r1"),

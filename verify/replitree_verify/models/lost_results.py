@@ -12,23 +12,18 @@ from dataclasses import replace
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
 from replitree_verify.models.insert import two
-from replitree_verify.models.lost import BOTH, FIRST, MERGE, OTHER, PART
+from replitree_verify.models.lost import BOTH, FIRST, MERGE, NOTED, OTHER, PART, breaking
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposal
 
 MERGED, MUTATED = "all_0_1_1", "all_0_0_0_1"
 MUTATION = Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x"))
 MADE = ("declared lost", "made empty", "result forgotten")
-NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
 
 
 def _breaking(result: str) -> tuple[Duty, ...]:
     """Return the duties by which a result breaks on r1 and the part on r2, which declares it lost."""
-    return (*_broken("r1", result), *_broken("r2", PART), Duty("r2", "lose", (PART,)))
-
-
-def _broken(seat: str, what: str) -> tuple[Duty, Duty]:
-    return Duty(seat, "break", (what,)), Duty(seat, "watch")
+    return (*breaking("r1", result), *breaking("r2", PART), Duty("r2", "lose", (PART,)))
 
 
 RESULT = two(
@@ -106,7 +101,7 @@ MODELS = (
         kills=(Kill("r2", "m"),),
         prelude=("r1 ins 1", *BOTH, "r1 ask 9", "r1 pull", "r2 pull", "r1 break1", "r2 break3", "r1 watch2"),
         duties=(
-            *(each for seat in BOTH for each in _broken(seat, PART)),
+            *(each for seat in BOTH for each in breaking(seat, PART)),
             Duty("r1", "lose", (PART,)),
         ),
         resting=("r1", "r1 life"),
@@ -120,7 +115,7 @@ MODELS = (
         {},
         prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
         duties=(
-            *_broken("r1", PART),
+            *breaking("r1", PART),
             *(Duty("r1", name, (PART,)) for name in ("heal", "lose")),
             Duty("r2", "watch"),
         ),

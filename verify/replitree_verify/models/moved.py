@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH
-from replitree_verify.models.stored import DROP, INSERT, PART
+from replitree_verify.models.stored import DROP, PART, in_store
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Duty, Model, Mover
 from replitree_verify.world.moves import Place
@@ -35,17 +34,8 @@ PUT = (*WRITTEN, "r1 move")
 
 def _alone(name: str, description: str, faults: dict[Fault, int], places: tuple[Place, ...], **more: Any) -> Model:
     """Return a model of one replica that moves its part; `more` as of `Model`."""
-    given: dict[str, Any] = {
-        "seats": ONE,
-        "inserts": INSERT,
-        "workers": ("r1",),
-        "started": ("r1",),
-        "stored": True,
-        "upkeepers": ("r1",),
-        "movers": (Mover("r1", places),),
-        "prelude": ALONE,
-    }
-    return Model(name, description, faults=faults, **(given | more))
+    given: dict[str, Any] = {"movers": (Mover("r1", places),), "prelude": ALONE}
+    return in_store(name, description, faults, ("r1",), **(given | more))
 
 
 def _both(
@@ -58,17 +48,11 @@ def _both(
 ) -> Model:
     """Return a model of two replicas that have a part, of which those of `seats` move it; `more` as of `Model`."""
     given: dict[str, Any] = {
-        "seats": TWO,
-        "inserts": INSERT,
-        "workers": BOTH,
-        "started": BOTH,
-        "stored": True,
-        "upkeepers": BOTH,
         "movers": tuple(Mover(seat, places) for seat in seats),
         "prelude": WRITTEN,
         "resting": STILL,
     }
-    return Model(name, description, faults=faults, **(given | more))
+    return in_store(name, description, faults, **(given | more))
 
 
 def _taken(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:

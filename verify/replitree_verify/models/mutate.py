@@ -12,9 +12,9 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import EVERY_PARTITION, DropEntry, MutateEntry, Unchanged
-from replitree_verify.models.insert import ONE, TWO, one, two
+from replitree_verify.models.insert import TWO, one, two
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
-from replitree_verify.models.stored import INSERT, REGISTERED
+from replitree_verify.models.stored import REGISTERED, in_store
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal, Rewrite
 
@@ -217,17 +217,12 @@ CRASH, DOUBT = ({fault: 1} for fault in (Fault.CRASH, Fault.UNKNOWN))
 def _stored(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model of a rewrite of a part in an object store; `more` as of `Model`."""
     given: dict[str, Any] = {
-        "seats": ONE,
-        "inserts": INSERT,
-        "workers": ("r1",),
-        "started": ("r1",),
-        "stored": True,
-        "upkeepers": ("r1",),
+        "replicas": ("r1",),
         "rewrites": (Rewrite("r1", 9, EntryId("w"), CHANGED, (("all", "all:9"),)),),
         "prelude": REGISTERED,
         "struck": tuple((fault, "r1") for fault in faults),
     }
-    return Model(name, description, faults=faults, **(given | more))
+    return in_store(name, description, faults, **(given | more))
 
 
 REWRITES = (

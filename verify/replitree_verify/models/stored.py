@@ -6,8 +6,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.insert import TWO
 from replitree_verify.models.merge import BOTH
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model
@@ -40,6 +39,24 @@ NAMES = ("r1", "r2", "r3")
 PULLS, WORKS = tuple(f"{name} pull" for name in NAMES), tuple(f"{name} work" for name in NAMES)
 
 
+def in_store(
+    name: str, description: str, faults: dict[Fault, int], replicas: tuple[str, ...] = BOTH, **more: Any
+) -> Model:
+    """Return a model of a table in an object store; `more` as of `Model`.
+
+    `replicas` pull, execute and have their upkeep; operators have their seats after them.
+    """
+    given: dict[str, Any] = {
+        "seats": tuple((each, each) for each in (*replicas, *more.get("operators", ()))),
+        "inserts": INSERT,
+        "workers": replicas,
+        "started": replicas,
+        "stored": True,
+        "upkeepers": replicas,
+    }
+    return Model(name, description, faults=faults, **(given | more))
+
+
 def _alone(
     name: str,
     description: str,
@@ -48,46 +65,21 @@ def _alone(
     prelude: tuple[str, ...] = (),
 ) -> Model:
     """Return a model in which one replica writes a part, and lets go of it."""
-    return Model(
-        name,
-        description,
-        ONE,
-        INSERT,
-        faults,
-        workers=("r1",),
-        started=("r1",),
-        stored=True,
-        upkeepers=("r1",),
-        commands=commands,
-        prelude=prelude,
-        probes=("parts dropped",) if commands else (),
-    )
-
-
-def _both(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
-    """Return a model of two replicas, each with its upkeep; `more` as of `Model`."""
-    given: dict[str, Any] = {
-        "seats": TWO,
-        "inserts": INSERT,
-        "workers": BOTH,
-        "started": BOTH,
-        "stored": True,
-        "upkeepers": BOTH,
-    }
-    return Model(name, description, faults=faults, **(given | more))
+    probes = ("parts dropped",) if commands else ()
+    return in_store(name, description, faults, ("r1",), commands=commands, prelude=prelude, probes=probes)
 
 
 def _taken(
     name: str, description: str, faults: dict[Fault, int], prelude: tuple[str, ...] = TAKEN, *resting: str
 ) -> Model:
     """Return a model in which a replica takes a part over while it leaves its writer."""
-    return _both(name, description, faults, commands=DROP, prelude=prelude, resting=("r2 pull", *resting))
+    return in_store(name, description, faults, commands=DROP, prelude=prelude, resting=("r2 pull", *resting))
 
 
 def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str, had: bool = False) -> Model:
     """Return a model in which a lost replica takes over the state and the shares of another one, which drops the part."""
     before = ("r2",) if had else ()
-    return _both(
+    return in_store(
         name,
         description,
         faults,
@@ -100,11 +92,10 @@ def _recovers(name: str, description: str, faults: dict[Fault, int], *more: str,
 
 def _dropped(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model in which an operator drops a replica that is away, and does not come back."""
-    return _both(
+    return in_store(
         name,
         description,
         faults,
-        seats=(*TWO, ("op", "op")),
         operators=("op",),
         duties=(Duty("op", "drop", ("r2", True)),),
         resting=(*STILL, "r2 life"),
@@ -114,7 +105,7 @@ def _dropped(name: str, description: str, faults: dict[Fault, int], **more: Any)
 
 def _each(name: str, description: str, faults: dict[Fault, int], duty: str, *more: str) -> Model:
     """Return a model in which both replicas do the same once, while one takes a part over from the other."""
-    return _both(
+    return in_store(
         name,
         description,
         faults,
@@ -129,15 +120,11 @@ def _checked(
 ) -> Model:
     """Return a model in which operators run fsck: of one replica, or of two, of which one lets go of a part."""
     leaves = "r1 ask 9" in prelude
-    names = BOTH if leaves else BOTH[:1]
-    return _both(
+    return in_store(
         name,
         description,
         faults,
-        seats=tuple((each, each) for each in (*names, *operators)),
-        workers=names,
-        started=names,
-        upkeepers=names,
+        BOTH if leaves else ("r1",),
         operators=operators,
         commands=DROP if leaves else (),
         prelude=prelude,
@@ -148,7 +135,7 @@ def _checked(
 
 def _loses(name: str, description: str, faults: dict[Fault, int], *more: str) -> Model:
     """Return a model in which a replica finds its part broken, and has it again from the other one."""
-    return _both(
+    return in_store(
         name,
         description,
         faults,
@@ -160,7 +147,6 @@ def _loses(name: str, description: str, faults: dict[Fault, int], *more: str) ->
 
 
 CHECKED: dict[str, Any] = {
-    "seats": (*TWO, ("op", "op")),
     "operators": ("op",),
     "duties": (Duty("r2", "watch"), Duty("op", "fsck")),
 }
@@ -177,47 +163,35 @@ def _found(name: str, description: str, faults: dict[Fault, int], *leaves: str, 
         "duties": (Duty("r2", "watch"),),
         "probes": ("found in the store",),
     }
-    return _both(name, description, faults, **(given | more))
+    return in_store(name, description, faults, **(given | more))
 
 
-JOINING: dict[str, Any] = {
-    "seats": (*TWO, ("op", "op")),
-    "workers": BOTH,
-    "started": BOTH,
-    "upkeepers": BOTH,
-    "prelude": (*REGISTERED, "r2", "wipe"),
-}
+JOINING: dict[str, Any] = {"replicas": BOTH, "prelude": (*REGISTERED, "r2", "wipe")}
 """The other replica has the part, too, and joins the table again."""
 
 
 def _restored(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model in which coordination has lost the table, and it is made anew from r1's disk, whose part leaves then."""
     given: dict[str, Any] = {
-        "seats": (*ONE, ("op", "op")),
-        "workers": ("r1",),
-        "started": ("r1",),
-        "upkeepers": ("r1",),
+        "replicas": ("r1",),
         "operators": ("op",),
         "commands": DROP,
         "duties": (Duty("op", "restore", ("r1",)),),
         "prelude": (*REGISTERED, "wipe"),
         "probes": ("restored", "parts dropped"),
     }
-    return _both(name, description, faults, **(given | more))
+    return in_store(name, description, faults, **(given | more))
 
 
 def _upload(name: str, description: str, faults: dict[Fault, int], *more: Duty) -> Model:
     """Return a model of a replica that makes a part of what a task puts; `more`: duties of an operator."""
     operators = ("task", *dict.fromkeys(duty.seat for duty in more))
-    return _both(
+    return in_store(
         name,
         description,
         faults,
-        seats=(*ONE, *((each, each) for each in operators)),
+        ("r1",),
         inserts=(Insert("r1", ((1, "a"),), uploaded=True),),
-        workers=("r1",),
-        started=("r1",),
-        upkeepers=("r1",),
         operators=operators,
         duties=(Duty("task", "put"), *more),
         probes=("upload taken", "upload discarded"),
@@ -255,19 +229,16 @@ MODELS = (
     _taken("stored_borrowed_crash", "the same with a crash", {Fault.CRASH: 1}, BORROWED),
     _taken("stored_borrowed_doubt", "the same while the answer to a commit is lost", {Fault.UNKNOWN: 1}, BORROWED),
     _taken("stored_borrowed_expiry", "the same while a session ends", {Fault.EXPIRY: 1}, BORROWED),
-    _both(
+    in_store(
         "stored_three",
         "three replicas let go of a part at once",
         {},
-        seats=THREE,
-        workers=NAMES,
-        started=NAMES,
-        upkeepers=NAMES,
+        NAMES,
         commands=DROP,
         prelude=(*REGISTERED, "r2", "r3", "r1 ask 9", *PULLS, *WORKS),
         resting=(*PULLS, *WORKS),
     ),
-    _both(
+    in_store(
         "stored_twice",
         "a process dies while it puts a part into the store, and the next one writes another part",
         {Fault.CRASH: 1},
@@ -276,7 +247,7 @@ MODELS = (
         resting=("r2",),
         struck=((Fault.CRASH, "r1"),),
     ),
-    _both(
+    in_store(
         "stored_borrowing_doubt",
         "a part that borrows of another one is written, while the answer to a commit is lost",
         {Fault.UNKNOWN: 1},
@@ -328,11 +299,10 @@ MODELS = (
         "stored_fsck_cut", "fsck is cut off, or not answered", {Fault.CRASH: 1, Fault.UNKNOWN: 1}, *REGISTERED, *GONE
     ),
     _checked("stored_fsck_two", "two fscks at once", {}, *REGISTERED, *GONE, operators=("op", "ap")),
-    _both(
+    in_store(
         "stored_fsck_again",
         "fsck, and a replica that has lost its disk before it let go of its share, and recovers the part from another one",
         {},
-        seats=(*TWO, ("op", "op")),
         operators=("op",),
         commands=DROP,
         prelude=(*REGISTERED, "r2", "r1 ask 9", "r2 pull", "r2 work", "stop r2", "empty r2", "lose r2"),

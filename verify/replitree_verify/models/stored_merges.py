@@ -6,9 +6,8 @@ from typing import Any
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import MutateEntry
-from replitree_verify.models.insert import ONE, TWO
 from replitree_verify.models.merge import BOTH
-from replitree_verify.models.stored import DROP, INSERT, PART, REGISTERED
+from replitree_verify.models.stored import DROP, NAMES, PART, REGISTERED, in_store
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Model, Proposal
 
@@ -29,25 +28,18 @@ PAUSE = (Duty("r1", "pause"),)
 def _merge(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model of two replicas that have the same merge in their queues; `more` as of `Model`."""
     given: dict[str, Any] = {
-        "seats": TWO,
-        "inserts": INSERT,
-        "workers": BOTH,
-        "started": BOTH,
-        "stored": True,
         "upkeepers": ("r2",),
         "merges": (Proposal("r1", (PART,)),),
         "prelude": PULLED,
         "struck": tuple((fault, "r1") for fault in faults),
     }
-    return Model(name, description, faults=faults, **(given | more))
+    return in_store(name, description, faults, **(given | more))
 
 
 def _prepared(name: str, description: str, faults: dict[Fault, int], **more: Any) -> Model:
     """Return a model in which a task puts the result of a merge for r1, which proposes the merge; `more` as of `Model`."""
     given: dict[str, Any] = {
-        "seats": (*ONE, TASK),
-        "workers": ("r1",),
-        "started": ("r1",),
+        "replicas": ("r1",),
         "upkeepers": ("r1",),
         "operators": ("task",),
         "merges": (),
@@ -58,19 +50,8 @@ def _prepared(name: str, description: str, faults: dict[Fault, int], **more: Any
     return _merge(name, description, faults, **(given | more))
 
 
-TASK = ("task", "task")
-"""The seat of a task that puts objects."""
-
 NAMED = (*REGISTERED, "r2", "tell r1 prepare1")
 """The first replica is about to tell a client where the result of a merge may be put."""
-
-PAIR: dict[str, Any] = {"seats": (*TWO, TASK), "workers": BOTH, "started": BOTH}
-
-THREE: dict[str, Any] = {
-    "seats": (*TWO, ("r3", "r3")),
-    "workers": (*BOTH, "r3"),
-    "started": (*BOTH, "r3"),
-}
 
 
 ONE_MUTATION = (Ask("r1", 5, MutateEntry("r1", EntryId("x"), "*", "x")),)
@@ -83,25 +64,17 @@ CHAINED = (
 
 def _mutate(name: str, description: str, faults: dict[Fault, int], *commands: str, **more: Any) -> Model:
     """Return a model in which mutations make parts that borrow of those before them, and all leave in the end."""
-    given: dict[str, Any] = {
-        "seats": ONE,
-        "inserts": INSERT,
-        "workers": ("r1",),
-        "started": ("r1",),
-        "stored": True,
-        "upkeepers": ("r1",),
-    }
     asked = tuple(
         Ask("r1", number, MutateEntry("r1", EntryId(command), "*", command))
         for number, command in enumerate(commands, 5)
     )
     titles = tuple(title for ask in asked for title in (f"r1 ask {ask.request}", "r1 pull"))
-    return Model(
-        name,
-        description,
-        faults=faults,
-        **({**given, "commands": (*asked, *DROP), "prelude": (*REGISTERED, *titles, "r1 ask 9")} | more),
-    )
+    given: dict[str, Any] = {
+        "replicas": ("r1",),
+        "commands": (*asked, *DROP),
+        "prelude": (*REGISTERED, *titles, "r1 ask 9"),
+    }
+    return in_store(name, description, faults, **(given | more))
 
 
 MODELS = (
@@ -181,9 +154,7 @@ MODELS = (
         "stored_merge_dropped_doubt",
         "the part is dropped while it is merged on the only replica, and the answer to a commit is lost",
         DOUBT,
-        seats=ONE,
-        workers=("r1",),
-        started=("r1",),
+        replicas=("r1",),
         upkeepers=("r1",),
         commands=DROP,
         prelude=(*REGISTERED, "r1 lead1", "r1 pull", "begin r1 make", "r1 ask 9", "r1 pull", "r1 work"),
@@ -194,7 +165,7 @@ MODELS = (
         "stored_merge_gone",
         "a replica that has made the result is away for good: it is made again, once",
         {},
-        **THREE,
+        replicas=NAMES,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r3", "stop r3", "r1 pull", "r2 pull"),
         resting=("r3 life",),
         probes=("fetch failed", "merged"),
@@ -217,7 +188,7 @@ MODELS = (
         "stored_merge_three",
         "three replicas have the same merge in their queues",
         {},
-        **THREE,
+        replicas=NAMES,
         prelude=(*REGISTERED, "r2", "r3", "r1 lead1", "r1 pull", "r2 pull", "r3 pull"),
         probes=("result fetched",),
     ),
@@ -225,7 +196,7 @@ MODELS = (
         "merge_prepared",
         "a task puts the result of a merge for one replica, or comes too late; the other one proposes the merge, too",
         {},
-        **PAIR,
+        replicas=BOTH,
         merges=(Proposal("r2", (PART,)),),
         prelude=(*NAMED, "r2 lead1", "r2 pull"),
     ),
@@ -243,7 +214,7 @@ MODELS = (
         "merge_prepared_expiry",
         "what was put is there, and the session of the replica with the work mark ends: both may have a result",
         EXPIRY,
-        **PAIR,
+        replicas=BOTH,
         prelude=(*NAMED, "task put2", "r1 prepare1", "r1 pull", "r2 pull"),
         # The upkeep of r2, too, would make more than 400,000 states.
         probes=("activated again", "another published first", "result fetched"),
@@ -286,10 +257,7 @@ MODELS = (
         "the same on two replicas, of which one makes it for both",
         {},
         commands=ONE_MUTATION,
-        seats=TWO,
-        workers=BOTH,
-        started=BOTH,
-        upkeepers=BOTH,
+        replicas=BOTH,
         prelude=(*REGISTERED, "r2", "r1 ask 5", "r1 pull", "r2 pull"),
         probes=("result fetched",),
     ),
