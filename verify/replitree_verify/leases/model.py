@@ -148,8 +148,7 @@ def moves(state: LeaseState) -> Iterator[tuple[str, LeaseState]]:
             # The time of sending is not needed any more: without it states that differ in nothing else are one.
             heard = _with(state, number, (0, said, True, True))
             # From when it was sent, not from when it was heard: the candidate may have begun to wait in between.
-            tenure = lease.extended(Tenure(*heard.tenure), at)
-            yield "the leader hears of it", heard._replace(tenure=(tenure.duration_ns, tenure.until_ns))
+            yield "the leader hears of it", _extended(heard, at)
     match state.stage:
         case Stage.AWAY:
             yield "the candidate begins", state._replace(stage=Stage.BEGUN, since=state.ticks)
@@ -166,6 +165,11 @@ def moves(state: LeaseState) -> Iterator[tuple[str, LeaseState]]:
 def _sent(state: LeaseState, tenure: tuple[int, int]) -> LeaseState:
     said = lease.metadata(Tenure(*tenure))
     return state._replace(tenure=tenure, sent=(*state.sent, (state.clock, said, False, False)))
+
+
+def _extended(state: LeaseState, sent: int) -> LeaseState:
+    tenure = lease.extended(Tenure(*state.tenure), sent)
+    return state._replace(tenure=(tenure.duration_ns, tenure.until_ns))
 
 
 def _with(state: LeaseState, number: int, entry: tuple[int, tuple[tuple[int, bytes], ...], bool, bool]) -> LeaseState:

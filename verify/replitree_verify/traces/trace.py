@@ -196,8 +196,11 @@ def entry_text(entry: Entry) -> str:
                 entry.partition if known is UNSET else f"{', '.join(known) or 'nothing'} and all since {entry.since}"
             )
             return f"mutate {where} by {command}"
-        case RewriteEntry():
-            return _rewrite_text(entry)
+        case RewriteEntry(unchanged=relied):
+            results = ", ".join(f"{each.source} by {each.content_hash}" for each in entry.results) or "nothing"
+            rows = f" and get {', '.join(part.content_hash for part in entry.inserts)}" if entry.inserts else ""
+            since = "" if relied is UNSET else f" if {', '.join(relied.partitions)} unchanged since {relied.since}"
+            return f"rewrite {results}{rows}{since} ({entry.insert}, id {entry.id})"
         case DropEntry(partition=partition, block_min=first, block_max=last):
             return f"drop {partition}" if first is None else f"drop {partition} from {first} to {last}"
         case AlterEntry(command=command):
@@ -212,14 +215,6 @@ def entry_text(entry: Entry) -> str:
             return f"settle {index} ({', '.join(holders)})"
         case FailEntry(index=index):
             return f"fail {index}"
-
-
-def _rewrite_text(entry: RewriteEntry) -> str:
-    relied = entry.unchanged
-    results = ", ".join(f"{each.source} by {each.content_hash}" for each in entry.results) or "nothing"
-    rows = f" and get {', '.join(part.content_hash for part in entry.inserts)}" if entry.inserts else ""
-    since = "" if relied is UNSET else f" if {', '.join(relied.partitions)} unchanged since {relied.since}"
-    return f"rewrite {results}{rows}{since} ({entry.insert}, id {entry.id})"
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------

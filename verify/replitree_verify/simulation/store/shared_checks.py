@@ -182,26 +182,24 @@ class _Checked:
 
     def fsck(self) -> Report:
         """Run fsck to its end."""
-        procedure, outcome = fsck(TABLE, GRACE_MS, with_repair=True), None
-        try:
-            while True:
-                outcome = self._perform(procedure.send(outcome))
-        except StopIteration as stop:
-            return cast("Report", stop.value)
-
-    def _perform(self, effect: Any) -> Any:
-        match effect:
-            case fx.Commit(operations):
-                self.tree, outcome = self.tree.commit(operations, session=1)
-                return outcome
-            case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany() | fx.Sync():
-                return answer(self.tree, effect)
-            case ListAges(path):
-                return aged(self.tree, path)
-            case DeleteObjects(share):
-                self.objects = {each for each in self.objects if each[0] != share}
-                return ObjectsGone()
-            case AskReferences(replica):
-                return references(self._disks[replica.name], self._memories[replica.name])
-        assert isinstance(effect, ListObjects), effect
-        return listed(Objects(frozenset(self.objects)))
+        procedure, outcome = fsck(TABLE, GRACE_MS, with_repair=True), cast("Any", None)
+        while True:
+            try:
+                effect = procedure.send(outcome)
+            except StopIteration as stop:
+                return cast("Report", stop.value)
+            match effect:
+                case fx.Commit(operations):
+                    self.tree, outcome = self.tree.commit(operations, session=1)
+                case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany() | fx.Sync():
+                    outcome = answer(self.tree, effect)
+                case ListAges(path):
+                    outcome = aged(self.tree, path)
+                case DeleteObjects(share):
+                    self.objects = {each for each in self.objects if each[0] != share}
+                    outcome = ObjectsGone()
+                case AskReferences(replica):
+                    outcome = references(self._disks[replica.name], self._memories[replica.name])
+                case _:
+                    assert isinstance(effect, ListObjects), effect
+                    outcome = listed(Objects(frozenset(self.objects)))
