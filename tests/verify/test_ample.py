@@ -237,7 +237,7 @@ def test_a_search_that_overlooks_disks_does_not_see_rare_branches(column: str, m
 
 @pytest.mark.parametrize(
     ("whose", "blind", "told"),
-    [(Ample, "is_outdated", False), (Futures, "_before", ()), (Surroundings, "forget", None)],
+    [(Ample, "is_outdated", False), (Futures, "have_changed", False), (Surroundings, "forget", None)],
 )
 def test_a_search_that_does_not_reckon_with_what_it_has_met_overlooks_states(
     whose: type[object], blind: str, told: object, monkeypatch: pytest.MonkeyPatch
