@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Commit, CoordinationEffect, Sync
+from replitree.protocol.core.effects import Commit, CoordinationEffect, Reason, Refused, Sync, Unknown
 from replitree.protocol.propose import propose
 from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
@@ -229,10 +231,7 @@ def test_a_command_whose_answer_is_lost_is_settled(cluster: InProcessCluster, mo
     def perform(effect: CoordinationEffect) -> object:
         if isinstance(effect, Commit) and b'"kind":"mutate"' in str(effect).encode() and not lost:
             lost.append(True)
-            outcome = real(effect)
-            assert outcome is not None
-            from replitree.protocol.core.effects import Unknown
-
+            real(effect)
             return Unknown()
         return real(effect)
 
@@ -240,6 +239,38 @@ def test_a_command_whose_answer_is_lost_is_settled(cluster: InProcessCluster, mo
     answer = first.post("mutations", {"sql": "DELETE FROM t WHERE k < 5"})
     assert lost
     assert (answer["index"], answer["applied"]) == (1, True)
+    cluster.wait_equal(list(range(5, 10)))
+
+
+@pytest.mark.parametrize(("is_done", "status"), [(True, 504), (False, 503)])
+def test_where_coordination_is_lost_with_the_answer_only_what_was_not_sent_is_certain(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, is_done: bool, status: int
+) -> None:
+    """The replica can't look what became of its commit, since every read after it fails."""
+    first = cluster.nodes[0]
+    first.insert(rows(0))
+    cluster.wait_equal(list(range(10)))
+    real: Callable[[CoordinationEffect], object] = first.coordination.perform
+    lost: list[str] = []
+
+    def perform(effect: CoordinationEffect) -> object:
+        if isinstance(effect, Commit) and b'"kind":"mutate"' in str(effect).encode() and not lost:
+            lost.append(threading.current_thread().name)
+            if is_done:
+                real(effect)
+                return Unknown()
+            return Refused(effect.operations[0], Reason.BAD_VERSION)  # its epoch is an older one
+        if [threading.current_thread().name] == lost:
+            raise CoordinationUnavailable("no connection to ZooKeeper")
+        return real(effect)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first.coordination, "perform", perform)
+        answer = first.request("POST", f"{TABLE}/mutations", b'{"sql": "DELETE FROM t WHERE k < 5", "id": "mine"}')
+    assert (answer[0], "OutcomeUnknown" in str(answer[1])) == (status, is_done), answer
+    wait_for(lambda: cluster.is_active(first), "active again")
+    again = first.post("mutations", {"sql": "DELETE FROM t WHERE k < 5", "id": "mine"})
+    assert (again["index"], again["applied"]) == (1, True)
     cluster.wait_equal(list(range(5, 10)))
 
 

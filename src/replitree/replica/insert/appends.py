@@ -7,15 +7,12 @@ has written.  So the puller need not pull such an entry at once: it watches the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Applied, Commit, Create, Effect, LogIndex
+from replitree.protocol.core.effects import Applied, Effect, LogIndex
 from replitree.protocol.core.layout import TablePlace
-
-Perform: TypeAlias = Callable[[Effect], Any]
-"""What performs effects and returns their outcomes."""
+from replitree.replica.perform.append_doubt import Perform, appends
 
 COMMIT_S_MAX = 0.01
 """How long the puller waits for a commit of ours whose entry it has perhaps seen already, in seconds."""
@@ -33,9 +30,7 @@ class Appends:
         """Return what performs effects as `perform` does, and takes note of the entries that they append."""
 
         def perform_and_note(effect: Effect) -> Any:
-            if not isinstance(effect, Commit) or not any(
-                isinstance(each, Create) and each.sequential for each in effect.operations
-            ):
+            if not appends(effect):
                 return perform(effect)
             found: tuple[str, ...] = ()
             with self._changed:

@@ -21,7 +21,7 @@ from replitree.errors import BadInput, NotAuthorized
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.replica.insert.appends import Perform
+from replitree.replica.perform.append_doubt import Perform, appends
 
 
 class Fate(Enum):
@@ -59,10 +59,7 @@ class Fates:
             # A group is staged again only after its earlier commit was refused.
             self._staged = effect.requests
             self._note(Fate.UNSENT)
-        appends = isinstance(effect, fx.Commit) and any(
-            isinstance(each, fx.Create) and each.sequential for each in effect.operations
-        )
-        if not appends:
+        if not appends(effect):
             return self._perform(effect)
         self._note(Fate.SENT)
         try:

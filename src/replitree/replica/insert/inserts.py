@@ -36,13 +36,14 @@ from replitree.protocol.insert.earlier import find_earlier
 from replitree.protocol.insert.quorum import Awaited
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
-from replitree.replica.insert.appends import Appends, Perform
+from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.insert.reused_token import has_other_rows
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, StagedUpload
+from replitree.replica.perform.append_doubt import Perform
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
 from replitree.replica.perform.context import TableContext

@@ -47,6 +47,7 @@ from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.perform.append_doubt import AppendDoubt
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
@@ -365,11 +366,18 @@ class Commands:
             return accepted
 
         # The caller answers the client with what the stage returns.
-        def perform(effect: fx.Effect) -> object:
-            return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
-
+        doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
         asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage)
-        answer: fx.ClientAnswer = Driver(context.performer, remember, perform).finish(Then(accept_command, asked))
+        try:
+            driver = Driver(context.performer, remember, doubt.perform)
+            answer: fx.ClientAnswer = driver.finish(Then(accept_command, asked))
+        except (ReplitreeError, OSError) as error:
+            if not doubt.may_be_in_log:
+                raise
+            self._availability.trouble(Evidence.UNKNOWN, "a command has ended without an answer")
+            raise OutcomeUnknown(
+                f"the command may be in the log ({error}); repeat it with the same id", entry.id
+            ) from error
         context.pull_signal.hurry()
         match answer:
             case fx.Inserted(index):

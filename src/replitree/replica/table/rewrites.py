@@ -42,6 +42,7 @@ from replitree.protocol.propose.rewrite import Rewriting
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import StagedRewrite
 from replitree.replica.parts.merges import Merges
+from replitree.replica.perform.append_doubt import AppendDoubt
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
@@ -282,19 +283,14 @@ class Rewrites:
                     self._availability.trouble(Evidence.UNKNOWN, "the answer to a rewrite's commit was lost")
             return None
 
-        sent = then.stage is judge_rewrite
-
         # The caller answers the client with what the last stage returns.
-        def perform(effect: fx.Effect) -> object:
-            nonlocal sent
-            sent = sent or isinstance(effect, fx.Commit)
-            return None if isinstance(effect, fx.Answer) else context.performer.perform(effect)
-
+        doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
+        doubt.may_be_in_log = then.stage is judge_rewrite
         with held:
             try:
-                answer: fx.ClientAnswer = Driver(context.performer, remember, perform).finish(then)
+                answer: fx.ClientAnswer = Driver(context.performer, remember, doubt.perform).finish(then)
             except (ReplitreeError, OSError) as error:
-                if not sent:
+                if not doubt.may_be_in_log:
                     # If the disk fails, the next activation sweeps the folder.
                     with suppress(StoreError, OSError):
                         self._performer.discard(staging)
