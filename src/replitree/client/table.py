@@ -349,15 +349,25 @@ class Table(TableChanges):
         columns = self._definition.schema_version
         route = f"/v1/tables/{quote(self.name)}/snapshot?{options.query(self._written, columns)}"
         replica, body, asked_at = self._ask(options, route)
+        addresses = [known.address for known in self._router.replicas()]
         if body.unread:
-            body = self._completed(body, replica)
+            # Another replica may know the manifests that this one does not know; one that has a manifest has the rows, too.
+            cache = PartCache(self._http, self.name, addresses, owner=replica.address, others=self._addresses)
+            found = cache.find_manifests(body.unread)
+            brought = [
+                SnapshotPart(each.part, "", found[each.part], lacking=True, why=each.why)
+                for each in body.unread
+                if each.part in found
+            ]
+            parts = tuple(sorted((*body.parts, *brought), key=lambda part: part.part))
+            unread = tuple(each for each in body.unread if each.part not in found)
+            body = msgspec.structs.replace(body, parts=parts, unread=unread)
         if options.as_of is None:
             self._written.saw(body.index)
         lease = None
         if body.lease:
             handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or options.lease_s or LEASE_S)
             lease = hold(handle, self._http, asked_at)
-        addresses = [known.address for known in self._router.replicas()]
         definition = self._known(body.newest_version)
         if options.needed is not None and definition.schema_version != columns:
             # Another thread has read newer columns meanwhile, in which the condition may mean something else.
@@ -421,21 +431,6 @@ class Table(TableChanges):
     @override
     def _leased(self, timeout_s: float) -> Snapshot:
         return self.snapshot(level="linearizable", lease_s=LEASE_S, timeout_s=timeout_s)
-
-    def _completed(self, body: SnapshotBody, replica: ReplicaInfo) -> SnapshotBody:
-        """Return a snapshot with the manifests that its replica does not know and another replica has."""
-        addresses = [known.address for known in self._router.replicas()]
-        # A replica that has the manifest has the rows, too.
-        cache = PartCache(self._http, self.name, addresses, owner=replica.address, others=self._addresses)
-        found = cache.find_manifests(body.unread)
-        brought = [
-            SnapshotPart(each.part, "", found[each.part], lacking=True, why=each.why)
-            for each in body.unread
-            if each.part in found
-        ]
-        parts = tuple(sorted((*body.parts, *brought), key=lambda part: part.part))
-        unread = tuple(each for each in body.unread if each.part not in found)
-        return msgspec.structs.replace(body, parts=parts, unread=unread)
 
     def _addresses(self) -> tuple[str, ...]:
         """Return the addresses of all replicas, whichever this handle is bound to."""

@@ -85,7 +85,16 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
     servers = ask_servers(hosts)
     try:
         latency = typical_s(lambda: catalog.perform(Exists("/")))
-        tables = {name: _facts(catalog, name) for name in catalog.all_names()}
+        tables: dict[str, Facts | str] = {}
+        """What coordination says about each table, or why that can't be known."""
+        for name in catalog.all_names():
+            try:
+                tables[name] = catalog.run(read_facts(catalog.place(name))) or "it has just been dropped"
+            except CoordinationUnavailable:
+                # Not a problem of this table: the doctor reports it once, of coordination.
+                raise
+            except ReplitreeError as error:
+                tables[name] = str(error)
         known = set(catalog.servers())
         for facts in tables.values():
             if isinstance(facts, Facts):
@@ -107,18 +116,6 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
         tables=found,
     )
-
-
-def _facts(catalog: Catalog, name: str) -> Facts | str:
-    """Return what coordination says about a table, or why that can't be known."""
-    try:
-        facts = catalog.run(read_facts(catalog.place(name)))
-    except CoordinationUnavailable:
-        # Not a problem of this table: the doctor reports it once, of coordination.
-        raise
-    except ReplitreeError as error:
-        return str(error)
-    return facts if facts is not None else "it has just been dropped"
 
 
 # --- the replica processes ----------------------------------------------------------------------------------------------------
@@ -213,46 +210,39 @@ def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer
             broken[replica] = frozenset(catalog.run(read_broken(Replica(catalog.place(name), replica), held)))
         else:
             broken[replica] = frozenset()
-    # The holders of a part are known only when it is known what is broken on every replica.
-    lacking = {
-        replica: tuple(
-            Lacking(part=part, holders=holders(facts, broken, replica, parse_part(part))) for part in sorted(parts)
+    states = []
+    for standing in facts.log.replicas:
+        replica, answered = standing.name, tables[standing.name]
+        found = answered or {}
+        state = ReplicaState(
+            name=replica,
+            mark=standing.mark,
+            active=standing.active,
+            problem=said[replica].problem or ("" if answered is not None else "its server does not have this table"),
+            state=str(found.get("state", "down")),
+            reason=str(found.get("reason", "")),
+            pointer=standing.pointer,
+            queue=standing.queue,
+            parts=facts.registered[replica],
+            postponed=piece(found.get("postponed"), tuple[PostponedEntry, ...], ()),
+            # The holders of a part are known only when it is known what is broken on every replica.
+            lacking=tuple(
+                Lacking(part=part, holders=holders(facts, broken, replica, parse_part(part)))
+                for part in sorted(broken[replica])
+            ),
+            unavailable=piece(found.get("lost_parts"), dict[str, str], {}),
+            declared_lost=piece(found.get("declared_lost"), dict[str, int], {}),
+            lost_insert_parts=piece(found.get("lost_insert_parts"), dict[str, int], {}),
+            unusable_copies=piece(found.get("unusable_copies"), dict[str, dict[str, str]], {}),
+            merges_paused=bool(found.get("merges_paused", False)),
+            old_parts=int(found.get("old_parts") or 0),
+            old_bytes=int(found.get("old_bytes") or 0),
+            old_since_s=found.get("old_since_s"),
+            moving=moves_in(found.get("moving")),
+            leases=int(found.get("leases") or 0),
         )
-        for replica, parts in broken.items()
-    }
-    return tuple(
-        _replica(each, facts, said[each.name], tables[each.name], lacking[each.name]) for each in facts.log.replicas
-    )
-
-
-def _replica(
-    standing: ReplicaStanding, facts: Facts, answer: _Answer, said: dict[str, Any] | None, lacking: tuple[Lacking, ...]
-) -> ReplicaState:
-    problem = answer.problem or ("" if said is not None else "its server does not have this table")
-    found = said or {}
-    return ReplicaState(
-        name=standing.name,
-        mark=standing.mark,
-        active=standing.active,
-        problem=problem,
-        state=str(found.get("state", "down")),
-        reason=str(found.get("reason", "")),
-        pointer=standing.pointer,
-        queue=standing.queue,
-        parts=facts.registered[standing.name],
-        postponed=piece(found.get("postponed"), tuple[PostponedEntry, ...], ()),
-        lacking=lacking,
-        unavailable=piece(found.get("lost_parts"), dict[str, str], {}),
-        declared_lost=piece(found.get("declared_lost"), dict[str, int], {}),
-        lost_insert_parts=piece(found.get("lost_insert_parts"), dict[str, int], {}),
-        unusable_copies=piece(found.get("unusable_copies"), dict[str, dict[str, str]], {}),
-        merges_paused=bool(found.get("merges_paused", False)),
-        old_parts=int(found.get("old_parts") or 0),
-        old_bytes=int(found.get("old_bytes") or 0),
-        old_since_s=found.get("old_since_s"),
-        moving=moves_in(found.get("moving")),
-        leases=int(found.get("leases") or 0),
-    )
+        states.append(state)
+    return tuple(states)
 
 
 def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answer]) -> tuple[MutationState, ...]:

@@ -163,14 +163,20 @@ def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding
         copies = {f"{folder} ({why})" for each in replica.unusable_copies.values() for folder, why in each.items()}
         if copies:
             text += f"; on its disk these look like copies and were not used: {listed(sorted(copies))}"
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            "lost-parts",
-            text,
-            _advice_for_lacking(table, replica),
-            table.name,
-            replica.name,
+        # What brings parts back that no replica has whole.
+        away = [other.name for other in table.replicas if not other.active and other.mark is not ReplicaMark.DROPPED]
+        steps = [f"start the server of {listed(away)}, which may have them"] if away else []
+        if not replica.answers and replica.name not in away:
+            steps.append(f"see why {replica.name} does not answer")
+        if replica.moving is not None:
+            steps.append(
+                f"replitree fsck {table.name} --repair lets every replica create missing objects again from its copies"
+            )
+        steps.append(
+            "put a copy of the part (manifest.json and its data files, in a folder of any name) below detached/ in the folder"
+            f" of {table.name} on any replica: it is verified and used within 30 s"
         )
+        yield DoctorFinding(Severity.CRITICAL, "lost-parts", text, "; or ".join(steps), table.name, replica.name)
     if fetchable:
         holders = sorted({name for each in replica.lacking for name in each.holders})
         yield DoctorFinding(
@@ -182,23 +188,6 @@ def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding
             table.name,
             replica.name,
         )
-
-
-def _advice_for_lacking(table: TableState, replica: ReplicaState) -> str:
-    """Say what brings parts back that no replica has whole."""
-    away = [other.name for other in table.replicas if not other.active and other.mark is not ReplicaMark.DROPPED]
-    steps = [f"start the server of {listed(away)}, which may have them"] if away else []
-    if not replica.answers and replica.name not in away:
-        steps.append(f"see why {replica.name} does not answer")
-    if replica.moving is not None:
-        steps.append(
-            f"replitree fsck {table.name} --repair lets every replica create missing objects again from its copies"
-        )
-    steps.append(
-        f"put a copy of the part (manifest.json and its data files, in a folder of any name) below detached/ in the folder of"
-        f" {table.name} on any replica: it is verified and used within 30 s"
-    )
-    return "; or ".join(steps)
 
 
 def _lost(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
@@ -217,35 +206,31 @@ def _lost(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
             replica.name,
         )
     if replica.declared_lost:
+        # Which rows to insert again, and with which token.
+        advice: list[str] = []
+        for part in sorted(replica.declared_lost)[:LOST_TOLD_MAX]:
+            partition, parts = parse_part(part).partition, replica.lost_insert_parts.get(part, 0)
+            if parts == 1:
+                told = f"{part} was a whole insert: insert it again, its token is free"
+            elif parts > 1:
+                told = f"{part} was one of {parts} parts of that insert: insert the rows of partition {partition} again"
+                told += " with a new token"
+            else:
+                told = (
+                    f"{part} had rows of partition {partition} only: insert what is missing there again with new tokens; the"
+                    " tokens of those inserts may still be taken"
+                )
+            advice.append(told)
         each = listed([f"{part} (entry {index})" for part, index in sorted(replica.declared_lost.items())])
         yield DoctorFinding(
             Severity.WARNING,
             "rows-lost",
             f"{count(len(replica.declared_lost), 'part')} of {table.name} declared lost since {replica.name} started, because "
             f"no replica had the rows: {each}",
-            f"{_advice_for_lost(replica)}; this is shown until that server is started again",
+            f"{'; '.join(advice)}; this is shown until that server is started again",
             table.name,
             replica.name,
         )
-
-
-def _advice_for_lost(replica: ReplicaState) -> str:
-    """Say which rows to insert again, and with which token."""
-    advice: list[str] = []
-    for part in sorted(replica.declared_lost)[:LOST_TOLD_MAX]:
-        partition, parts = parse_part(part).partition, replica.lost_insert_parts.get(part, 0)
-        if parts == 1:
-            told = f"{part} was a whole insert: insert it again, its token is free"
-        elif parts > 1:
-            told = f"{part} was one of {parts} parts of that insert: insert the rows of partition {partition} again"
-            told += " with a new token"
-        else:
-            told = (
-                f"{part} had rows of partition {partition} only: insert what is missing there again with new tokens; the tokens"
-                " of those inserts may still be taken"
-            )
-        advice.append(told)
-    return "; ".join(advice)
 
 
 def _moving(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:

@@ -79,8 +79,22 @@ def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -
     BadInput
         The condition can't be read, or the keys can't be deleted this way; says why and what to do instead.
     """
-    definition = snapshot.definition
-    _check_table(definition)
+    definition, policy = snapshot.definition, snapshot.definition.policy
+    if policy.kind is PolicyKind.REPLACING and policy.version is None:
+        why = (
+            "keeps the last inserted row, and a row that is inserted meanwhile can't be told from those that were read."
+            " Read the keys (final=True) and delete by key, while no other client inserts them"
+        )
+        raise BadInput(f"final=True needs the policy replacing(version); {policy.text!r} {why}")
+    if policy.kind is not PolicyKind.REPLACING:
+        why = "adds rows with equal keys" if policy.kind is PolicyKind.SUMMING else "keeps every row"
+        raise BadInput(f"final=True needs the policy replacing(version); {policy.text!r} {why}: leave final out")
+    for name in definition.order_by:
+        if pa.types.is_floating(definition.arrow_schema.field(name).type):
+            raise BadInput(
+                f"final=True compares keys exactly, and {name!r} in the order key is a floating-point number:"
+                " delete with a condition on the order key, which reaches every version"
+            )
     # The condition is read by itself first: `a) OR (b` must not become two conditions.
     delete_where(where, definition, partition=partition)
     predicate = parse_predicate(where, definition)
@@ -101,25 +115,6 @@ def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -
 
 
 _SMALLER = "delete in smaller steps, with a range of the order key in each condition, or partition by partition"
-
-
-def _check_table(definition: TableDefinition) -> None:
-    policy = definition.policy
-    if policy.kind is PolicyKind.REPLACING and policy.version is None:
-        why = (
-            "keeps the last inserted row, and a row that is inserted meanwhile can't be told from those that were read."
-            " Read the keys (final=True) and delete by key, while no other client inserts them"
-        )
-        raise BadInput(f"final=True needs the policy replacing(version); {policy.text!r} {why}")
-    if policy.kind is not PolicyKind.REPLACING:
-        why = "adds rows with equal keys" if policy.kind is PolicyKind.SUMMING else "keeps every row"
-        raise BadInput(f"final=True needs the policy replacing(version); {policy.text!r} {why}: leave final out")
-    for name in definition.order_by:
-        if pa.types.is_floating(definition.arrow_schema.field(name).type):
-            raise BadInput(
-                f"final=True compares keys exactly, and {name!r} in the order key is a floating-point number:"
-                " delete with a condition on the order key, which reaches every version"
-            )
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------------
@@ -193,7 +188,26 @@ def _terms(winners: Winners, definition: TableDefinition, where: str, *, within:
     columns = [[_literal(value) for value in column] for column in winners.rows.columns]
     for *firsts, last, newest in zip(*columns, strict=True):
         grouped.setdefault((newest, *firsts), []).append(last)
-    place = _place(winners, definition) if within else []
+    # Conditions that only rows of this partition meet.
+    place: list[str] = []
+    bounds = bounds_manifest(definition, winners.partition, winners.values).columns if within else {}
+    for transform, value in zip(definition.partition_by, winners.values, strict=True) if within else ():
+        column, known = transform.column, bounds.get(transform.column)
+        # The conditions on the keys decide these columns already.
+        if column in definition.order_by:
+            continue
+        if value is None:
+            place.append(_equals(column, [None]))
+            continue
+        if known is None or known.low is None or known.high is None or transform.kind in _UNNAMED:
+            raise BadInput(
+                f"keys in several partitions match, and no condition says which rows {transform.text} puts into one:"
+                " give partition=, one after the other; `replitree table partitions` shows them"
+            )
+        arrow = definition.arrow_schema.field(column).type
+        low, high = (_literal(arrow_scalar(arrow, bound)) for bound in (known.low, known.high))
+        ends = f"{_name(column)} >= {low} AND {_name(column)} <= {high}"
+        place.append(_equals(column, [low]) if low == high else ends)
     for (newest, *firsts), lasts in grouped.items():
         each = [[value] for value in firsts] + [lasts]
         keys = [_equals(column, values) for column, values in zip(definition.order_by, each, strict=True)]
@@ -204,32 +218,6 @@ def _terms(winners: Winners, definition: TableDefinition, where: str, *, within:
             older = f"{name} IS NULL OR {name} < {newest}" if nullable else f"{name} < {newest}"
             doomed = f"({older} OR ({name} = {newest} AND ({where})))"
         yield f"({' AND '.join([*place, *keys, doomed])})"
-
-
-def _place(winners: Winners, definition: TableDefinition) -> list[str]:
-    """Return conditions that only rows of this partition meet."""
-    transforms = definition.partition_by
-    bounds = bounds_manifest(definition, winners.partition, winners.values)
-    found = []
-    for transform, value in zip(transforms, winners.values, strict=True):
-        column = transform.column
-        # The conditions on the keys decide these columns already.
-        if column in definition.order_by:
-            continue
-        if value is None:
-            found.append(_equals(column, [None]))
-            continue
-        known = bounds.columns.get(column)
-        if known is None or known.low is None or known.high is None or transform.kind in _UNNAMED:
-            raise BadInput(
-                f"keys in several partitions match, and no condition says which rows {transform.text} puts into one:"
-                " give partition=, one after the other; `replitree table partitions` shows them"
-            )
-        arrow = definition.arrow_schema.field(column).type
-        low, high = (_literal(arrow_scalar(arrow, bound)) for bound in (known.low, known.high))
-        ends = f"{_name(column)} >= {low} AND {_name(column)} <= {high}"
-        found.append(_equals(column, [low]) if low == high else ends)
-    return found
 
 
 _UNNAMED = (TransformKind.BUCKET, TransformKind.TRUNCATE)

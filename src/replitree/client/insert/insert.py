@@ -238,7 +238,27 @@ class TableInserter:
         # Rows in another form or schema are counted after they were converted.
         if first.last and _is_small(first.rows):
             return self._send(first.rows, terms)
-        return self._upload(data, chain((first,), slices), terms)
+        # They are uploaded and committed; at another replica again while there is time, if the rows can be read again.
+        slices, again = chain((first,), slices), not is_stream(data)
+        deadline = time.monotonic() + terms.timeout_s
+        while True:
+            began = time.monotonic()
+            upload, manifests = self._fill(slices, terms.timeout_s)
+            stored = stored_s(manifests) if self._definition.is_shared else 0.0
+            # The time limit is for waiting; writing files is work.
+            deadline += time.monotonic() - began + stored
+            left = max(1.0, deadline - time.monotonic())
+            # An insert with a quorum stays with its replica, which alone knows its outcome.
+            wait_s = min(left, ELSEWHERE_S + stored) if again and terms.quorum is None else left
+            try:
+                return self.commit(upload, manifests, replace(terms, timeout_s=wait_s))
+            except (TooFewReplicas, QuorumNotReached):
+                raise
+            except (Unavailable, OutcomeUnknown):
+                if not again or time.monotonic() >= deadline:
+                    raise
+            self._router.forget()
+            slices = cut(data, self._definition, terms.zone)
 
     # --- one request --------------------------------------------------------------------------------------------------
 
@@ -260,29 +280,6 @@ class TableInserter:
         return self._result(answer, token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
-
-    def _upload(self, data: Any, slices: Iterator[Slice], terms: Terms) -> InsertResult:
-        """Upload and commit; at another replica again while there is time, if the rows can be read again."""
-        again = not is_stream(data)
-        deadline = time.monotonic() + terms.timeout_s
-        while True:
-            began = time.monotonic()
-            upload, manifests = self._fill(slices, terms.timeout_s)
-            stored = stored_s(manifests) if self._definition.is_shared else 0.0
-            # The time limit is for waiting; writing files is work.
-            deadline += time.monotonic() - began + stored
-            left = max(1.0, deadline - time.monotonic())
-            # An insert with a quorum stays with its replica, which alone knows its outcome.
-            wait_s = min(left, ELSEWHERE_S + stored) if again and terms.quorum is None else left
-            try:
-                return self.commit(upload, manifests, replace(terms, timeout_s=wait_s))
-            except (TooFewReplicas, QuorumNotReached):
-                raise
-            except (Unavailable, OutcomeUnknown):
-                if not again or time.monotonic() >= deadline:
-                    raise
-            self._router.forget()
-            slices = cut(data, self._definition, terms.zone)
 
     def _fill(self, slices: Iterator[Slice], timeout_s: float) -> tuple[Upload, tuple[PartManifest, ...]]:
         upload = open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)

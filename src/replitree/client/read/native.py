@@ -21,7 +21,6 @@ from pathlib import Path
 
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.errors import SnapshotExpired
-from replitree.storage.parts.verified import CheckedFile
 from replitree.storage.schema.layout import layout_of
 
 BYTES_MAX = 4 << 30
@@ -78,7 +77,17 @@ def _whole(snapshot: Snapshot, part: SnapshotPart) -> list[Path]:
     """Return the files of a part, each of them compared with its checksum now or earlier."""
     (checked,) = snapshot.checked([part])
     # Before the bytes are compared: a file that changes meanwhile has another signature afterwards.
-    signatures = [_signature(file) for file in checked.files]
+    signatures: list[_Signature | None] = []
+    for file in checked.files:
+        try:
+            found = file.path.stat()
+        except OSError:
+            # It is not there: a good copy is fetched below.
+            signatures.append(None)
+            continue
+        # The change time: no program can set it back.
+        times = found.st_mtime_ns, found.st_ctime_ns
+        signatures.append((found.st_dev, found.st_ino, found.st_size, *times, file.entry.checksum))
     with _lock:
         is_known = all(signature in _known for signature in signatures)
     if not is_known:
@@ -91,16 +100,6 @@ def _whole(snapshot: Snapshot, part: SnapshotPart) -> list[Path]:
             while len(_known) > KNOWN_MAX:
                 _known.popitem(last=False)
     return [file.path for file in checked.files]
-
-
-def _signature(file: CheckedFile) -> _Signature | None:
-    """Return what the file system says of a file, with the checksum that it must have; None: it is not there."""
-    try:
-        found = file.path.stat()
-    except OSError:
-        return None
-    # The change time: no program can set it back.
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, file.entry.checksum
 
 
 __all__ = ["BYTES_MAX", "native_paths"]

@@ -160,12 +160,17 @@ class Scan:
 
         Errors as `to_arrow`; those of reading come from the reader.
         """
+
+        def batches(held: ExitStack, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+            with held:
+                yield from snapshot.batches(self._columns, self._options.where, final=self._options.final)
+
         # Not in the generator: a wrong name is to be found out here, and the snapshot is that of this moment.
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._held())
             schema = snapshot.schema_of(self._columns)
             self._predicate(snapshot.definition)
-            return pa.RecordBatchReader.from_batches(schema, self._rest(stack.pop_all(), snapshot))
+            return pa.RecordBatchReader.from_batches(schema, batches(stack.pop_all(), snapshot))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a capsule of Arrow's C stream interface; see `to_reader`."""
@@ -368,11 +373,6 @@ class Scan:
         """Return a context of the snapshot that releases the lease which was taken for it."""
         # The caller of `Snapshot.scan` has the snapshot, and closes it.
         return nullcontext(self._source.snapshot) if self._source.snapshot is not None else self._take_held()
-
-    def _rest(self, held: ExitStack, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """Read a snapshot that `held` has entered already, and leave it at the end."""
-        with held:
-            yield from snapshot.batches(self._columns, self._options.where, final=self._options.final)
 
     def _bound(self) -> Scan:
         """Return this scan of one snapshot, whose files stay for as long as Python has the scan."""

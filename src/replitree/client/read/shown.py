@@ -107,6 +107,10 @@ def scan_plan(snapshot: Snapshot, columns: Sequence[str] | None, predicate: Pred
     parts = [part for part in snapshot.parts if predicate is None or predicate.may_match(part.manifest)]
     files = [file for part in parts for file in part.manifest.files]
     rows, size = sum(part.manifest.rows for part in parts), sum(file.bytes for file in files)
+    place = "on this machine"
+    if snapshot.parts and not snapshot.is_local:
+        stored = snapshot.stored
+        place = f"objects in {stored.url}, brought here" if stored else "at replicas, brought here over HTTP"
     lines = [
         ("scan", f"{definition.name} at {snapshot.index:,} ({snapshot.replica})"),
         ("columns", ", ".join(names)),
@@ -114,7 +118,7 @@ def scan_plan(snapshot: Snapshot, columns: Sequence[str] | None, predicate: Pred
             "parts",
             f"{len(parts):,} of {len(snapshot.parts):,} can match: {len(files):,} files, {size:,} bytes, {rows:,} rows",
         ),
-        ("files", _place(snapshot)),
+        ("files", place),
     ]
     if predicate is not None:
         plain, computed = predicate.split()
@@ -134,14 +138,6 @@ def scan_plan(snapshot: Snapshot, columns: Sequence[str] | None, predicate: Pred
         )
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
-
-
-def _place(snapshot: Snapshot) -> str:
-    if not snapshot.parts or snapshot.is_local:
-        return "on this machine"
-    if snapshot.stored is not None:
-        return f"objects in {snapshot.stored.url}, brought here"
-    return "at replicas, brought here over HTTP"
 
 
 __all__ = ["scan_html", "scan_plan", "snapshot_html", "table_html"]

@@ -238,9 +238,13 @@ class HttpClient:
             self._all.add(connections)
         keep_as = f"{address} {purpose}"
         kept = connections.take(keep_as)
-        if kept is not None and _has_ended(kept):
-            kept.close()
-            kept = None
+        if kept is not None:
+            # Nothing was asked, so something to read can only be the end of the connection: the replica has closed it.
+            look = select.poll()
+            look.register(kept, select.POLLIN)
+            if look.poll(0):
+                kept.close()
+                kept = None
         connection = kept or _connect(address)
         response = http.client.HTTPResponse(connection, method=method)
         whole = False
@@ -284,14 +288,6 @@ def _read(response: http.client.HTTPResponse) -> HttpResponse:
     if (response.length or 0) > ANSWER_BYTES_MAX:
         raise ReplitreeError(f"the replica's answer has {response.length} bytes, more than {ANSWER_BYTES_MAX}")
     return HttpResponse(response.status, response.read())
-
-
-def _has_ended(connection: socket.socket) -> bool:
-    """Return whether the replica has closed a kept connection."""
-    # Nothing was asked, so something to read can only be the end of the connection.
-    look = select.poll()
-    look.register(connection, select.POLLIN)
-    return bool(look.poll(0))
 
 
 def _connect(address: str) -> socket.socket:

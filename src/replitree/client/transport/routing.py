@@ -118,7 +118,13 @@ class Router:
         story = _RequestHistory(token)
         pause = PAUSE_S_MIN
         while True:
-            for replica in self._replicas(story):
+            try:
+                replicas = self.replicas()
+            except Unavailable as error:
+                # Without coordination the replicas are not known; it may answer before the time is up.
+                story.add(error)
+                replicas = ()
+            for replica in replicas:
                 # The second time comes only after a kept connection had gone stale.
                 for _ in range(2):
                     left = deadline - time.monotonic()
@@ -185,14 +191,6 @@ class Router:
         """Look the replicas up again before the next request."""
         with self._lock:
             self._known = _CachedOrder(self._known.order, 0.0)
-
-    def _replicas(self, story: _RequestHistory) -> tuple[ReplicaInfo, ...]:
-        try:
-            return self.replicas()
-        except Unavailable as error:
-            # Without coordination the replicas are not known; it may answer before the time is up.
-            story.add(error)
-            return ()
 
     def _prefer(self, replica: ReplicaInfo) -> None:
         """Ask this replica first from now on."""
