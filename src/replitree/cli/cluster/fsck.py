@@ -16,7 +16,6 @@ from replitree.cli.output import advised, byte_size, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.client.admin.fsck import FsckReport
     from replitree.client.transport.left_objects import LeftObjects
 
 EXIT_NOT_CLEAN = 1
@@ -79,6 +78,12 @@ def fsck(
     check_name(table)
     with at.connect() as connection:
         report = connection.fsck(table, with_repair=repair, grace_s=grace_s, everybody_is_back=everybody_is_back)
+    came = "nothing is wrong"
+    if report.findings or not report.clean:
+        done = sum(each.repair == "done" for each in report.findings)
+        came = f"{counted(len(report.findings), 'finding')}, {done} repaired"
+    has = f"{counted(report.shares, 'share')}, {counted(report.objects, 'object')}, {byte_size(report.bytes)}"
+    summary = f"{report.table} on {report.store}: {has}; {came}"
     not_judged = [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
     if report.not_judged:
         not_judged.append(f"NOT JUDGED    uploads: {report.not_judged}")
@@ -91,7 +96,7 @@ def fsck(
         )
         for each in report.findings
     )
-    at.out.result(msgspec.to_builtins(report), "\n".join((_summary(report), *not_judged, *found_text)))
+    at.out.result(msgspec.to_builtins(report), "\n".join((summary, *not_judged, *found_text)))
     if not report.clean:
         raise typer.Exit(EXIT_NOT_CLEAN)
 
@@ -108,11 +113,3 @@ def _left(found: LeftObjects) -> str:
     has_had = found.objects or found.uploads
     later = f"; in {found.remembered_s / 3600:.1f} h look again for what came late" if found.remembered_s else ""
     return f"{what}; deleted{later}" if has_had else f"{what}{later}"
-
-
-def _summary(report: FsckReport) -> str:
-    has = f"{counted(report.shares, 'share')}, {counted(report.objects, 'object')}, {byte_size(report.bytes)}"
-    if report.clean and not report.findings:
-        return f"{report.table} on {report.store}: {has}; nothing is wrong"
-    done = sum(each.repair == "done" for each in report.findings)
-    return f"{report.table} on {report.store}: {has}; {counted(len(report.findings), 'finding')}, {done} repaired"

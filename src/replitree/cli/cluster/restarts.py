@@ -86,29 +86,22 @@ class Restarts:
             watched = self._watched[entry.name]
             if entry.pid:
                 continue
-            if watched.start_at_s is None:
-                self._note_end(entry, watched, now_s)
+            by_hand = f"replitree server --config {entry.config}"
+            if watched.start_at_s is None and self._cluster.exit_status(entry.name) == 0:
+                watched.start_at_s = math.inf
+                self._say(f"{entry.name} was stopped and is left alone; to start it: {by_hand}")
+            elif watched.start_at_s is None:
+                watched.ended = 1 if now_s - watched.started_s >= STEADY_S else watched.ended + 1
+                pause_s = min(PAUSE_S_MAX, PAUSE_S_FIRST * 2 ** (watched.ended - 1))
+                watched.start_at_s = now_s + pause_s
+                if watched.ended <= RESTARTS_MAX:
+                    self._say(f"{entry.name} ended; it is started again in {pause_s:.0f} s")
+                else:
+                    told = f"{entry.name} ended {watched.ended} times in a row and is left alone"
+                    self._say(f"{told}; look at its log, then: {by_hand}")
             elif now_s >= watched.start_at_s and watched.ended <= RESTARTS_MAX:
                 watched.started_s, watched.start_at_s = now_s, None
                 try:
                     self._cluster.launch(entry.name)
                 except (ReplitreeError, OSError) as error:
                     self._say(f"{entry.name} could not be started ({error})")
-
-    def _note_end(self, entry: Entry, watched: _Watched, now_s: float) -> None:
-        if self._cluster.exit_status(entry.name) == 0:
-            watched.start_at_s = math.inf
-            self._say(
-                f"{entry.name} was stopped and is left alone; to start it: replitree server --config {entry.config}"
-            )
-            return
-        watched.ended = 1 if now_s - watched.started_s >= STEADY_S else watched.ended + 1
-        pause_s = min(PAUSE_S_MAX, PAUSE_S_FIRST * 2 ** (watched.ended - 1))
-        watched.start_at_s = now_s + pause_s
-        if watched.ended <= RESTARTS_MAX:
-            self._say(f"{entry.name} ended; it is started again in {pause_s:.0f} s")
-            return
-        self._say(
-            f"{entry.name} ended {watched.ended} times in a row and is left alone; look at its log, then:"
-            f" replitree server --config {entry.config}"
-        )

@@ -168,7 +168,20 @@ def open_rows(source: RowSource, expected: Any = None, zone: str = "UTC") -> Ope
     except BaseException:
         raw.close()
         raise
-    return OpenedRows(schema, _read(source, batches, raw), raw.count)
+
+    def read() -> Iterator[Any]:
+        # The file is closed after the last batch, or when the caller stops early.
+        try:
+            while True:
+                with _explained(source):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            raw.close()
+
+    return OpenedRows(schema, read(), raw.count)
 
 
 def slices(batches: Iterator[Any], schema: Any, slice_rows: int) -> Iterator[Any]:
@@ -318,7 +331,7 @@ def _is_utc(kind: Any) -> bool:
 
 
 def _with_types(found: Any, expected: Any) -> Any:
-    """Return the schema that `_parse_texts` leads to."""
+    """Return the schema that `_parsed` leads to."""
     import pyarrow as pa
 
     wanted = {} if expected is None else {field.name: field.type for field in expected}
@@ -336,8 +349,19 @@ def _parsed(batches: Iterator[Any], meant: _Expected) -> Iterator[Any]:
     import pyarrow.compute as pc
 
     row = 1
-    for batch in batches:
-        parsed = _parse_texts(batch, meant, row)
+    for parsed in batches:
+        # Columns that Arrow's readers could not parse: times and, in JSON, dates, also nested ones.
+        for i, field in enumerate(_with_types(parsed.schema, meant.schema)):
+            found, values = parsed.schema.field(i).type, parsed.column(i)
+            if field.type == found:
+                continue
+            if _is_utc(field.type) and pa.types.is_string(found):
+                values = _times(values, field, meant.zone)
+            elif pa.types.is_floating(field.type) and pa.types.is_string(found):
+                values = _numbers(values, field, row)
+            else:
+                values = _cast(values, field)
+            parsed = parsed.set_column(i, field, values)  # noqa: PLW2901
         # Arrow's readers refuse years after 9999 themselves, but not years before 1.
         for field, values in zip(parsed.schema, parsed.columns, strict=True):
             if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
@@ -346,24 +370,7 @@ def _parsed(batches: Iterator[Any], meant: _Expected) -> Iterator[Any]:
                     at = row + early.index(True).as_py()
                     raise BadInput(f"column {field.name!r} has a year before 0001 in row {at}: years are 0001 to 9999")
         yield parsed
-        row += batch.num_rows
-
-
-def _parse_texts(batch: Any, meant: _Expected, row: int) -> Any:
-    """Give the columns their types that Arrow's readers could not parse: times and, in JSON, dates, also nested ones."""
-    import pyarrow as pa
-
-    for i, field in enumerate(_with_types(batch.schema, meant.schema)):
-        found = batch.schema.field(i).type
-        if field.type == found:
-            continue
-        if _is_utc(field.type) and pa.types.is_string(found):
-            batch = batch.set_column(i, field, _times(batch.column(i), field, meant.zone))
-        elif pa.types.is_floating(field.type) and pa.types.is_string(found):
-            batch = batch.set_column(i, field, _numbers(batch.column(i), field, row))
-        else:
-            batch = batch.set_column(i, field, _cast(batch.column(i), field))
-    return batch
+        row += parsed.num_rows
 
 
 def _times(text: Any, field: Any, zone: str) -> Any:
@@ -529,16 +536,3 @@ def _with_column(source: RowSource, problem: str) -> str:
     name = repr(header[number]) if number < len(header) else f"number {number + 1}"
     wrong = re.match(r"CSV conversion error to (.+?): invalid value (.*)", found[2])
     return f"column {name}: {found[2]}" if wrong is None else f"column {name} is {wrong[1]}, and {wrong[2]} is not"
-
-
-def _read(source: RowSource, batches: Iterator[Any], raw: _Counted) -> Iterator[Any]:
-    """Yield the batches; close the file after the last one, or when the caller stops early."""
-    try:
-        while True:
-            with _explained(source):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-    finally:
-        raw.close()

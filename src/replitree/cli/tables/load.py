@@ -116,7 +116,25 @@ def load(  # noqa: PLR0913 - each is an option of the command
         named = _NumberedTokens(hash_file(source.path) + (f"@{zone}" if zone != "UTC" else ""))
     done = LoadProgress()
     for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
-        done = _insert(table, piece, _Asked(named(number, piece), quorum, zone), done, rows)
+        asked = _Asked(named(number, piece), quorum, zone)
+        try:
+            result = table.insert(piece, **asked.options)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(
+                f"slice {done.slices} may be in the table or not ({error}); run the same command again: "
+                "what is in the table already is not inserted twice",
+                asked.token or "",
+            ) from error
+        duplicate = result.outcome == "duplicate"
+        done = LoadProgress(
+            done.slices + 1,
+            done.rows_inserted + (0 if duplicate else piece.num_rows),
+            done.rows_duplicate + (piece.num_rows if duplicate else 0),
+            rows.bytes_read(),
+            _highest(done.index, result.index),
+            _highest(done.settled, result.settled),
+            done.rows_differing + (piece.num_rows if result.differs else 0),
+        )
         report(done)
     return token or named.base, done
 
@@ -141,28 +159,6 @@ class _Asked:
         if self.zone != "UTC":
             options["timezone"] = self.zone
         return options
-
-
-def _insert(table: Table, piece: Any, asked: _Asked, done: LoadProgress, rows: OpenedRows) -> LoadProgress:
-    """Insert one slice and count it."""
-    try:
-        result = table.insert(piece, **asked.options)
-    except OutcomeUnknown as error:
-        raise OutcomeUnknown(
-            f"slice {done.slices} may be in the table or not ({error}); run the same command again: "
-            "what is in the table already is not inserted twice",
-            asked.token or "",
-        ) from error
-    duplicate = result.outcome == "duplicate"
-    return LoadProgress(
-        done.slices + 1,
-        done.rows_inserted + (0 if duplicate else piece.num_rows),
-        done.rows_duplicate + (piece.num_rows if duplicate else 0),
-        rows.bytes_read(),
-        _highest(done.index, result.index),
-        _highest(done.settled, result.settled),
-        done.rows_differing + (piece.num_rows if result.differs else 0),
-    )
 
 
 def _highest(*positions: int | None) -> int | None:

@@ -16,8 +16,6 @@ from replitree.cli.output import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from replitree.client import OptimizeResult
-
 
 class Engine(Enum):
     """The engine that makes the merged parts."""
@@ -62,8 +60,15 @@ def optimize(
                 result = known.optimize(partition, final=final, timeout_s=wait, spark=spark)
         else:
             result = known.optimize(partition, final=final, timeout_s=wait)
-    value = {"table": table, **msgspec.to_builtins(result)}
-    at.out.done(value, _text(table, result), finished=result.finished)
+    why = f": {result.reason}" if result.reason else ""
+    sources = sum(len(merge.sources) for merge in result.merges)
+    text = f"{counted(len(result.merges), 'merge')} of {counted(sources, 'part')} of {table}"
+    if not result.merges:
+        text = f"{'nothing to merge' if result.finished else 'nothing was merged'} in {table}{why}"
+    elif not result.finished:
+        left = sum(not merge.finished for merge in result.merges)
+        text += f" in the log, {left:,} not finished yet{why}" if left else f", and not all that was to be merged{why}"
+    at.out.done({"table": table, **msgspec.to_builtins(result)}, text, finished=result.finished)
 
 
 @contextmanager
@@ -81,17 +86,3 @@ def _spark() -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-def _text(table: str, result: OptimizeResult) -> str:
-    why = f": {result.reason}" if result.reason else ""
-    if not result.merges:
-        return f"{'nothing to merge' if result.finished else 'nothing was merged'} in {table}{why}"
-    sources = sum(len(merge.sources) for merge in result.merges)
-    what = f"{counted(len(result.merges), 'merge')} of {counted(sources, 'part')} of {table}"
-    if result.finished:
-        return what
-    left = sum(not merge.finished for merge in result.merges)
-    if left:
-        return f"{what} in the log, {left:,} not finished yet{why}"
-    return f"{what}, and not all that was to be merged{why}"
