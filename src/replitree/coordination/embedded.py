@@ -144,7 +144,12 @@ class EmbeddedZooKeeper:
             for index, server in enumerate(self._servers):
                 # Before its files are written: the servers of an earlier owner may still read them.
                 server.lock()
-                server.configure(ports[index], self._members(index, own) if count > 1 else "", index + 1)
+                # The ensemble as this server is to see it: each member's ports for followers and for elections.
+                members = ""
+                for other, both in enumerate(own if count > 1 else ()):
+                    seen = both if other == index else tuple(self.port_between(index, other, port) for port in both)
+                    members += f"server.{other + 1}={LOCALHOST}:{seen[0]}:{seen[1]}\n"
+                server.configure(ports[index], members, index + 1)
             for server in self._servers:
                 server.launch([str(java), *self._arguments(server)])
             self._wait_ready(range(len(self._servers)))
@@ -223,14 +228,6 @@ class EmbeddedZooKeeper:
             str(server.configuration),
         ]
 
-    def _members(self, seen_by: int, ports: list[tuple[int, int]]) -> str:
-        """Return the ensemble as one of its servers is to see it, by each server's ports for followers and for elections."""
-        lines: list[str] = []
-        for index, own in enumerate(ports):
-            seen = own if index == seen_by else [self.port_between(seen_by, index, port) for port in own]
-            lines.append(f"server.{index + 1}={LOCALHOST}:{seen[0]}:{seen[1]}\n")
-        return "".join(lines)
-
     def _wait_ready(self, indexes: Iterable[int]) -> None:
         deadline = time.monotonic() + START_S_MAX
         for index in indexes:
@@ -257,8 +254,16 @@ class _Server:
             return
         private.make_folder(self.folder, parents=True, exist_ok=True)
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+        def try_lock() -> bool:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
         # The lock is inherited by warden and Java: it is free when the last of them is gone, not when the owner is.
-        if not _wait_until(lambda: _try_lock(lock), time.monotonic() + LOCK_S_MAX):
+        if not _wait_until(try_lock, time.monotonic() + LOCK_S_MAX):
             os.close(lock)
             raise CoordinationUnavailable(
                 f"{self.folder} is in use by the ZooKeeper of another process; stop that one or choose another folder"
@@ -408,12 +413,4 @@ def _wait_until(condition: Callable[[], object], deadline: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_LOOK_S)
-    return True
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

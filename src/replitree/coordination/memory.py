@@ -99,7 +99,14 @@ class SharedTree:
             if session not in self._sessions:
                 raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
             # Answer and watch under one lock: no change falls between them.
-            found = self._dated(effect, answer(self._tree, effect))
+            found = answer(self._tree, effect)
+            # The tree has no clock: the time of a node's last change is put in here.
+            if isinstance(found, fx.Node) and isinstance(effect, fx.Get):
+                found = self._date(effect.path, found)
+            elif isinstance(found, fx.Many) and isinstance(effect, fx.GetMany):
+                pairs = zip(effect.paths, found.nodes, strict=True)
+                nodes = tuple(None if node is None else self._date(path, node) for path, node in pairs)
+                found = fx.Many(nodes, found.watched)
             match effect:
                 case fx.Exists(path, watch=True) | fx.GetMany(watch=str(path)):
                     self._node_watches.setdefault(path, set()).add(session)
@@ -126,18 +133,6 @@ class SharedTree:
                 self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
                 self._fire(commit.operations, outcome)
             return outcome
-
-    def _dated(self, effect: Read, found: Outcome) -> Outcome:
-        """Give the nodes of an answer the time of their last change."""
-        if isinstance(found, fx.Node) and isinstance(effect, fx.Get):
-            return self._date(effect.path, found)
-        if isinstance(found, fx.Many) and isinstance(effect, fx.GetMany):
-            nodes = (
-                None if node is None else self._date(path, node)
-                for path, node in zip(effect.paths, found.nodes, strict=True)
-            )
-            return fx.Many(tuple(nodes), found.watched)
-        return found
 
     def _date(self, path: str, node: fx.Node) -> fx.Node:
         return fx.Node(node.value, node.version, self._changed_ms.get(path, 0))

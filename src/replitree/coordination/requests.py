@@ -207,7 +207,20 @@ def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes
     acl = _encode_acl(tuple(client.default_acl or OPEN_ACL_UNSAFE))
     pieces: list[bytes] = []
     for operation in operations:
-        pieces += _pieces(client, operation, acl)
+        path = _path(client, operation.path).encode()
+        begin = _int(len(path)), path
+        match operation:
+            case fx.Check(_, version):
+                pieces += (_HEADERS[_CHECK], *begin, _int(version))
+            case fx.Create(_, value, ephemeral, sequential):
+                flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+                pieces += (_HEADERS[_CREATE], *begin, _int(len(value)), value, acl, _int(flags))
+            case fx.Set(_, value, version):
+                pieces += (_HEADERS[_SET], *begin, _int(len(value)), value, _int(version))
+            case fx.Delete(_, version):
+                pieces += (_HEADERS[_DELETE], *begin, _int(version))
+            case _:
+                assert_never(operation)
     return b"".join((*pieces, _END))
 
 
@@ -255,23 +268,6 @@ def _send(client: Any, request: Any) -> Reply:
     reply = Reply()
     client._call(request, reply)  # noqa: SLF001 - what all of kazoo's own requests go through
     return reply
-
-
-def _pieces(client: Any, operation: fx.Operation, acl: bytes) -> tuple[bytes, ...]:
-    path = _path(client, operation.path).encode()
-    begin = _int(len(path)), path
-    match operation:
-        case fx.Check(_, version):
-            return _HEADERS[_CHECK], *begin, _int(version)
-        case fx.Create(_, value, ephemeral, sequential):
-            flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
-            return _HEADERS[_CREATE], *begin, _int(len(value)), value, acl, _int(flags)
-        case fx.Set(_, value, version):
-            return _HEADERS[_SET], *begin, _int(len(value)), value, _int(version)
-        case fx.Delete(_, version):
-            return _HEADERS[_DELETE], *begin, _int(version)
-        case _:
-            assert_never(operation)
 
 
 def _path(client: Any, path: str) -> str:

@@ -99,8 +99,22 @@ class ZooKeeperSession:
         self._last_watch: object = None
         self._discarding = threading.Lock()
         self._discarder: threading.Thread | None = None
-        self._client = _make_client(url, timeout_s)
-        self._client._connection.heard_at = time.monotonic() if heard_at is None else heard_at  # noqa: SLF001
+        handler, user = _KazooHandler(), url.credentials
+        self._client: Any = KazooClient(
+            hosts=url.servers,
+            timeout=timeout_s,
+            handler=handler,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RETRY_FIRST_S, max_delay=_RETRY_LAST_S, sleep_func=handler.sleep_func
+            ),
+            auth_data=[("digest", f"{user.user}:{user.password}")] if user else None,
+            default_acl=[make_digest_acl(user.user, user.password, all=True)] if user else None,
+            logger=log,
+        )
+        connection = _KazooConnection(self._client, self._client._conn_retry.copy(), log)  # noqa: SLF001
+        connection.granted_s = timeout_s
+        connection.heard_at = time.monotonic() if heard_at is None else heard_at
+        self._client._connection = connection  # noqa: SLF001 - kazoo has no parameter for it
         self._client.add_listener(self._on_state)
 
     @property
@@ -206,25 +220,6 @@ class ZooKeeperSession:
             self._client.stop()
         with contextlib.suppress(Exception):
             self._client.close()
-
-
-def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
-    handler = _KazooHandler()
-    user = url.credentials
-    client = KazooClient(
-        hosts=url.servers,
-        timeout=timeout_s,
-        handler=handler,
-        connection_retry=KazooRetry(
-            max_tries=-1, delay=_RETRY_FIRST_S, max_delay=_RETRY_LAST_S, sleep_func=handler.sleep_func
-        ),
-        auth_data=[("digest", f"{user.user}:{user.password}")] if user else None,
-        default_acl=[make_digest_acl(user.user, user.password, all=True)] if user else None,
-        logger=log,
-    )
-    client._connection = _KazooConnection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo has no parameter for it
-    client._connection.granted_s = timeout_s  # noqa: SLF001
-    return client
 
 
 class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no types

@@ -90,27 +90,26 @@ def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
         credentials = _check_credentials("the url", unquote(user), colon, unquote(password))
     elif auth := os.environ.get(AUTH_VARIABLE, "") if auth is None else auth:
         credentials = _check_credentials(AUTH_VARIABLE, *auth.partition(":"))
-    hosts, root, path = tuple(map(_parse_host, servers.split(","))), ROOT_DEFAULT, path.rstrip("/")
+    hosts: list[tuple[str, int]] = []
+    for server in servers.split(","):
+        found = _HOST.fullmatch(server)
+        # The text is not shown: a url without its @ has the password here.
+        if found is None:
+            raise BadInput(f"a server in the coordination url is not host or host:port; the form is {_FORM}")
+        port = int(found["port"] or PORT_DEFAULT)
+        if not 1 <= port <= 65535:
+            raise BadInput("a port in the coordination url is not between 1 and 65535")
+        hosts.append((found["host"], port))
+    root, path = ROOT_DEFAULT, path.rstrip("/")
     if path:
         root, parts = f"/{path}", path.split("/")
         # ZooKeeper refuses these when a node is created; here the message says which part of the url is wrong.
         if "" in parts or "." in parts or ".." in parts or parts[0] == "zookeeper" or _UNPRINTABLE.search(path):
             raise BadInput(f"the path /{path!a} of the coordination url is not a path that ZooKeeper allows")
-    return CoordinationUrl(hosts, root, credentials)
+    return CoordinationUrl(tuple(hosts), root, credentials)
 
 
 def _check_credentials(where: str, user: str, colon: str, password: str) -> Credentials:
     if not (user and colon and password) or ":" in user:
         raise BadInput(f"the credentials in {where} must have the form user:password, without a colon in the user")
     return Credentials(user, password)
-
-
-def _parse_host(text: str) -> tuple[str, int]:
-    found = _HOST.fullmatch(text)
-    # The text is not shown: a url without its @ has the password here.
-    if found is None:
-        raise BadInput(f"a server in the coordination url is not host or host:port; the form is {_FORM}")
-    port = int(found["port"] or PORT_DEFAULT)
-    if not 1 <= port <= 65535:
-        raise BadInput("a port in the coordination url is not between 1 and 65535")
-    return found["host"], port

@@ -333,7 +333,14 @@ class ZooKeeperCoordination:
                 except NoNodeError:
                     return None
             case fx.ChildrenMany(paths):
-                return self._children_many(session, paths, deadline)
+                lists: list[tuple[str, ...] | None] = []
+                for start in range(0, len(paths), READS_MAX):
+                    # Each request has a time limit of its own.
+                    deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
+                    self._requests.add("children")
+                    result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
+                    lists += map(_found, _wait(result, deadline))
+                return tuple(lists)
             case fx.NextNumber(path):
                 self._requests.add("get")
                 try:
@@ -371,16 +378,6 @@ class ZooKeeperCoordination:
                 results[-1].wait(max(0.0, deadline - time.monotonic()))
             nodes += [_found(node) for result in results for node in _wait(result, deadline)]
         return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
-
-    def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
-        lists: list[tuple[str, ...] | None] = []
-        for start in range(0, len(paths), READS_MAX):
-            # Each request has a time limit of its own.
-            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
-            self._requests.add("children")
-            result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
-            lists += map(_found, _wait(result, deadline))
-        return tuple(lists)
 
     def _commit(
         self, session: ZooKeeperSession, operations: tuple[fx.Operation, ...], deadline: float
