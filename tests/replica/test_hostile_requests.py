@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from typing_extensions import override
 
-from replitree.replica.http import connections, fast_path, insert_requests, received
+from replitree.replica.http import fast_path, insert_requests, received
 from replitree.replica.http.bodies import is_quick
 from replitree.replica.http.refusals import Refusals
 from replitree.replica.kit.logs import JsonFormatter, Log, hide
@@ -370,7 +370,7 @@ def test_a_connection_that_is_accepted_as_the_server_closes_is_closed(tmp_path: 
 def test_connections_take_at_most_half_of_the_files_that_a_process_may_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_files_max", lambda: 8)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (8, 8))
     with limited(tmp_path, connections_without_token_max=100) as node, ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(closing(connected(node)))

@@ -303,27 +303,22 @@ class Server:
             self._coordination.reconnect()
             # This is asked after a `Sync`, so the member that answers does not lag.
             self._has_gone_back |= self._coordination.has_gone_back()
-            if self._has_gone_back:
-                self._halt_what_is_ahead()
+            # Epochs, pointers and queues in memory are ahead of coordination, and parts on the disks may be, too: log indexes
+            # would be used twice.  So nothing happens until an operator has started the servers again.  A table that is gone,
+            # or was restored as another one, is left to `_look_for_tables`.
+            for table in list(self._tables.values()) if self._has_gone_back else ():
+                if self._is_there(table):
+                    table.availability.halt(
+                        "coordination lacks transactions that this server has seen: its data were put back to an earlier state;"
+                        " stop all servers, and start them again when it has the state that it is to keep"
+                    )
+            self._has_gone_back = False
         except BaseException:
             self._lost.set()
             raise
         self.log.info("new session")
         for table in list(self._tables.values()):
             table.availability.session_began()
-
-    def _halt_what_is_ahead(self) -> None:
-        """Halt the tables of which coordination has an earlier state than this process has seen."""
-        # Epochs, pointers and queues in memory are ahead of coordination, and parts on the disks may be, too: log indexes would
-        # be used twice.  So nothing happens until an operator has started the servers again.  A table that is gone, or was
-        # restored as another one, is left to `_look_for_tables`.
-        for table in list(self._tables.values()):
-            if self._is_there(table):
-                table.availability.halt(
-                    "coordination lacks transactions that this server has seen: its data were put back to an earlier state; "
-                    "stop all servers, and start them again when it has the state that it is to keep"
-                )
-        self._has_gone_back = False
 
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))

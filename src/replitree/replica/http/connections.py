@@ -144,7 +144,10 @@ class Connections:
         self.open: set[ServedConnection] = set()
         self._strangers: dict[ServedConnection, None] = {}
         self._strangers_max = limits.connections_without_token_max
-        self._max = min(limits.connections_max, max(1, _files_max() // 2))
+        # Half of the files that this process may open: the table's files and coordination need some, too.
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files_max = 1 << 20 if soft == resource.RLIM_INFINITY else soft
+        self._max = min(limits.connections_max, max(1, files_max // 2))
         self._sweeper: asyncio.TimerHandle | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -200,12 +203,6 @@ async def stop_listening(listener: asyncio.Server) -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     listener.close()
-
-
-def _files_max() -> int:
-    """Return how many files this process may open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
 class ServedConnection(asyncio.Protocol):

@@ -186,12 +186,18 @@ class CommandHandlers(Handlers):
             if not (busy or late) or loop.time() >= deadline:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
-        reason = _why_unfinished(table, body.partition, made, busy, late)
+        # Why not everything is merged; the client hears the first reason.
+        name, place, partition = table.replica.table.name, table.progress.place, body.partition
+        reasons: list[str] = []
         if not finished and table.maker.is_paused:
-            reason = (
-                f"merges are paused on {table.replica.name}: `replitree table resume-merges {table.replica.table.name}`"
-            )
-        return json_response({"merges": made, "finished": finished and not (busy or late), "reason": reason})
+            reasons.append(f"merges are paused on {table.replica.name}: `replitree table resume-merges {name}`")
+        reasons += [str(merge["reason"]) for merge in made if merge["reason"]]
+        reasons += [f"parts of partition {each} are busy" for each in sorted(busy)]
+        reasons += [f"others changed the parts of partition {each} before they were merged" for each in late]
+        if not made and partition is not None and place is not None and not place.parts.in_partition(partition):
+            reasons.append(f"it has no partition {partition!r}; `replitree table partitions` lists them")
+        reason, is_all = reasons[0] if reasons else "", finished and not (busy or late)
+        return json_response({"merges": made, "finished": is_all, "reason": reason})
 
     async def _pause_or_resume(self, request: web.Request) -> web.Response:
         paused = request.match_info["wish"] == "pause"
@@ -251,22 +257,6 @@ async def _all_executed(table: TableReplica, indexes: Sequence[LogIndex], wait_s
 def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:
     """Return the partitions of merges, as far as it is remembered which they are of: of thousands, only of the last."""
     return frozenset(str(merge["partition"]) for merge in merges if "partition" in merge)
-
-
-def _why_unfinished(
-    table: TableReplica,
-    partition: str | None,
-    made: Sequence[dict[str, object]],
-    busy: Iterable[str],
-    late: Iterable[str],
-) -> str:
-    reasons = [str(merge["reason"]) for merge in made if merge["reason"]]
-    reasons += [f"parts of partition {name} are busy" for name in sorted(busy)]
-    reasons += [f"others changed the parts of partition {name} before they were merged" for name in late]
-    place = table.progress.place
-    if not made and partition is not None and place is not None and not place.parts.in_partition(partition):
-        reasons.append(f"it has no partition {partition!r}; `replitree table partitions` lists them")
-    return reasons[0] if reasons else ""
 
 
 def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:

@@ -101,11 +101,19 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     # A client must not wait for a recovery, because another replica has the rows.
     if table.recovery.unreadable is not None:
         raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
-    asked = _asked(query)
+    asked, progress = _asked(query), table.progress
+
+    def is_there() -> bool:
+        """Whether every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here."""
+        if progress.index < asked.at_least or (asked.mutated >= 0 and not progress.is_mutated(asked.mutated)):
+            return False
+        # If what is here now is to be shown, no insert may be here in part.
+        return asked.as_of is not None or not progress.is_partly_shown()
+
     if asked.level == "eventual":
-        await _wait(table, asked)
+        if not await wait_until(table, is_there, asked.left_s):
+            raise _behind(table, max(asked.at_least, asked.mutated + 1))
         return await asyncio.to_thread(_snapshot_body, table, asked, asked.as_of)
-    progress = table.progress
     await wait_until(table, lambda: progress.place is not None, asked.left_s)
     place = progress.place
     if place is None:
@@ -114,7 +122,13 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     position = await _readable_position(
         table, asked, position_of(asked.level, asked.at_least, place.pointer.index, end)
     )
-    return await asyncio.to_thread(_strict_body, table, asked, position)
+    try:
+        return await asyncio.to_thread(_snapshot_body, table, asked, position)
+    except SnapshotExpired as error:
+        # The parts of this position have just left: a later position may be read.
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
+        ) from error
 
 
 def _asked(query: Mapping[str, str]) -> SnapshotRequest:
@@ -141,22 +155,6 @@ def _asked(query: Mapping[str, str]) -> SnapshotRequest:
     return SnapshotRequest(
         level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns, tag
     )
-
-
-async def _wait(table: TableReplica, asked: SnapshotRequest) -> None:
-    """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here.
-
-    And, if what is here now is to be shown, until no insert is here in part.
-    """
-    progress = table.progress
-
-    def is_there() -> bool:
-        if progress.index < asked.at_least or (asked.mutated >= 0 and not progress.is_mutated(asked.mutated)):
-            return False
-        return asked.as_of is not None or not progress.is_partly_shown()
-
-    if not await wait_until(table, is_there, asked.left_s):
-        raise _behind(table, max(asked.at_least, asked.mutated + 1))
 
 
 async def _readable_position(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> LogIndex:
@@ -188,22 +186,19 @@ def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
     return ReplicaBehind(f"{state}: allow more time, or ask another replica")
 
 
-def _strict_body(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> bytes:
-    """Take a snapshot of exactly the log below a position; if its parts have just left, a later position may be read."""
-    try:
-        return _snapshot_body(table, asked, position)
-    except SnapshotExpired as error:
-        raise ReplicaBehind(
-            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
-        ) from error
-
-
 def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex | None) -> bytes:
     """Take a snapshot and return it as JSON."""
     lease_s = None if asked.tag else asked.lease_s
     taken = table.snapshots.take(as_of, lease_s, names_lacking=asked.names_lacking)
     definition = table.definition
-    tag = _tag(table.replica.name, definition, taken)
+    tag = ""
+    # A broken part may be whole again a moment later, without a new index: then equal snapshots can't be told by a tag.
+    if not taken.lacking:
+        # Only equal snapshots of one replica have the same tag.  A table that is created again has another id.  A change of the
+        # columns or of the storage policy is an entry of the log, so the index of the snapshot is another one, even where this
+        # replica has not read the new definition yet.
+        known = f"{definition.table_id}\n{table.replica.name}\n{definition.schema_version}\n{taken.index}\n"
+        tag = xxhash.xxh3_128_hexdigest((known + "\n".join(sorted(taken.parts))).encode())
     if asked.tag:
         same = {"unchanged": asked.tag == tag, "parts": []}
         return encode_json({**_head(table, asked, taken, definition), **same})
@@ -234,19 +229,6 @@ def _head(
 ) -> dict[str, object]:
     head = {"index": taken.index, "schema_version": definition.schema_version, "replica": table.replica.name}
     return {**head, "level": asked.level, "machine": readers_machine(table)}
-
-
-def _tag(replica: str, definition: TableDefinition, taken: TakenSnapshot) -> str:
-    """Return a tag that only equal snapshots of one replica have; "" for a snapshot with parts that are broken here.
-
-    A table that is created again has another id.  A change of the columns or of the storage policy is an entry of the log, so
-    the index of the snapshot is another one, even where this replica has not read the new definition yet.
-    """
-    # A broken part may be whole again a moment later, without a new index.
-    if taken.lacking:
-        return ""
-    known = f"{definition.table_id}\n{replica}\n{definition.schema_version}\n{taken.index}\n"
-    return xxhash.xxh3_128_hexdigest((known + "\n".join(sorted(taken.parts))).encode())
 
 
 def readers_machine(table: TableReplica) -> str:

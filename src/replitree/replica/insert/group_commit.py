@@ -169,34 +169,28 @@ class GroupCommitter:
             while seen < len(self._waiting) < self._expected and not self._closing:
                 seen = len(self._waiting)
                 self._changed.wait(max(0.0, min(quiet_s, deadline - time.monotonic())))
-            group = [self._take_first()]
-            if not group[0].alone:
-                self._fill(group)
+            first = self._take_first()
+            group, blocks, rows, size = [first], {first.block}, first.rows, first.bytes
+            parts: int | None = None
+            while self._waiting and not first.alone and len(group) < GROUP_REQUESTS_MAX:
+                candidate = self._waiting[0]
+                rows += candidate.rows
+                size += candidate.bytes
+                if candidate.alone or candidate.schema_version != first.schema_version:
+                    break
+                if (candidate.quorum, candidate.patience_s) != (first.quorum, first.patience_s):
+                    break
+                if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
+                    break
+                # A row is in one part, so few rows need no count of their parts.
+                if rows > PARTS_MAX:
+                    parts = sum(each.count_parts() for each in group) if parts is None else parts
+                    parts += candidate.count_parts()
+                    if parts > PARTS_MAX:
+                        break
+                blocks.add(candidate.block)
+                group.append(self._take_first())
             return group
-
-    def _fill(self, group: list[PendingInsert]) -> None:
-        """Add waiting requests to a group, in order, as far as its limits allow."""
-        blocks = {group[0].block}
-        rows, size = group[0].rows, group[0].bytes
-        parts: int | None = None
-        while self._waiting and len(group) < GROUP_REQUESTS_MAX:
-            candidate = self._waiting[0]
-            rows += candidate.rows
-            size += candidate.bytes
-            if candidate.alone or candidate.schema_version != group[0].schema_version:
-                return
-            if (candidate.quorum, candidate.patience_s) != (group[0].quorum, group[0].patience_s):
-                return
-            if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
-                return
-            # A row is in one part, so few rows need no count of their parts.
-            if rows > PARTS_MAX:
-                parts = sum(each.count_parts() for each in group) if parts is None else parts
-                parts += candidate.count_parts()
-                if parts > PARTS_MAX:
-                    return
-            blocks.add(candidate.block)
-            group.append(self._take_first())
 
     def _take_first(self) -> PendingInsert:
         first = self._waiting.popleft()

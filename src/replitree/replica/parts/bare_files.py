@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from replitree import private
@@ -170,26 +169,21 @@ class BareFiles:
         with self._lock:
             if not objects or (share, objects) in self._tried.get(part, ()):
                 return False
-        with self._room(part) as folder:
-            files = [sharing.objects.bring_unverified(share, name, size, folder / name) for name, size in sizes.items()]
-            if self._is_made_of(part, content, folder, files):
-                return True
-        with self._lock:
-            self._tried.setdefault(part, set()).add((share, objects))
-        return False
-
-    @contextmanager
-    def _room(self, part: str) -> Iterator[Path]:
-        """Give a folder for objects that are brought; what a crash leaves of it is swept as other staged folders are."""
+        # The objects are brought into a staging folder: what a crash leaves of it is swept as other staged folders are.
         store, staging = self._store, StagingId(f"{BRINGING}{part}")
         store.staged.remove(staging)
         folder = store.staged_path(staging, parse_part(part).partition)
         try:
             with store_errors(f"make {folder}"):
                 private.make_folder(folder)
-            yield folder
+            files = [sharing.objects.bring_unverified(share, name, size, folder / name) for name, size in sizes.items()]
+            if self._is_made_of(part, content, folder, files):
+                return True
         finally:
             store.staged.remove(staging)
+        with self._lock:
+            self._tried.setdefault(part, set()).add((share, objects))
+        return False
 
 
 __all__ = ["BareFiles"]

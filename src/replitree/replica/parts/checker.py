@@ -176,22 +176,6 @@ class Checker:
             if not self._has_more:
                 pause += self._context.config.check_interval_s
 
-    def _without_checksum(self, names: list[str]) -> str | None:
-        """Return a part whose manifest is of an earlier version and was not verified yet; each is tried once."""
-        self._tried.intersection_update(names)
-        for name in names:
-            if name in self._tried:
-                continue
-            # The next read of a part with a damaged manifest sets it aside.
-            with suppress(CorruptPart):
-                is_sealed = self._parts.store.manifest(name).is_sealed
-                self._tried.add(name)
-                if not is_sealed:
-                    self._has_more = True
-                    return name
-        self._has_more = False
-        return None
-
     def check_next(self) -> str | None:
         """Check the part that comes next by name, and return its name; None when there is none.
 
@@ -201,7 +185,18 @@ class Checker:
             Coordination does not answer.
         """
         names = sorted(part.name for part in self._parts.progress.held)
-        first = self._without_checksum(names)
+        # First come the parts whose manifests are of an earlier version and were not verified yet; each is tried once.
+        self._tried.intersection_update(names)
+        first: str | None = None
+        for each in (each for each in names if each not in self._tried):
+            # The next read of a part with a damaged manifest sets it aside.
+            with suppress(CorruptPart):
+                is_sealed = self._parts.store.manifest(each).is_sealed
+                self._tried.add(each)
+                if not is_sealed:
+                    first = each
+                    break
+        self._has_more = first is not None
         name = first or next((each for each in names if each > self._after), names[0] if names else None)
         if name is None or self._stopping():
             return None

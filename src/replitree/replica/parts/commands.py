@@ -41,7 +41,7 @@ from replitree.protocol.program.commands import accept_command, kill
 from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.propose.propose import STORAGE_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
-from replitree.protocol.state.pull import Place, Queued
+from replitree.protocol.state.pull import Place
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
@@ -466,28 +466,26 @@ def mutations(progress: Progress, held: Callable[[Part], bool]) -> list[dict[str
             for item in progress.history.commands()
             if isinstance(item.entry, MutateEntry) and item.index not in waiting and not item.change.is_empty
         ]
-        return [_mutation_row(progress, item, held) for item in (*queued, *done[-100:][::-1])]
-
-
-def _mutation_row(progress: Progress, item: Queued, held: Callable[[Part], bool]) -> dict[str, object]:
-    entry = item.entry
-    assert isinstance(entry, MutateEntry)
-    finished = progress.is_executed(item.index)
-    parts = item.change.added
-    left = 0 if finished else sum(not held(part) for part in parts)
-    reason, tries = progress.why_waiting(item.index)
-    return {
-        "index": item.index,
-        "id": entry.id,
-        "replica": entry.replica,
-        "partition": entry.partition,
-        "command": entry.command,
-        "parts_done": len(parts) - left,
-        "parts_left": left,
-        "reason": reason,
-        "tries": tries,
-        "finished": finished,
-    }
+        rows: list[dict[str, object]] = []
+        for item in (*queued, *done[-100:][::-1]):
+            entry, parts, finished = item.entry, item.change.added, progress.is_executed(item.index)
+            assert isinstance(entry, MutateEntry)
+            left = 0 if finished else sum(not held(part) for part in parts)
+            reason, tries = progress.why_waiting(item.index)
+            row: dict[str, object] = {
+                "index": item.index,
+                "id": entry.id,
+                "replica": entry.replica,
+                "partition": entry.partition,
+                "command": entry.command,
+                "parts_done": len(parts) - left,
+                "parts_left": left,
+                "reason": reason,
+                "tries": tries,
+                "finished": finished,
+            }
+            rows.append(row)
+        return rows
 
 
 def _id(given: str | None) -> fx.EntryId:

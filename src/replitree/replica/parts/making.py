@@ -25,7 +25,6 @@ from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.parts.manifest import SHARES_MAX, PartManifest
-from replitree.storage.schema.definition import TableDefinition
 
 
 @dataclass(slots=True)
@@ -191,10 +190,11 @@ class Maker:
     def _write(self, effect: fx.Merge | fx.Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
         """Write the result; None when a mutation touches no row."""
         from replitree.storage.rewrite.merge import merge_parts
+        from replitree.storage.rewrite.mutate import mutate_part
+        from replitree.storage.sql.mutation import decode_mutation
 
         store = self._store
         definition = self._definitions.at(effect.schema_version)
-        paths = [store.part_path(source) for source in sources]
         prefix = store.staging_prefix(effect.staging)
         memory = self._config.merge_memory_bytes
 
@@ -208,7 +208,7 @@ class Maker:
             store.bring(sources)
             if isinstance(effect, fx.Merge):
                 return merge_parts(
-                    paths,
+                    [store.part_path(source) for source in sources],
                     definition,
                     store.staging,
                     prefix=prefix,
@@ -216,37 +216,25 @@ class Maker:
                     cancelled=cancelled,
                     progress=progress,
                 )
-            return self._mutate(effect, definition, cancelled, progress)
-
-    def _mutate(
-        self,
-        effect: fx.Mutate,
-        definition: TableDefinition,
-        cancelled: Callable[[], bool],
-        progress: Callable[[int], None],
-    ) -> PartManifest | None:
-        """Write what a mutation leaves of a part; in the store, the files that it does not touch are not put again."""
-        from replitree.storage.rewrite.mutate import mutate_part
-        from replitree.storage.sql.mutation import decode_mutation
-
-        store = self._store
-        source = store.manifest(effect.source)
-        # The result may use files of its source as they are if all of them are objects, of not too many shares.
-        borrows = effect.for_all and self._storage.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
-        made = mutate_part(
-            store.part_path(effect.source),
-            definition,
-            decode_mutation(effect.command),
-            store.staging,
-            prefix=store.staging_prefix(effect.staging),
-            keep_files=borrows,
-            memory_bytes=self._config.merge_memory_bytes,
-            cancelled=cancelled,
-            progress=progress,
-        )
-        if made is not None and borrows:
-            store.staged.note_borrowed(effect.staging, made, source)
-        return made
+            source = store.manifest(effect.source)
+            # In the store, the files that a mutation does not touch are not put again: the result may use files of its source
+            # as they are if all of them are objects, of not too many shares.
+            is_for_all = effect.for_all and self._storage.maker_for_all() is not None
+            borrows = is_for_all and 0 < len(source.shares) < SHARES_MAX
+            made = mutate_part(
+                store.part_path(effect.source),
+                definition,
+                decode_mutation(effect.command),
+                store.staging,
+                prefix=prefix,
+                keep_files=borrows,
+                memory_bytes=memory,
+                cancelled=cancelled,
+                progress=progress,
+            )
+            if made is not None and borrows:
+                store.staged.note_borrowed(effect.staging, made, source)
+            return made
 
     def _link(self, staging: fx.StagingId, source: str) -> fx.Made:
         manifest = self._store.staged.link(source, staging, parse_part(source).partition)

@@ -23,7 +23,6 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.parts.sharing import Sharing
-from replitree.storage.disk.fetch import ReceivedPart
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import decode_manifest
 
@@ -112,37 +111,28 @@ class OwnShares:
         return self._undecided.get(part, None if part in self._looked_at else NOT_LOOKED)
 
     def _take(self, sharing: Sharing, part: str, content: str, shares: Sequence[ShareId]) -> bool:
-        """Publish a part by the first of these shares that has it."""
+        """Publish a part by the first of these shares that has all of it."""
         self._undecided.pop(part, None)
+        store, objects = self._store, sharing.objects
         for share in shares:
             try:
-                received = self._received(sharing, part, content, share)
-                if received is not None:
-                    self._store.fetched.publish((received,))
+                raw = objects.manifest_in(share)
+                manifest = None if raw is None else decode_manifest(raw, f"the manifest in share {share}")
+                if raw is None or manifest is None or manifest.content != content:
+                    continue
+                if store.shared.distrusts(manifest):
+                    store.shared.verify_objects(manifest)
+                if objects.has_files(manifest) or self._salvage.heal(part, manifest):
+                    store.fetched.publish((store.fetched.receive_shared(part, manifest, raw, content),))
                     return True
+                objects.check_store()
+                self._salvage.know(part, manifest)
             except CorruptPart:
                 # The share is of another part, or its manifest is damaged.
                 continue
             except (StoreError, NotAuthorized, BadInput, UnsupportedFormat, OSError) as error:
                 self._undecided[part] = f"it may be in share {share} of the object store: {error}"
         return False
-
-    def _received(self, sharing: Sharing, part: str, content: str, share: ShareId) -> ReceivedPart | None:
-        """Write what a share says of a part; None when it has nothing, or not all of it."""
-        store, objects = self._store, sharing.objects
-        raw = objects.manifest_in(share)
-        if raw is None:
-            return None
-        manifest = decode_manifest(raw, f"the manifest in share {share}")
-        if manifest.content != content:
-            return None
-        if store.shared.distrusts(manifest):
-            store.shared.verify_objects(manifest)
-        if not objects.has_files(manifest) and not self._salvage.heal(part, manifest):
-            objects.check_store()
-            self._salvage.know(part, manifest)
-            return None
-        return store.fetched.receive_shared(part, manifest, raw, content)
 
 
 __all__ = ["OwnShares"]

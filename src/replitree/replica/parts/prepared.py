@@ -24,8 +24,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -161,7 +161,16 @@ class PreparedMerges:
         Unavailable
             It is not known whether it was: send it again.
         """
-        sources = _sources(wish)
+        sources = tuple(parse_part(name) for name in wish.sources)
+        if not sources or len({part.partition for part in sources}) != 1:
+            raise BadInput("a merge has at least one source, and all of them are of one partition")
+        if any(one.block_max >= other.block_min for one, other in pairwise(sources)):
+            raise BadInput("the sources of a merge come in the order of their blocks and do not overlap")
+        names = [file.name for file in wish.files]
+        if not names or len(set(names)) != len(names) or not all(map(is_data_file, names)):
+            raise BadInput("name the data files of the result, each once")
+        # It raises for sources that have no merged part.
+        merged_part(sources)
         key = (wish.sources, wish.schema_version)
         with self._publishing:
             # A repeated request gets the index of its first one.
@@ -211,8 +220,16 @@ class PreparedMerges:
             if kept.contents != self._contents(effect.sources):
                 shutil.rmtree(kept.folder, ignore_errors=True)
                 return None
-            with self._handing_over(kept):
+            sharing, manifests = self._storage.sharing, (kept.manifest,)
+            # The part's share is handed over from its upload to its staging folder; if that fails, the upload gets it back.
+            if sharing is not None:
+                sharing.take(manifests)
+            try:
                 store.staged.adopt(kept.folder, effect.staging)
+            except BaseException:
+                if sharing is not None:
+                    sharing.uploads.put_back(kept.folder.parent.name.removesuffix(MADE_SUFFIX), manifests)
+                raise
             store.staged.note(effect.staging, (kept.manifest,))
             with suppress(OSError):
                 # If the folder is not empty, the sweep removes it.
@@ -221,20 +238,6 @@ class PreparedMerges:
             with self._lock:
                 self._taking.discard(kept.folder.parent)
         return kept.manifest
-
-    @contextmanager
-    def _handing_over(self, kept: _Kept) -> Iterator[None]:
-        """Hand the share of a part over from its upload to its staging folder; if that fails, the upload gets it back."""
-        sharing, manifests = self._storage.sharing, (kept.manifest,)
-        if sharing is None:
-            yield
-            return
-        sharing.take(manifests)
-        try:
-            yield
-        except BaseException:
-            sharing.uploads.put_back(kept.folder.parent.name.removesuffix(MADE_SUFFIX), manifests)
-            raise
 
     def _contents(self, sources: Sequence[str]) -> tuple[str, ...]:
         return tuple(self._store.manifest(source).content for source in sources)
@@ -302,20 +305,6 @@ class PreparedMerges:
         self._storage.sharing.uploads.seal(wish.upload, (manifest,), {partition: wish.tags})
         rename(uploaded, folder)
         return manifest
-
-
-def _sources(wish: ResultWish) -> tuple[Part, ...]:
-    """Return the sources of a merge, if there can be such a merge."""
-    sources = tuple(parse_part(name) for name in wish.sources)
-    if not sources or len({part.partition for part in sources}) != 1:
-        raise BadInput("a merge has at least one source, and all of them are of one partition")
-    if any(one.block_max >= other.block_min for one, other in pairwise(sources)):
-        raise BadInput("the sources of a merge come in the order of their blocks and do not overlap")
-    names = [file.name for file in wish.files]
-    if not names or len(set(names)) != len(names) or not all(map(is_data_file, names)):
-        raise BadInput("name the data files of the result, each once")
-    merged_part(sources)
-    return sources
 
 
 def _check(wish: ResultWish, manifest: PartManifest, rows: int, *, is_plain: bool) -> None:

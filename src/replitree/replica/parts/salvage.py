@@ -158,7 +158,17 @@ class Salvage:
         undecided = f"a folder of {part} has a manifest of a newer format" if copies.may_be_unreadable(part) else ""
         for manifest in self._manifests(copies, part, content):
             try:
-                if self._put_back_as(copies, part, manifest):
+                if self._healed(copies, part, manifest):
+                    received = self._store.fetched.receive_shared(part, manifest, manifest.encode(), manifest.content)
+                    self._store.fetched.publish((received,))
+                    told = "part put back: its objects were created again from copies on this disk"
+                    self._context.log.warning(told, part=part)
+                    return None
+                files = copies.files_of(manifest)
+                if files is not None:
+                    put_back(self._store, part, manifest, files)
+                    places = ", ".join(sorted({self._told(path) for path in files.values()}))
+                    self._context.log.warning("part put back from copies on this disk", part=part, copies=places)
                     return None
             except CorruptPart:
                 continue
@@ -174,22 +184,6 @@ class Salvage:
             found.append(known)
         # A part in shares comes before one with files of its own.
         return tuple(sorted(found, key=lambda each: each.share_id is None))
-
-    def _put_back_as(self, copies: FoundCopies, part: str, manifest: PartManifest) -> bool:
-        if self._healed(copies, part, manifest):
-            received = self._store.fetched.receive_shared(part, manifest, manifest.encode(), manifest.content)
-            self._store.fetched.publish((received,))
-            self._context.log.warning(
-                "part put back: its objects were created again from copies on this disk", part=part
-            )
-            return True
-        files = copies.files_of(manifest)
-        if files is None:
-            return False
-        put_back(self._store, part, manifest, files)
-        places = ", ".join(sorted({self._told(path) for path in files.values()}))
-        self._context.log.warning("part put back from copies on this disk", part=part, copies=places)
-        return True
 
     def _healed(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
         """Whether the part's objects are whole by now; those with other bytes stay as they are."""

@@ -232,7 +232,12 @@ class Sharing:
                 self._forget(parts)
                 return None
             case SharesHere():
-                return tuple(sorted({*self.uploads.shares(), *self._new, *self.moves.shares(), *self._on_disk()}))
+                store = self._store
+                folders = [store.part_path(part) for part in store.parts()]
+                folders += [folder for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
+                on_disk = {ShareId(share) for folder in folders for share in shares_in(folder)}
+                on_disk.update(ShareId(share) for each in store.shared.leaving() for share in each.shares)
+                return tuple(sorted({*self.uploads.shares(), *self._new, *self.moves.shares(), *on_disk}))
             case HasPart(part):
                 return self._store.has_part(part)
             case SharesInDoubt(shares):
@@ -290,14 +295,6 @@ class Sharing:
             self._store.quarantine(part, "its objects are gone")
             self._parts.lacks(part, content)
             self._context.log.info("too late to take over", part=part)
-
-    def _on_disk(self) -> set[ShareId]:
-        """Return the shares that something on this disk has."""
-        store = self._store
-        found = {ShareId(share) for each in store.shared.leaving() for share in each.shares}
-        folders = [store.part_path(part) for part in store.parts()]
-        folders += [folder for staging in store.stagings() for folder, _ in store.staged.parts(staging)]
-        return found | {ShareId(share) for folder in folders for share in shares_in(folder)}
 
     # --- duties ---------------------------------------------------------------------------------------------------------
 

@@ -382,7 +382,17 @@ class Exchange:
     def _fetch_large(self, peer: Peer, bundle: _Bundle) -> None:
         """Fetch large parts."""
         # The ranges of all parts are begun first: while one part is verified and synced, those of the next ones arrive.
-        begun = [(fetch, self._begin_files(peer, fetch.part, manifest)) for fetch, manifest in bundle.large]
+        begun: list[tuple[FetchPart, _FileDownloads]] = []
+        for fetch, manifest in bundle.large:
+            folder = self._store.fetched.begin(fetch.part)
+            # Ranges that are here already are not asked for again.
+            wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
+            tasks = [
+                _submit(self._pool, self._fetch_range, peer, fetch.part, file, first, folder)
+                for file in wanted
+                for first in range(0, file.bytes, RANGE_BYTES)
+            ]
+            begun.append((fetch, _FileDownloads(folder, wanted, tasks)))
         try:
             for fetch, files in begun:
                 # A file gets its name after all of its ranges are here.
@@ -401,17 +411,6 @@ class Exchange:
         finally:
             # The next try must not meet a thread that still writes into these folders.
             wait([task for _, files in begun for task in files.tasks])
-
-    def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _FileDownloads:
-        """Begin to fetch the files of a large part by ranges; ranges that are here already are not asked for again."""
-        folder = self._store.fetched.begin(part)
-        wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
-        tasks = [
-            _submit(self._pool, self._fetch_range, peer, part, file, first, folder)
-            for file in wanted
-            for first in range(0, file.bytes, RANGE_BYTES)
-        ]
-        return _FileDownloads(folder, wanted, tasks)
 
     def _fetch_range(self, peer: Peer, part: str, file: FileEntry, first: int, folder: Path) -> None:
         """Fetch one range into a file of its own beside the target; `.done` ranges survive an interruption."""

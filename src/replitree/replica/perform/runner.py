@@ -115,13 +115,14 @@ class Performer:
 
     def look_up(self, procedure: fx.Procedure[T]) -> T:
         """Run a procedure that changes nothing, and return its value.  Raises as `run`."""
-        # It needs no stage, because no other thread or replica can tell that it ran: a commit of checks changes nothing.
-        return self._run(procedure, self._look)
 
-    def _look(self, effect: fx.Effect) -> Any:
-        checks = isinstance(effect, fx.Commit) and all(isinstance(each, fx.Check) for each in effect.operations)
-        assert checks or isinstance(effect, _READS), f"{effect} is not only a look"
-        return self.perform(effect)
+        def look(effect: fx.Effect) -> Any:
+            checks = isinstance(effect, fx.Commit) and all(isinstance(each, fx.Check) for each in effect.operations)
+            assert checks or isinstance(effect, _READS), f"{effect} is not only a look"
+            return self.perform(effect)
+
+        # It needs no stage, because no other thread or replica can tell that it ran: a commit of checks changes nothing.
+        return self._run(procedure, look)
 
     def _run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any]) -> T:
         # The loop of `procedures.run`, with a look at each outcome: the threads perform some 50 effects for an insert,

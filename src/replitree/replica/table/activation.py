@@ -143,18 +143,6 @@ class Activation:
             case _:
                 raise Unavailable(_why(outcome, self._context.replica, is_recovering=ended.stage is life.recover_state))
 
-    def _serve(self) -> None:
-        """Be active, unless there was trouble meanwhile."""
-        context, name = self._context, self._context.replica.table.name
-        evidence = self._availability.end_activation(self._epoch)
-        self._recovery.finished()
-        context.definitions.refresh()
-        pointer, queue = context.progress.pointer, context.progress.queue_length()
-        context.log.info("activated", epoch=self._epoch, pointer=pointer, queue=queue, evidence=evidence)
-        context.metrics.activations.labels(name, evidence).inc()
-        self._availability.unhinder(Hindrance.DISK)
-        self._be_active()
-
     def go_on(self) -> None:
         """Be active again under the same epoch when what hindered the replica is over.
 
@@ -194,8 +182,16 @@ class Activation:
             case Lack(lacking):
                 parts.lacking.update(lacking)
             case Serve():
+                # The replica is active now, unless there was trouble meanwhile.
                 context.progress.has_strays = False
-                self._serve()
+                evidence = self._availability.end_activation(self._epoch)
+                self._recovery.finished()
+                context.definitions.refresh()
+                pointer, queue = context.progress.pointer, context.progress.queue_length()
+                context.log.info("activated", epoch=self._epoch, pointer=pointer, queue=queue, evidence=evidence)
+                context.metrics.activations.labels(context.replica.table.name, evidence).inc()
+                self._availability.unhinder(Hindrance.DISK)
+                self._be_active()
             case Stop(outcome):
                 raise self._stopped(outcome)
             case Missed() | AwaitReplica() | AwaitSource():

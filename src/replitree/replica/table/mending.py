@@ -258,8 +258,16 @@ class Mending:
         """
         problem = self._problem(part, content)
         if not problem:
-            # Before the seal: a part whose manifest has a checksum no longer counts as one of an earlier version.
-            self._put_sums(part)
+            manifest = self._manifest(part)
+            try:
+                # Before the seal: a part whose manifest has a checksum no longer counts as one of an earlier version.
+                if manifest is not None:
+                    self._salvage.put_sums(part, manifest)
+                self.unsummed -= {part}
+            except (StoreError, NotAuthorized, CorruptPart, FileNotFoundError) as error:
+                # Readers do without the block checksums of a share, so this is no reason to refuse anything.
+                self.unsummed |= {part}
+                self._context.log.warning("block checksums not put", part=part, problem=str(error))
             problem = self._seal(part)
         if parse_part(part) not in self._progress.held:
             return None
@@ -289,18 +297,6 @@ class Mending:
         except CorruptPart as error:
             return str(error)
         return "" if found == content else f"{part} has content {found}, and is registered with {content}"
-
-    def _put_sums(self, part: str) -> None:
-        """Put the block checksums that the share of a verified part lacks."""
-        manifest = self._manifest(part)
-        try:
-            if manifest is not None:
-                self._salvage.put_sums(part, manifest)
-            self.unsummed -= {part}
-        except (StoreError, NotAuthorized, CorruptPart, FileNotFoundError) as error:
-            # Readers do without block checksums, so this is no reason to refuse anything.
-            self.unsummed |= {part}
-            self._context.log.warning("block checksums not put", part=part, problem=str(error))
 
     def _seal(self, part: str) -> str:
         """Give the manifest of a verified part of an earlier version a checksum; return the problem, or ""."""

@@ -195,19 +195,18 @@ class Mover:
             again, self._again = self._again, set()
         for part in again:
             self._known.pop(part, None)
-        held = [part.name for part in progress.held]
-        self._known = {part: placed for part in held if (placed := self._known.get(part) or self._look(part))}
+        store, known = self._parts.store, self._known
+        self._known = {}
+        for part in (each.name for each in progress.held):
+            # A part that is broken, or is leaving, is looked at in a later round.
+            with suppress(CorruptPart, OSError):
+                if part not in known:
+                    manifest = store.manifest(part)
+                    since = store.file_path(part, MANIFEST_FILE).stat().st_mtime
+                    known[part] = Placed(part, manifest.share_id, manifest.bytes, since)
+                self._known[part] = known[part]
         busy = {part.name for item in progress.queue() for part in item.change.removed}
         return [placed for part, placed in self._known.items() if part not in busy]
-
-    def _look(self, part: str) -> Placed | None:
-        store = self._parts.store
-        try:
-            manifest = store.manifest(part)
-            since = store.file_path(part, MANIFEST_FILE).stat().st_mtime
-        except (CorruptPart, OSError):
-            return None
-        return Placed(part, manifest.share_id, manifest.bytes, since)
 
     def _move_all(self, sharing: Sharing, placement: StoragePolicy, due: Sequence[Placed]) -> None:
         """Move parts, several at once."""

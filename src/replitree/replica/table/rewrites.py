@@ -16,11 +16,10 @@ as well.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from replitree.errors import (
     BadInput,
@@ -186,10 +185,26 @@ class Rewrites:
         OutcomeUnknown
             It may be in the table; ask again with the same id.
         """
-        definition = self._check(wish)
+        definition = self._context.definitions.at(wish.schema_version)
+        if not 1 <= len(wish.results) + len(wish.inserts) <= PARTS_MAX:
+            raise BadInput(f"a rewrite has 1 to {PARTS_MAX} parts: rewrite in smaller steps")
+        if len({manifest.partition for manifest in wish.inserts}) != len(wish.inserts):
+            raise BadInput("a rewrite brings one new part for each partition at most")
+        for source, manifest in wish.results.items():
+            if manifest is not None and manifest.partition != parse_part(source).partition:
+                raise BadInput(
+                    f"the result of {source} is of partition {manifest.partition}: its rows are a new part there"
+                )
+        made = [manifest for manifest in (*wish.results.values(), *wish.inserts) if manifest is not None]
+        if any(manifest.schema_version != wish.schema_version or manifest.share_id is not None for manifest in made):
+            raise BadInput("the parts of a rewrite are of one schema version, and their files are in its upload")
         with self._uploads.committing(wish.upload):
             payload = self._sealed(wish, definition)
-            return self._run(wish, payload, wait_s)
+            context, request = self._context, next(self._numbers)
+            staging = fx.StagingId(f"{context.identity.incarnation}-w{-int(request)}")
+            rewriting = Rewriting(fx.EntryId(wish.id), wish.schema_version, wish.unchanged)
+            accept = Then(accept_rewrite, (context.replica, request, rewriting))
+            return _index_of(self._drive(wish.id, accept, {request: payload}, staging, wait_s), wish.id)
 
     def earlier(self, wish: RewriteWish, wait_s: float) -> fx.LogIndex | None:
         """Look whether a rewrite with this id is in the log, and counts; return its index.  Raises as `commit`."""
@@ -204,23 +219,6 @@ class Rewrites:
             raise _forgotten(wish.id)
         judge = Then(judge_rewrite, (context.replica, next(self._numbers), found.index, None))
         return _index_of(self._drive(wish.id, judge, {}, fx.StagingId(""), wait_s), wish.id)
-
-    def _check(self, wish: RewriteWish) -> TableDefinition:
-        definition = self._context.definitions.at(wish.schema_version)
-        if not 1 <= len(wish.results) + len(wish.inserts) <= PARTS_MAX:
-            raise BadInput(f"a rewrite has 1 to {PARTS_MAX} parts: rewrite in smaller steps")
-        if len({manifest.partition for manifest in wish.inserts}) != len(wish.inserts):
-            raise BadInput("a rewrite brings one new part for each partition at most")
-        for source, manifest in wish.results.items():
-            partition = parse_part(source).partition
-            if manifest is not None and manifest.partition != partition:
-                raise BadInput(
-                    f"the result of {source} is of partition {manifest.partition}: its rows are a new part there"
-                )
-        made = [manifest for manifest in (*wish.results.values(), *wish.inserts) if manifest is not None]
-        if any(manifest.schema_version != wish.schema_version or manifest.share_id is not None for manifest in made):
-            raise BadInput("the parts of a rewrite are of one schema version, and their files are in its upload")
-        return definition
 
     def _sealed(self, wish: RewriteWish, definition: TableDefinition) -> StagedRewrite:
         """Verify the files of a rewrite, and make the parts that have no rows."""
@@ -240,15 +238,10 @@ class Rewrites:
         for name, manifest in named.items():
             check.part(folder / name, manifest, definition)
         for source in emptied:
-            made[source] = _empty(folder, source, definition, empty_part)
+            partition = parse_part(source).partition
+            made[source] = empty_part(definition, partition, folder, prefix="empty_")
+            rename(folder / f"empty_{partition}", folder / source)
         return StagedRewrite(folder, made, wish.inserts)
-
-    def _run(self, wish: RewriteWish, payload: StagedRewrite, wait_s: float) -> fx.LogIndex:
-        context, request = self._context, next(self._numbers)
-        staging = fx.StagingId(f"{context.identity.incarnation}-w{-int(request)}")
-        rewriting = Rewriting(fx.EntryId(wish.id), wish.schema_version, wish.unchanged)
-        accept = Then(accept_rewrite, (context.replica, request, rewriting))
-        return _index_of(self._drive(wish.id, accept, {request: payload}, staging, wait_s), wish.id)
 
     def _drive(
         self,
@@ -303,14 +296,6 @@ class Rewrites:
 
 def _is_meant(part: Part, sources: Sequence[str] | None, partitions: Sequence[str] | None) -> bool:
     return (sources is None or part.name in sources) and (partitions is None or part.partition in partitions)
-
-
-def _empty(folder: Path, source: str, definition: TableDefinition, make: Callable[..., PartManifest]) -> PartManifest:
-    """Make the part without rows that takes the place of a source."""
-    partition = parse_part(source).partition
-    manifest = make(definition, partition, folder, prefix="empty_")
-    rename(folder / f"empty_{partition}", folder / source)
-    return manifest
 
 
 def _index_of(answer: fx.ClientAnswer, command: str) -> fx.LogIndex:

@@ -69,15 +69,29 @@ class Snapshots:
         ReplicaUnavailable
             A part is broken here and not whole again yet; or the replica is starting or recovering.
         """
+        progress = self._progress
         for _ in range(TRIES_MAX):
-            index, parts, broken = self._parts(as_of)
+            with progress.changed:
+                index, parts, broken = progress.shown()
+                # This is asked after the parts were taken: parts taken before a recovery began are sound.
+                unreadable = self._why_unreadable()
+                if unreadable is not None:
+                    raise ReplicaUnavailable(f"{unreadable}; ask another replica")
+                if as_of is None and progress.is_partly_shown():
+                    raise ReplicaUnavailable(
+                        f"an insert is here in part on replica {self._name}; try again in a moment"
+                    )
+                if as_of is not None:
+                    then = frozenset(part.name for part in self._parts_at(as_of))
+                    broken = tuple(name for name in progress.hidden() if name in then)
+                    index, parts = as_of, tuple(sorted(then.difference(broken)))
             if broken and not names_lacking:
                 raise ReplicaUnavailable(
                     f"part {broken[0]} is broken on replica {self._name} and is being made whole again; ask another replica"
                 )
             lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
             # Between the choice of the parts and the lease, a part may have been removed from disk: then another try.
-            visible = frozenset(self._progress.visible()[1])
+            visible = frozenset(progress.visible()[1])
             lacking = next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)
             if not lacking:
                 return TakenSnapshot(index, parts, lease, broken)
@@ -89,23 +103,6 @@ class Snapshots:
                     "take a newer snapshot, or raise old_parts_lifetime_s"
                 )
         raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
-
-    def _parts(self, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...], tuple[str, ...]]:
-        """Return the index, the parts that are whole here, and those that are not."""
-        progress = self._progress
-        with progress.changed:
-            index, parts, broken = progress.shown()
-            # This is asked after the parts were taken: parts taken before a recovery began are sound.
-            unreadable = self._why_unreadable()
-            if unreadable is not None:
-                raise ReplicaUnavailable(f"{unreadable}; ask another replica")
-            if as_of is None and progress.is_partly_shown():
-                raise ReplicaUnavailable(f"an insert is here in part on replica {self._name}; try again in a moment")
-            if as_of is not None:
-                then = frozenset(part.name for part in self._parts_at(as_of))
-                broken = tuple(name for name in progress.hidden() if name in then)
-                index, parts = as_of, tuple(sorted(then.difference(broken)))
-        return index, parts, broken
 
     def _parts_at(self, index: LogIndex) -> tuple[Part, ...]:
         progress = self._progress

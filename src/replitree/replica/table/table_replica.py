@@ -17,7 +17,6 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import table_drop
 from replitree.protocol.program.stages import Then
-from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.shares.sharing import with_shares_once_open
 from replitree.protocol.state.registration import registered_by
 from replitree.replica.insert.appends import Appends
@@ -162,10 +161,10 @@ class TableReplica:
 
     def _wrap(self, procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
         sharing = self.sharing
-        return with_shares_once_open(self._opened_as, procedure) if sharing is None else sharing.wrap(procedure)
-
-    def _opened_as(self) -> Sharer | None:
-        return None if self.sharing is None else self.sharing.opened_as
+        if sharing is not None:
+            return sharing.wrap(procedure)
+        # The table may get its object store while the procedure runs.
+        return with_shares_once_open(lambda: None if self.sharing is None else self.sharing.opened_as, procedure)
 
     # --- what others ask ---
 

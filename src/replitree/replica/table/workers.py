@@ -31,7 +31,7 @@ from replitree.protocol.program.stages import (
     Then,
     WorkTurn,
 )
-from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Place, Pulled, Queued
+from replitree.protocol.state.pull import PULL_ENTRIES_MAX, Pulled, Queued
 from replitree.protocol.state.registration import Postponed
 from replitree.replica.insert.appends import Appends
 from replitree.replica.kit.evidence import Evidence, Hindrance
@@ -215,7 +215,19 @@ class Puller:
                 self._parts.old_parts.retire(left or ())
                 return None if left is None else self._parts.lacking
             case TakeIn(place, entries):
-                self._take_in(place, entries)
+                progress.pulled(place, entries)
+                versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
+                if versions:
+                    self._context.definitions.expect(versions[-1])
+                    self._context.definitions.catch_up()
+                if any(isinstance(item.entry, StorageEntry) for item in entries):
+                    # Opening a store may take long, so maintenance does it.
+                    self._context.definitions.expect_storage()
+                self._gathered += len(entries)
+                is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
+                # A client waits for a quorum, so the next pull must not wait to gather entries.
+                self._pulled_at = 0.0 if is_urgent else time.monotonic()
+                self._context.metrics.pulled.labels(self._context.replica.table.name).inc(len(entries))
             case ReportTrouble():
                 self._availability.fenced(self._epoch)
             case Missed(index):
@@ -225,22 +237,6 @@ class Puller:
             case _:
                 raise AssertionError(effect)
         return None
-
-    def _take_in(self, place: Place, entries: tuple[Queued, ...]) -> None:
-        context = self._context
-        context.progress.pulled(place, entries)
-        versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
-        if versions:
-            self._context.definitions.expect(versions[-1])
-            self._context.definitions.catch_up()
-        if any(isinstance(item.entry, StorageEntry) for item in entries):
-            # Opening a store may take long, so maintenance does it.
-            self._context.definitions.expect_storage()
-        self._gathered += len(entries)
-        is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
-        # A client waits for a quorum, so the next pull must not wait to gather entries.
-        self._pulled_at = 0.0 if is_urgent else time.monotonic()
-        context.metrics.pulled.labels(context.replica.table.name).inc(len(entries))
 
     def _perform(self, effect: Effect) -> object:
         """Perform an effect; the entries that a pull has read are looked at before the pull goes on."""

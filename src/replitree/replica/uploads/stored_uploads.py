@@ -170,7 +170,18 @@ class StoredUploads:
                 before = self._begun.get(upload, {})
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
             now = {**before, **fresh}
-            self._check(now, files)
+            limit = self._context.definitions.current.settings.partitions_per_insert_max
+            if len(now) > limit:
+                raise BadInput(
+                    f"the rows belong to {len(now)} partitions, and one insert may write to {limit}: insert in slices"
+                )
+            for partition, count in files.items():
+                if not is_partition_id(partition) or count < 1:
+                    raise BadInput(
+                        f"{count} files of partition {partition!r}: name each partition, with at least one file"
+                    )
+                if now[partition].files + count > FILES_MAX:
+                    raise BadInput(f"partition {partition} has more than {FILES_MAX:,} files: use fewer, larger tasks")
             given = {
                 partition: _Begun(now[partition].share, now[partition].files + files[partition]) for partition in files
             }
@@ -182,18 +193,6 @@ class StoredUploads:
                     "coordination did not take note of what is to be put into the object store; try again"
                 )
         return {partition: ShareNames(now[partition].share, now[partition].files) for partition in files}
-
-    def _check(self, begun: _Upload, files: Mapping[str, int]) -> None:
-        limit = self._context.definitions.current.settings.partitions_per_insert_max
-        if len(begun) > limit:
-            raise BadInput(
-                f"the rows belong to {len(begun)} partitions, and one insert may write to {limit}: insert in slices"
-            )
-        for partition, count in files.items():
-            if not is_partition_id(partition) or count < 1:
-                raise BadInput(f"{count} files of partition {partition!r}: name each partition, with at least one file")
-            if begun[partition].files + count > FILES_MAX:
-                raise BadInput(f"partition {partition} has more than {FILES_MAX:,} files: use fewer, larger tasks")
 
     def _begin(self, upload: str, begun: _Upload, epoch: Epoch, shares: tuple[ShareId, ...]) -> bool:
         """Begin new shares of an upload, which has `begun` then; return whether its client may hear their names."""
@@ -237,7 +236,20 @@ class StoredUploads:
             The store gives no answer.
         """
         folder = self._uploads.folder(upload)
-        self._check_manifests(upload, manifests)
+        with self._lock:
+            begun = dict(self._begun.get(upload, {}))
+        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
+            raise BadInput("an upload is committed with one manifest for each partition, at least one")
+        for manifest in manifests:
+            problem = manifest_problem(manifest)
+            if problem is not None:
+                raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
+            known = begun.get(manifest.partition)
+            if known is None or (known.share,) != manifest.shares:
+                raise BadInput(
+                    f"the part of partition {manifest.partition} is not in the share that was named for it: commit an upload"
+                    " with all its parts in the store, or all at the replica"
+                )
         shares = tuple(ShareId(str(manifest.share_id)) for manifest in manifests)
         with self._lock:
             self._looked_for |= {
@@ -261,22 +273,6 @@ class StoredUploads:
                 write_manifest(folder / manifest.partition, manifest)
             sync_folder(folder)
         return folder
-
-    def _check_manifests(self, upload: str, manifests: Sequence[PartManifest]) -> None:
-        with self._lock:
-            begun = dict(self._begun.get(upload, {}))
-        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
-            raise BadInput("an upload is committed with one manifest for each partition, at least one")
-        for manifest in manifests:
-            problem = manifest_problem(manifest)
-            if problem is not None:
-                raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
-            known = begun.get(manifest.partition)
-            if known is None or (known.share,) != manifest.shares:
-                raise BadInput(
-                    f"the part of partition {manifest.partition} is not in the share that was named for it: commit an upload"
-                    " with all its parts in the store, or all at the replica"
-                )
 
     def look(self, shares: Sequence[ShareId]) -> ObjectsThere | ObjectsInDoubt:
         """Look at the objects of an upload that is being sealed; put the manifests, delete what the shares have besides.

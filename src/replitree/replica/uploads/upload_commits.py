@@ -35,17 +35,19 @@ class UploadCommits:
             Begins to commit it.
         """
         task = self._tasks.get(key)
+
+        def ended(done: asyncio.Task[Answer]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                # What failed can be tried again.
+                del self._tasks[key]
+                return
+            self._tasks.move_to_end(key)
+            finished = [each for each, known in self._tasks.items() if known.done()]
+            for old in finished[: max(0, len(finished) - REMEMBERED_MAX)]:
+                del self._tasks[old]
+
         if task is None:
             task = self._tasks[key] = asyncio.get_running_loop().create_task(commit())
-            task.add_done_callback(lambda done: self._done(key, done))
+            task.add_done_callback(ended)
         # The commit goes on when its client does not wait any longer: a repeated request gets its answer.
         return await asyncio.shield(task)
-
-    def _done(self, key: Key, task: asyncio.Task[Answer]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            del self._tasks[key]
-            return
-        self._tasks.move_to_end(key)
-        finished = [each for each, known in self._tasks.items() if known.done()]
-        for old in finished[: max(0, len(finished) - REMEMBERED_MAX)]:
-            del self._tasks[old]
