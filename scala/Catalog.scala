@@ -20,8 +20,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Spark loads tables again for each execution, and uses one of them for all uses in a query.
  *
  * Settings below `spark.sql.catalog.<name>.`: `url` (otherwise REPLITREE_URL, then REPLITREE_DIR), `tokenFile` (otherwise
- * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `python` that has replitree. A token itself is no
- * setting.
+ * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `isolation` of statements that change rows, `python` that
+ * has replitree. A token itself is no setting.
  *
  * Absent on purpose: namespaces other than `default`.
  */
@@ -46,6 +46,9 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
 
   override def name(): String = known
   override def defaultNamespace(): Array[String] = ReplitreeCatalog.Namespace
+
+  /** What must be unchanged when a statement that changes rows commits; the session may say it anew for each. */
+  private def isolation: Option[String] = SparkSession.active.conf.getOption(s"spark.sql.catalog.$known.isolation")
 
   /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
   override def tableStateOptionKeys(): util.Set[String] = ReadOptions.names.asJava
@@ -100,7 +103,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
       }
       new LoadedSnapshot(planner, table.name, answer)
     }
-    new ReplitreeTable(planner, table.name, s"$known.default.${table.name}", snapshot(options), options, snapshot)
+    new ReplitreeTable(
+      planner, table.name, s"$known.default.${table.name}", snapshot(options), options, snapshot, () => isolation)
   }
 
   /** Looks for the table's name only: `loadTable` takes a snapshot. */

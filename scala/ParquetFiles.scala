@@ -14,6 +14,12 @@ import org.apache.spark.sql.execution.datasources.v2.parquet.{ParquetScan, Parqu
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.unsafe.types.UTF8String
+
+/** A data file of a part. */
+final class PartFile(val part: String, val status: FileStatus) {
+  def path: Path = status.getPath
+}
 
 /**
  * The data files of one snapshot, as far as a scan's filters let them hold rows.
@@ -25,7 +31,9 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
     extends PartitioningAwareFileIndex(spark, options, Some(snapshot.schema), NoopCache) {
 
   private var condition = ""
-  private var found: Option[Seq[FileStatus]] = None
+  private var found: Option[Seq[PartFile]] = None
+  private var kept: Option[Set[String]] = None
+  private var showsParts = false
 
   /** Leaves out the parts that have no row which a condition keeps. */
   def prune(text: String): Unit = synchronized {
@@ -33,24 +41,42 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
     found = None
   }
 
-  private def files: Seq[FileStatus] = synchronized {
+  /** Leaves out all parts but these, too. */
+  def keep(parts: Set[String]): Unit = synchronized {
+    kept = Some(kept.fold(parts)(_ & parts))
+  }
+
+  /** Gives rows the name of their part, in the column `_part`. */
+  def showParts(): Unit = showsParts = true
+
+  /** The names of the parts that are read. */
+  def parts: Seq[String] = files.map(_.part).distinct
+
+  private def files: Seq[PartFile] = synchronized {
     if (found.isEmpty) found = Some(snapshot.files(condition))
-    found.get
+    kept.fold(found.get)(parts => found.get.filter(file => parts.contains(file.part)))
   }
 
   /** The files: a plan says how many they are. */
-  override def rootPaths: Seq[Path] = files.map(_.getPath)
-  override def partitionSpec(): PartitionSpec = PartitionSpec.emptySpec
+  override def rootPaths: Seq[Path] = files.map(_.path)
+  override def partitionSpec(): PartitionSpec =
+    if (showsParts) PartitionSpec(PartColumn.schema, Seq.empty) else PartitionSpec.emptySpec
   override protected def leafFiles: mutable.LinkedHashMap[Path, FileStatus] =
-    mutable.LinkedHashMap.from(files.map(file => file.getPath -> file))
+    mutable.LinkedHashMap.from(files.map(file => file.path -> file.status))
   override protected def leafDirToChildrenFiles: Map[Path, Array[FileStatus]] =
-    files.groupBy(_.getPath.getParent).map { case (folder, some) => folder -> some.toArray }
-  override def allFiles(): Seq[FileStatus] = files
+    files.groupBy(_.path.getParent).map { case (folder, some) => folder -> some.map(_.status).toArray }
+  override def allFiles(): Seq[FileStatus] = files.map(_.status)
   override def listFiles(partitionFilters: Seq[Expression], dataFilters: Seq[Expression]): Seq[PartitionDirectory] =
     if (files.isEmpty) Seq.empty
-    else Seq(PartitionDirectory(InternalRow.empty, files.map(FileStatusWithMetadata(_, Map.empty))))
-  override def inputFiles: Array[String] = files.map(_.getPath.toString).toArray
-  override def sizeInBytes: Long = if (condition.isEmpty) snapshot.bytes else files.map(_.getLen).sum
+    else if (!showsParts) Seq(directory(InternalRow.empty, files))
+    else files.groupBy(_.part).toSeq.sortBy(_._1).map { case (part, some) =>
+      directory(InternalRow(UTF8String.fromString(part)), some)
+    }
+  override def inputFiles: Array[String] = files.map(_.path.toString).toArray
+  override def sizeInBytes: Long = if (condition.isEmpty && kept.isEmpty) snapshot.bytes else files.map(_.status.getLen).sum
+
+  private def directory(values: InternalRow, some: Seq[PartFile]) =
+    PartitionDirectory(values, some.map(file => FileStatusWithMetadata(file.status, Map.empty)))
 
   /** A snapshot never changes. */
   override def refresh(): Unit = ()
@@ -63,18 +89,32 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
     case _ => false
   }
   override def hashCode(): Int = identity.hashCode
-  private def identity = (snapshot.tableId, snapshot.version, condition)
+  private def identity = (snapshot.tableId, snapshot.version, condition, kept, showsParts)
 }
 
 /** Spark's own scan of Parquet files, with the files of the parts that can hold rows which the filters keep. */
-final class SnapshotScanBuilder(
+class SnapshotScanBuilder(
     spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap)
     extends ParquetScanBuilder(spark, files, schema, schema, options) {
 
+  /** Whether a name is that of the column `_part`, and of none of the table's. */
+  private def isPart(name: String): Boolean = name == PartColumn.Name && !PartColumn.isTaken(schema)
+
+  /** The filters that do not name `_part`, which files have not: Spark applies the others to rows. */
+  protected def ofColumns(filters: Array[Filter]): Array[Filter] = filters.filterNot(_.references.exists(isPart(_)))
+
   override def pushDataFilters(filters: Array[Filter]): Array[Filter] = {
-    files.prune(Conditions.text(filters))
-    super.pushDataFilters(filters)
+    val ofFiles = ofColumns(filters)
+    files.prune(Conditions.text(ofFiles))
+    super.pushDataFilters(ofFiles)
   }
+
+  override def pruneColumns(required: StructType): Unit = {
+    if (required.fieldNames.exists(isPart(_))) files.showParts()
+    super.pruneColumns(StructType(required.filterNot(field => isPart(field.name))))
+  }
+
+  override def readPartitionSchema(): StructType = files.partitionSchema
 
   override def build(): ParquetScan = {
     val scan = super.build()
@@ -90,7 +130,7 @@ final class SnapshotScanBuilder(
  * Spark asks for the factory each time it plans the scan, adaptive planning included, and each factory sends the whole
  * Hadoop configuration to the executors: 60 % of the time that planning took in TPC-H.
  */
-final class SnapshotScan(scan: ParquetScan)
+class SnapshotScan(scan: ParquetScan)
     extends ParquetScan(
       scan.sparkSession, scan.hadoopConf, scan.fileIndex, scan.dataSchema, scan.readDataSchema, scan.readPartitionSchema,
       scan.pushedFilters, scan.options, scan.pushedAggregate, scan.partitionFilters, scan.dataFilters,
@@ -111,10 +151,15 @@ object SnapshotScanBuilder {
   )
 
   def of(snapshot: LoadedSnapshot): SnapshotScanBuilder = {
+    val (spark, files, options) = sources(snapshot)
+    new SnapshotScanBuilder(spark, files, snapshot.schema, options)
+  }
+
+  /** Returns what every builder of a snapshot's scans is made of: the session, the files, and the options of their readers. */
+  def sources(snapshot: LoadedSnapshot): (SparkSession, SnapshotFiles, CaseInsensitiveStringMap) = {
     val spark = SparkSession.active
     // The planner's options hold the secret of its gateway; Spark's plans show a scan without its options.
     val options = settings ++ snapshot.readOptions
-    val files = new SnapshotFiles(spark, snapshot, options)
-    new SnapshotScanBuilder(spark, files, snapshot.schema, new CaseInsensitiveStringMap(options.asJava))
+    (spark, new SnapshotFiles(spark, snapshot, options), new CaseInsensitiveStringMap(options.asJava))
   }
 }

@@ -37,11 +37,17 @@ final class Planner(python: String, settings: Map[String, String]) {
   private var running: Running = _
 
   /** Asks for one thing, and waits for the answer. Throws [[PlannerError]]. */
-  def ask(operation: String, fields: (String, Any)*): JsonNode = {
+  def ask(operation: String, fields: (String, Any)*): JsonNode =
+    try send(operation, fields).get()
+    catch { case error: ExecutionException => throw error.getCause }
+
+  /** Says something, and waits for nothing. */
+  def tell(operation: String, fields: (String, Any)*): Unit = send(operation, fields)
+
+  private def send(operation: String, fields: Seq[(String, Any)]): CompletableFuture[JsonNode] = {
     val request = json.createObjectNode().put("id", numbers.incrementAndGet()).put("do", operation)
     for ((name, value) <- fields if value != null) request.set[JsonNode](name, json.valueToTree[JsonNode](value))
-    try current().ask(request.get("id").asLong, json.writeValueAsString(request)).get()
-    catch { case error: ExecutionException => throw error.getCause }
+    current().ask(request.get("id").asLong, json.writeValueAsString(request))
   }
 
   private def current(): Running = synchronized {

@@ -8,10 +8,12 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.{DataFrame, SaveMode}
-import org.apache.spark.sql.connector.catalog.{SupportsDelete, SupportsRead, SupportsWrite, Table, TableCapability}
+import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsDelete, SupportsMetadataColumns, SupportsRead}
+import org.apache.spark.sql.connector.catalog.{SupportsRowLevelOperations, SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, SupportsTruncate, V1Write, WriteBuilder}
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo}
+import org.apache.spark.sql.connector.write.{SupportsTruncate, V1Write, WriteBuilder}
 import org.apache.spark.sql.sources.{Filter, InsertableRelation}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -51,19 +53,20 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
   }.toArray
 
   /** The data files of the parts that can hold rows which a condition keeps. */
-  def files(condition: String): Seq[FileStatus] =
+  def files(condition: String): Seq[PartFile] =
     try {
       planner.ask("files", "handle" -> handle, "where" -> condition).elements.asScala.map { file =>
         // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
         val place = file.get(0).asText
         val path = if (place.startsWith("/")) new Path("file", "", place) else new Path(place)
-        new FileStatus(file.get(1).asLong, false, 1, SnapshotFilesBlock, file.get(2).asLong, path)
+        new PartFile(
+          file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, SnapshotFilesBlock, file.get(2).asLong, path))
       }.toSeq
     } catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
 
   private val SnapshotFilesBlock = 128L << 20
 
-  private def texts(node: JsonNode): Map[String, String] =
+  def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
 }
 
@@ -72,11 +75,15 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
  *
  * Writes are those of `format("replitree")`: tasks stage, and the driver commits one insert. Deletes and truncations are
  * entries of the log, which the planner sends; they are about the table of now, not about the snapshot.
+ *
+ * A statement that changes rows ([[Rewrite]]) reads the table of now, too: from its first scan on, the scans of this object
+ * read what the rewrite has begun with.
  */
 final class ReplitreeTable(
     planner: Planner, table: String, qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
-    load: CaseInsensitiveStringMap => LoadedSnapshot)
-    extends Table with SupportsRead with SupportsWrite with SupportsDelete {
+    load: CaseInsensitiveStringMap => LoadedSnapshot, isolation: () => Option[String])
+    extends Table with SupportsRead with SupportsWrite with SupportsDelete with SupportsMetadataColumns
+    with SupportsRowLevelOperations {
   override def name(): String = qualified
   /** A table that is dropped and created again has another id, so Spark never takes one for the other. */
   override def id(): String = snapshot.tableId
@@ -94,10 +101,27 @@ final class ReplitreeTable(
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val isFinal = ReadOptions.isFinal(options)
     val state = ReadOptions.state(options)
-    val read = if (state == ReadOptions.state(loadedWith)) snapshot else others.computeIfAbsent(state, _ => load(options))
+    val read =
+      if (state != ReadOptions.state(loadedWith)) others.computeIfAbsent(state, _ => load(options))
+      else rewrite.filter(_.isOpen).fold(snapshot)(_.begun.snapshot)
     if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
     else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
     else SnapshotScanBuilder.of(read)
+  }
+
+  override def metadataColumns(): Array[MetadataColumn] =
+    if (PartColumn.isTaken(schema)) Array.empty else Array(PartColumn)
+
+  /** Of the statement that changes rows of this object's table. */
+  @volatile private var rewrite: Option[Rewrite] = None
+
+  /** Spark asks for one also when the statement becomes a delete by condition: nothing is begun here. */
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {
+    if (PartColumn.isTaken(schema))
+      throw new CatalogError(s"rows of $qualified can't be rewritten by Spark: it has a column ${PartColumn.Name} of its own")
+    val made = rewrite.filter(_.isOpen).getOrElse(new Rewrite(planner, table))
+    rewrite = Some(made)
+    () => new RewriteOperation(made, info.command, isolation().orNull)
   }
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =

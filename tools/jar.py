@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,20 @@ DIGEST = "META-INF/replitree.sha256"
 COMPILER = ("scala-compiler", "scala-library", "scala-reflect")
 BYTES_MAX = 100_000
 """The wheel carries the jar, and every session of Spark loads it."""
+
+UTF8 = 1
+CONSTANT_BYTES = {
+    **dict.fromkeys((3, 4, 9, 10, 11, 12, 17, 18), 5),
+    **dict.fromkeys((5, 6), 9),
+    **dict.fromkeys((7, 8, 16, 19, 20), 3),
+    15: 4,
+}
+"""Bytes of each kind of constant in a class file, by its tag; a text (`UTF8`) says its own (Java VM specification 4.4)."""
+
+TWO_NUMBERS = (5, 6)
+"""Kinds of constants that take two numbers: long and double."""
+
+SIGNATURE = b"Lscala/reflect/ScalaSignature;"
 
 TIME = (1980, 1, 1, 0, 0, 0)
 """Of every entry: the earliest that a zip file can say."""
@@ -68,7 +83,7 @@ def build() -> None:
     with tempfile.TemporaryDirectory(prefix="replitree-jar-") as folder:
         classes = Path(folder)
         compile_into(classes)
-        entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in walk(classes)}
+        entries = {path.relative_to(classes).as_posix(): without_signature(path.read_bytes()) for path in walk(classes)}
     entries[DIGEST] = digest().encode()
     entries["META-INF/MANIFEST.MF"] = b"Manifest-Version: 1.0\r\n\r\n"
     JAR.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +104,35 @@ def build() -> None:
     made.replace(JAR)
 
 
+def without_signature(data: bytes) -> bytes:
+    """Return a class file without its Scala types, which only Scala's compiler reads, and nothing is compiled against the jar.
+
+    They are a fifth of the jar.  The class keeps its annotation, whose one value becomes an empty text: its constant is
+    replaced, so that no number of a constant changes.
+    """
+    texts, place, number = dict[bytes, int](), 10, 1
+    found: dict[int, tuple[int, int]] = {}
+    (count,) = struct.unpack_from(">H", data, 8)
+    while number < count:
+        tag = data[place]
+        size = CONSTANT_BYTES.get(tag, 0)
+        if tag == UTF8:
+            size = 3 + int.from_bytes(data[place + 1 : place + 3], "big")
+            texts[data[place + 3 : place + size]] = number
+            found[number] = (place, size)
+        place += size
+        number += 2 if tag in TWO_NUMBERS else 1
+    if SIGNATURE not in texts or b"bytes" not in texts:
+        return data
+    # An annotation: its type, one value, the value's name, the kind "text", and the number of its constant.
+    head = struct.pack(">HHHc", texts[SIGNATURE], 1, texts[b"bytes"], b"s")
+    at = data.rfind(head, place)
+    if at < 0:
+        raise JarError("a class has Scala types in a form that this tool does not know")
+    begin, size = found[int.from_bytes(data[at + len(head) : at + len(head) + 2], "big")]
+    return data[:begin] + bytes([UTF8, 0, 0]) + data[begin + size :]
+
+
 def walk(folder: Path) -> list[Path]:
     """Return all files below a folder."""
     return [file for path in folder.iterdir() for file in (walk(path) if path.is_dir() else [path])]
@@ -102,7 +146,16 @@ def compile_into(folder: Path) -> None:
     jars = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
     compiler = [str(jar) for jar in jars if jar.name.startswith(COMPILER)]
     command = [java(), "-Xss8m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(compiler)]
-    command += ["scala.tools.nsc.Main", "-classpath", ":".join(map(str, jars)), "-d", str(folder), "-release", "17"]
+    command += [
+        "scala.tools.nsc.Main",
+        "-classpath",
+        ":".join(map(str, jars)),
+        "-d",
+        str(folder),
+        "-release",
+        "17",
+        "-g:line",
+    ]
     command += ["-Xlint:_,-missing-interpolator", "-Werror", *map(str, sources())]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:

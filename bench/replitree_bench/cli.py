@@ -111,6 +111,18 @@ def sql(
     _print(run.run_sql(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("merge-into")
+def merge_into(
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=10_000, help="Rows of the table.")] = 1_000_000,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure MERGE INTO of one row in a hundred while two writers insert, and compare the rows with DuckDB's."""
+    from replitree_bench import run
+
+    _print(run.run_merge_into(rows=rows, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("write")
 def write(
     rounds: Rounds = 3,

@@ -207,6 +207,16 @@ def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None) 
     return Report("sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
 
 
+def run_merge_into(*, rows: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure MERGE INTO beside inserts: see `replitree_bench.table.merge_into`."""
+    from replitree_bench.table import merge_into
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say(f"merging into {rows:,} rows")
+        measured = merge_into.measure(spark, cluster, rows)
+    return Report("merge-into", medians([measured]), {}, 1, "", _NOTES["merge-into"])
+
+
 def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None = None) -> Report:
     """Measure a table of many parts: see `replitree_bench.table.parts`."""
     from replitree_bench.table import parts
@@ -336,6 +346,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "peer": "tasks leave the files on a replica's disk, and the replica puts them",
         "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
     },
+    "merge-into": {"rows": "after the ten statements they are those of DuckDB, and the writers' rows are there once"},
     "sql": {"peer": "plain Spark on copies of the table's own files"},
     "read": {"peer": "plain Spark on the table's own files"},
     "engines": {

@@ -14,6 +14,7 @@ import msgspec
 
 from replitree.client.change.changing import LOOK_S
 from replitree.client.transport.lease import Lease, LeaseHandle, hold
+from replitree.errors import Unavailable
 
 if TYPE_CHECKING:
     from replitree.client.table import Table
@@ -79,10 +80,19 @@ def reserve(
     # The leader is asked if it is there: only the leader proposes merges, and leaves out what it has reserved itself.
     answered, status = table.commander.ask("GET", "status", _Leader, timeout_s=LOOK_S)
     active = {replica.name for replica in table.commander.replicas() if replica.active}
-    keeper = table.replica(status.leader if status.leader in active else answered)
+    leader = status.leader if status.leader in active else None
+    keeper, wish = table.replica(leader or answered), {**body, "lease_s": LEASE_S}
     # The lease runs from the moment the replica grants it, so the client counts from before the request.
     asked_at = time.monotonic()
-    _, answer = keeper.commander.ask("POST", verb, kind, {**body, "lease_s": LEASE_S}, timeout_s=timeout_s)
+    try:
+        patience_s = timeout_s if leader in (None, answered) else min(timeout_s, LOOK_S)
+        _, answer = keeper.commander.ask("POST", verb, kind, wish, timeout_s=patience_s)
+    except Unavailable:
+        # A leader that has died is active until its session ends; the other replica answered a moment ago.
+        if leader in (None, answered):
+            raise
+        keeper, asked_at = table.replica(answered), time.monotonic()
+        _, answer = keeper.commander.ask("POST", verb, kind, wish, timeout_s=timeout_s)
     if not answer.lease:
         return keeper, answer, None
     address = next(replica.address for replica in keeper.replicas() if replica.name == answer.replica)

@@ -116,7 +116,7 @@ class RewritePlan:
             if any(manifest.partition != partition for manifest in made):
                 raise BadInput(f"rows that leave partition {partition} do not belong into the result of {source}")
             for manifest in made:
-                self._put(source, Path(scratch) / partition, manifest)
+                self.put_files(source, Path(scratch) / partition, manifest)
         self.results[source] = made[0] if made else None
 
     def put_inserts(self, rows: pa.Table) -> None:
@@ -125,10 +125,24 @@ class RewritePlan:
             for manifest in stage_table(rows, self.definition, Path(scratch)) if rows.num_rows else ():
                 if manifest.partition in self.inserts:
                     raise BadInput("the new rows of a rewrite come at once")
-                self._put(manifest.partition, Path(scratch) / manifest.partition, manifest)
+                self.put_files(manifest.partition, Path(scratch) / manifest.partition, manifest)
                 self.inserts[manifest.partition] = manifest
 
-    def _put(self, name: str, made: Path, manifest: PartManifest) -> None:
+    def put_files(self, name: str, made: Path, manifest: PartManifest) -> None:
+        """Put the files of a part that was made elsewhere; `results` or `inserts` then has to have its manifest.
+
+        Parameters
+        ----------
+        name
+            Of a result its source, of a new part its partition.
+        made
+            The folder of the files, from which they are moved.
+
+        Raises
+        ------
+        StoreError, ReplicaUnavailable
+            They could not be moved, or sent.
+        """
         folder = self.upload.folder
         if folder is None:
             for file in manifest.files:

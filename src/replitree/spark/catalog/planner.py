@@ -38,10 +38,11 @@ from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
+from replitree.spark.catalog.rewriting import Rewriting
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_as_of, read_level, seconds
 from replitree.spark.session.types import spark_type
-from replitree.spark.session.written import last_written
+from replitree.spark.session.written import last_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
 from replitree.storage.schema.definition import TableDefinition
@@ -86,6 +87,11 @@ class PlannerRequest(msgspec.Struct, frozen=True):
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     sql: str = ""
+    rewrite: str = ""
+    statement: str = ""
+    parts: tuple[str, ...] = ()
+    written: tuple[tuple[str, str], ...] = ()
+    isolation: str = ""
 
     @property
     def options(self) -> dict[str, str]:
@@ -145,6 +151,7 @@ class Planner:
         self._held: OrderedDict[str, _KeptSnapshot] = OrderedDict()
         self._newest: dict[str, str] = {}
         self._number = 0
+        self._rewriting = Rewriting()
         # The JVM has started this process, so it is the same one for every request.
         self._driver = driver_process()
 
@@ -177,6 +184,8 @@ class Planner:
                 return self._connected().table(request.table).delete(request.where).index
             case "truncate":
                 return self._connected().table(request.table).truncate().index
+            case "begin_rewrite" | "commit_rewrite" | "end_rewrite":
+                return self._rewrite(request)
         raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
 
     def load(self, request: PlannerRequest) -> dict[str, Any]:
@@ -316,8 +325,8 @@ class Planner:
             keep_for_frame(held.snapshot.lease, held.table.http)
         return handle, held
 
-    def files(self, handle: str, where: str) -> list[tuple[str, int, int]]:
-        """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms.
+    def files(self, handle: str, where: str) -> list[tuple[str, int, int, str]]:
+        """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms, part.
 
         Raises
         ------
@@ -336,8 +345,35 @@ class Planner:
         found = _at_gateway(snapshot, stored) if stored else []
         for file in snapshot.sound_files(others):
             status = file.path.stat()
-            found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000))
+            found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
         return found
+
+    def _rewrite(self, request: Request) -> Any:
+        """Begin, commit or end a statement that changes rows."""
+        match request.do:
+            case "begin_rewrite":
+                return self.begin_rewrite(request.table)
+            case "commit_rewrite":
+                return self.commit_rewrite(request)
+        self._rewriting.end(request.rewrite)
+        return None
+
+    def begin_rewrite(self, name: str) -> dict[str, Any]:
+        """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
+        table = self._connected().table(name)
+        begun = self._rewriting.begin(table, is_local=is_local_master(self._settings.master))
+        # Never fresh: another statement must not read it.
+        held = _Held(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
+        handle, _ = self._keep(held, is_newest=False)
+        return {"handle": handle, **held.description, **begun.described}
+
+    def commit_rewrite(self, request: Request) -> int | None:
+        """Commit such a statement; later reads of the application show it.  Raises as `Rewriting.commit`."""
+        table_id, index = self._rewriting.commit(
+            request.rewrite, request.statement, request.parts, request.written, request.isolation
+        )
+        note_written(table_id, index, self._driver)
+        return index
 
     def _table_options(self, name: str) -> dict[str, str]:
         """Return the options with which ``format("replitree")`` finds the table."""
@@ -406,15 +442,15 @@ def _is_in_bucket(snapshot: Snapshot, part: SnapshotPart) -> bool:
     return stored.problem(part.manifest) is None
 
 
-def _at_gateway(snapshot: Snapshot, parts: list[SnapshotPart]) -> list[tuple[str, int, int]]:
+def _at_gateway(snapshot: Snapshot, parts: list[SnapshotPart]) -> list[tuple[str, int, int, str]]:
     """Let the JVM read parts in a bucket through this process, which verifies what it sends."""
     stored = snapshot.stored
     assert stored is not None
-    files, sizes = {}, {}
+    files, known = {}, {}
     for part in parts:
         for file in part.manifest.files:
             name = f"{part.manifest.share_of(file)}-{file.name}"
             files[name] = stored.objects.file(part.manifest, file, partial(snapshot.source.good_copy, part))
-            sizes[name] = file.bytes
+            known[name] = (file.bytes, part.part)
     folder = this_gateway().publish(stored.objects.root, files)
-    return [(f"{folder}/{name}", size, 0) for name, size in sizes.items()]
+    return [(f"{folder}/{name}", size, 0, part) for name, (size, part) in known.items()]

@@ -155,23 +155,26 @@ def _write_files(rows: DataFrame, definition: TableDefinition, folder: Path, *, 
     ready, groups = with_groups(rows, definition, shuffle=shuffle)
     keys = [*groups, *(quoted(name) for name in definition.order_by)]
     ready = ready.sortWithinPartitions(*keys) if keys else ready
-    writer = ready.write.mode("errorifexists").options(
-        **{
-            "compression": "zstd",
-            "parquet.page.write-checksum.enabled": "true",
-            "parquet.compression.codec.zstd.level": str(definition.settings.compression_level),
-            "parquet.block.row.count.limit": str(definition.settings.row_group_rows),
-            # A column with many values gives its dictionary up early, in every row group: 13 % less work on TPC-H's lineitem.
-            "parquet.dictionary.page.size": str(64 << 10),
-            # Histograms of sizes that no reader of ours looks at: another 5 %.
-            "parquet.size.statistics.enabled": "false",
-            "maxRecordsPerFile": "0",
-        }
-    )
+    writer = ready.write.mode("errorifexists").options(**writer_options(definition))
     if groups:
         writer = writer.partitionBy(*groups)
     with session_conf(rows.sparkSession, SETTINGS):
         writer.parquet(str(folder))
+
+
+def writer_options(definition: TableDefinition) -> dict[str, str]:
+    """Return the options with which Spark writes files that become those of a table as they are."""
+    return {
+        "compression": "zstd",
+        "parquet.page.write-checksum.enabled": "true",
+        "parquet.compression.codec.zstd.level": str(definition.settings.compression_level),
+        "parquet.block.row.count.limit": str(definition.settings.row_group_rows),
+        # A column with many values gives its dictionary up early, in every row group: 13 % less work on TPC-H's lineitem.
+        "parquet.dictionary.page.size": str(64 << 10),
+        # Histograms of sizes that no reader of ours looks at: another 5 %.
+        "parquet.size.statistics.enabled": "false",
+        "maxRecordsPerFile": "0",
+    }
 
 
 def _adopt(definition: TableDefinition, source: Path, upload: Path) -> tuple[PartManifest, ...]:
