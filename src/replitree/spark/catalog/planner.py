@@ -34,7 +34,7 @@ from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
-from replitree.errors import BadInput, SnapshotExpired, TableNotFound
+from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailable
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
@@ -51,6 +51,9 @@ from replitree.storage.sql.predicate_parser import parse_predicate
 
 LEASE_FRESH_S = FRAME_LEASE_S / 2
 """A kept snapshot is given again when its lease still lasts that long, in seconds."""
+
+UNCHANGED_S = 2.0
+"""How long a replica may take to say whether a kept snapshot is still the one to read, in seconds."""
 
 SNAPSHOTS_MAX = 64
 """Snapshots that are kept; the one that was given longest ago is forgotten first."""
@@ -214,11 +217,12 @@ class Planner:
         if self._reads_log(held, options) and level in (None, "eventual"):
             level = "sequential"
         self._include_written(held.table)
-        min_index, timeout_s = number(options, "minindex"), seconds(options, SNAPSHOT_S)
+        min_index, timeout_s = number(options, "minindex"), min(seconds(options, SNAPSHOT_S), UNCHANGED_S)
         try:
             is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
-        except TableNotFound:
-            # Its replicas have left the table.  Coordination says whether there is another one of this name.
+        except (TableNotFound, Unavailable):
+            # The table was dropped, perhaps, and a new one of this name has fewer entries than the old one had.  Coordination
+            # says which one there is, and all its replicas are asked.
             is_same = False
         return (handle, held) if is_same else None
 
@@ -348,7 +352,7 @@ class Planner:
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
         return found
 
-    def _rewrite(self, request: Request) -> Any:
+    def _rewrite(self, request: PlannerRequest) -> Any:
         """Begin, commit or end a statement that changes rows."""
         match request.do:
             case "begin_rewrite":
@@ -363,11 +367,11 @@ class Planner:
         table = self._connected().table(name)
         begun = self._rewriting.begin(table, is_local=is_local_master(self._settings.master))
         # Never fresh: another statement must not read it.
-        held = _Held(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
+        held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
         handle, _ = self._keep(held, is_newest=False)
         return {"handle": handle, **held.description, **begun.described}
 
-    def commit_rewrite(self, request: Request) -> int | None:
+    def commit_rewrite(self, request: PlannerRequest) -> int | None:
         """Commit such a statement; later reads of the application show it.  Raises as `Rewriting.commit`."""
         table_id, index = self._rewriting.commit(
             request.rewrite, request.statement, request.parts, request.written, request.isolation

@@ -331,7 +331,7 @@ def _staged(batches: Iterator[pa.RecordBatch], definition: TableDefinition, fold
 
 
 def _without_path(text: str, folder: Path) -> str:
-    """Return an error's text without the file that it begins with: its name says nothing to who runs a statement."""
+    """Return an error's text without the file that it begins with, which the user of SQL does not know."""
     return text.partition(".parquet: ")[2] if text.startswith(str(folder)) else text
 
 
