@@ -29,6 +29,7 @@ from replitree.client.insert.insert import TIMEOUT_S, InsertResult, TableInserte
 from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.slices import is_stream
 from replitree.client.insert.upload import Overwrite
+from replitree.client.insert.upsert import check_upsert
 from replitree.client.read.as_of import AsOf, index_of
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
@@ -208,6 +209,55 @@ class Table(TableChanges):
         at = self if replica in (None, self._pinned) else self.replica(str(replica))
         return at.insert_on_terms(data, terms, merge_schema=merge_schema)
 
+    def upsert(
+        self,
+        data: Any,
+        token: str | None = None,
+        *,
+        quorum: int | str | None = None,
+        quorum_timeout_s: float | None = None,
+        timezone: str = UTC,
+        timeout_s: float = TIMEOUT_S,
+    ) -> InsertResult:
+        """Insert rows that replace those with equal order keys, in a table with the policy ``replacing``.
+
+        Of rows with equal keys the one with the highest version is left, of equal versions the last inserted.  Final reads
+        (``final=True``) show that at once, other reads when the parts were merged.  The versions are the caller's: a row with
+        a lower version than the one that is there, or with none, changes nothing.
+
+        Parameters
+        ----------
+        data
+            As `insert`; with the order key, and the version column if the policy has one.
+        token
+            As `insert`.  Without one, equal content makes no duplicate: the rows may have been replaced by others meanwhile.
+        quorum, quorum_timeout_s, timezone, timeout_s
+            As `insert`.
+
+        Raises
+        ------
+        BadInput
+            The table's policy is another one, rows with equal keys may lie in several partitions, or a column is missing;
+            nothing was inserted.  Other errors as `insert`.
+
+        Examples
+        --------
+        ::
+
+            table.upsert({"item": [7], "price": [9.5], "version": [2]})
+            table.to_arrow(where="item = 7", final=True)
+        """
+        check_upsert(self._definition, self._schema_of(data).names)
+        return self.insert(
+            data,
+            token,
+            deduplicate=token is not None,
+            quorum=quorum,
+            quorum_timeout_s=quorum_timeout_s,
+            timezone=timezone,
+            timeout_s=timeout_s,
+        )
+
     def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:
         """Insert rows as `insert` does, here, on terms that were checked before.
 
@@ -285,15 +335,18 @@ class Table(TableChanges):
         SchemaMismatch
             No such change makes the rows fit.
         """
-        from replitree.client.change.merge_schema import merge_schema, schema_of
+        from replitree.client.change.merge_schema import merge_schema
 
-        if isinstance(data, pa.Schema):
-            schema = data
-        elif is_frame(data):
-            schema = frames().arrow_schema(data)
-        else:
-            schema = schema_of(data)
-        return merge_schema(self, schema)
+        return merge_schema(self, data if isinstance(data, pa.Schema) else self._schema_of(data))
+
+    def _schema_of(self, data: Any) -> pa.Schema:
+        """Return the Arrow schema of what can be inserted, without columns of which all values are null."""
+        from replitree.client.change.merge_schema import schema_of
+
+        if is_frame(data):
+            schema: pa.Schema = frames().arrow_schema(data)
+            return schema
+        return schema_of(data)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
