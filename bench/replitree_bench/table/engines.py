@@ -6,6 +6,8 @@ Keys; of each the peer has the same query on the table's files, by the engine's 
                                         a fortieth of the key
     duckdb_dataset_s                    the filter on `Snapshot.dataset`
     duckdb_arrow_s, polars_arrow_s      the same; the peer is a dataset that pyarrow makes of the files
+    arrow_in_duckdb_s,                  that dataset of pyarrow's, beside the engine's own reader: what Arrow's reader costs,
+    arrow_in_polars_s                   whoever makes the dataset
     polars_filter_s, polars_range_s     the same on a lazy frame of `Table.scan`
     polars_dataset_s                    the filter on `Snapshot.dataset`
     pandas_filter_s                     `Table.scan` with the filter as its condition, to a DataFrame of pandas
@@ -125,6 +127,11 @@ class EngineBench:
             "polars_arrow_s": (
                 lambda: by_polars(pl.scan_pyarrow_dataset(dataset), "filter"),
                 lambda: by_polars(pl.scan_pyarrow_dataset(arrow), "filter"),
+            ),
+            "arrow_in_duckdb_s": (lambda: by_duckdb(arrow_shown, "filter"), lambda: by_duckdb(plain, "filter")),
+            "arrow_in_polars_s": (
+                lambda: by_polars(pl.scan_pyarrow_dataset(arrow), "filter"),
+                lambda: by_polars(pl.scan_parquet(paths), "filter"),
             ),
             "polars_dataset_s": (
                 lambda: by_polars(pl.scan_pyarrow_dataset(dataset), "filter"),
