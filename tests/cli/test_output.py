@@ -9,7 +9,7 @@ from rich.console import Console
 
 from replitree.cli import output
 from replitree.cli.output import Output, byte_size, cell, print_error
-from replitree.cli.tables.sql import unique
+from replitree.cli.tables.sql_rows import unique
 from replitree.cli.tables.table import _split, parse_settings
 from replitree.errors import BadInput
 

@@ -1,39 +1,36 @@
-"""`replitree sql`: Spark SQL over the tables, each at one snapshot; and the statements that change a table.
+"""`replitree sql`: queries of the tables, each at one snapshot; and the statements that change a table.
 
-``DELETE FROM``, ``UPDATE``, ``ALTER TABLE`` and ``TRUNCATE TABLE`` become entries of the table's log; Spark, which could not
-do them, is not even started.  Queries are Spark's; anything else is refused, see `replitree.cli.tables.statements`.
+Statements come from the command line, from standard input, from a file, or from a person at a terminal
+(`replitree.cli.tables.sql_shell`).  Spark or DuckDB answers queries.  ``DELETE FROM``, ``UPDATE``, ``ALTER TABLE`` and
+``TRUNCATE TABLE`` become entries of the table's log, and need neither; anything else is refused, see
+`replitree.cli.tables.statements`.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from replitree.cli.options import ChangeOptions, check_name, on_cluster
-from replitree.cli.output import Output, console, counted, width_of
+from replitree.cli.output import Output, counted
 from replitree.cli.tables.change import show
-from replitree.cli.tables.query_tables import SHOW_TABLES, conditions_of, named_tables, unknown_table
+from replitree.cli.tables.query_tables import SHOW_TABLES
+from replitree.cli.tables.sql_engine import Asked, Engine
+from replitree.cli.tables.sql_rows import Names, SqlFormat, print_rows
+from replitree.cli.tables.sql_shell import run_script, run_shell
 from replitree.cli.tables.statements import change_of, without_comments
-from replitree.errors import BadInput, ReplicaUnavailable
+from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from replitree.client import Connection
-
-SHOWN_ROWS_MAX = 1000
-"""Rows that are shown as a table; csv and json give all of them."""
 
 
 class Level(StrEnum):
@@ -44,23 +41,40 @@ class Level(StrEnum):
     LINEARIZABLE = "linearizable"
 
 
-class SqlFormat(StrEnum):
-    """How the rows are printed."""
+class SqlEngine(StrEnum):
+    """What answers queries."""
 
-    TABLE = "table"
-    VERTICAL = "vertical"
-    CSV = "csv"
-    JSON = "json"
+    SPARK = "spark"
+    DUCKDB = "duckdb"
 
 
 Query = Annotated[
-    str, typer.Argument(metavar="QUERY", help='As in "select count(*) from events"; - reads standard input.')
+    str | None,
+    typer.Argument(
+        metavar="[QUERY]",
+        help='As in "select count(*) from events"; - reads one from standard input. Without it: a shell, or statements '
+        "from a pipe.",
+        show_default=False,
+    ),
 ]
 Format = Annotated[
     SqlFormat,
     typer.Option(
         "--output", help="How to print the rows; vertical: a line for each column; json: one object per line."
     ),
+]
+EngineOption = Annotated[
+    SqlEngine,
+    typer.Option(
+        "--engine", help="What answers queries: Spark, or DuckDB in its own SQL and in a fraction of a second."
+    ),
+]
+File = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="Run the statements of a file, each ended by a semicolon."),
+]
+Unchecked = Annotated[
+    bool, typer.Option("--unchecked", help="Let Spark read a query that can't be read before it is started.")
 ]
 
 
@@ -105,81 +119,176 @@ class QueryOptions(ChangeOptions):
     min_index: MinIndex = None
     timeout: Timeout = 30.0
     final: Final = False
+    engine: EngineOption = SqlEngine.SPARK
+    unchecked: Unchecked = False
 
     @property
     def reads(self) -> bool:
         """Whether anything is said that only a query can heed."""
         return bool(self.level or self.as_of or self.min_index)
 
+    def open(self, connection: Connection) -> Engine:
+        """Return what answers queries; Spark starts with the first one that it gets.
+
+        Raises
+        ------
+        EngineMissing
+            DuckDB is not installed.
+        """
+        if self.engine is SqlEngine.DUCKDB:
+            from replitree.cli.tables.sql_duckdb import DuckdbEngine
+
+            return DuckdbEngine(connection)
+        from replitree.cli.tables.sql_spark import SparkEngine
+
+        return SparkEngine(connection, checks_syntax=not self.unchecked)
+
 
 @on_cluster
-def sql(query: Query, how: QueryOptions, output: Format = SqlFormat.TABLE) -> None:
-    """Ask with Spark SQL, every table at one position of its number line; or change one table.
+def sql(how: QueryOptions, query: Query = None, file: File = None, output: Format = SqlFormat.TABLE) -> None:
+    """Ask with Spark SQL or DuckDB, every table at one position of its number line; or change one table.
 
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
     When no replica is as far as --level or --min-index ask in time, it is 4, and nothing is shown.
     """
-    if query == "-":
-        # In some locales Python reads bytes that are no text as lone surrogates, in others it refuses them.
-        try:
-            query = sys.stdin.read()
-            query.encode()
-        except UnicodeError as error:
-            raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
-    text = without_comments(query)
+    if query is not None and file is not None:
+        raise BadInput("a query and --file are given: leave one of them out")
+    text = script = None
+    if query is not None:
+        text = _checked(without_comments(_input() if query == "-" else query), how)
+    elif how.command_id is not None or how.final:
+        raise BadInput("--id and --final are about one statement: give it as QUERY")
+    elif file is not None:
+        script = _text_of(file)
+    elif not sys.stdin.isatty():
+        script = _input()
+    with how.connect() as connection, closing(how.open(connection)) as engine:
+        session = Session(connection, engine, how, output)
+        if text is not None:
+            session.run(text)
+        elif script is not None:
+            run_script(session.run, script)
+        else:
+            run_shell(session.run, connection.tables, str(how.engine), as_json=how.as_json)
+
+
+def _checked(text: str, how: QueryOptions) -> str:
+    """Return the statement of the command line, before a cluster is asked: its options must fit it."""
     if not text:
         raise BadInput('the query is empty: replitree sql "select count(*) from events"')
     change = change_of(text)
+    if change is not None and how.reads:
+        raise BadInput("--level, --as-of and --min-index are for queries: leave them out")
+    if how.final and (change is None or not change["verb"].lower().startswith("delete")):
+        raise BadInput("--final is for DELETE FROM: leave it out")
+    if change is None and how.command_id is not None:
+        raise BadInput("--id repeats a change; a query has no id: leave it out")
     if change is not None:
         check_name(change["table"].strip("`"))
-    with how.connect() as connection:
-        if change is not None and how.reads:
-            raise BadInput("--level, --as-of and --min-index are for queries: leave them out")
-        if how.final and (change is None or not change["verb"].lower().startswith("delete")):
-            raise BadInput("--final is for DELETE FROM: leave it out")
-        if change is not None:
-            _change(_ChangeStatement(text, change, how.command_id, how.wait, how.final), connection, how.out)
-        elif how.command_id is not None:
-            raise BadInput("--id repeats a change; a query has no id: leave it out")
-        else:
-            _ask(connection, text, SqlFormat.JSON if how.as_json else output, how)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
-class _ChangeStatement:
-    """A statement that changes a table, what was read of its beginning, and what was said about it."""
+class Session:
+    """Runs statements on one cluster, with one engine for all of them.
 
-    text: str
-    begin: re.Match[str]
-    command_id: str | None
-    wait_s: float
-    final: bool
+    Attributes
+    ----------
+    connection
+        The cluster.
+    engine
+        What answers queries.
+    how
+        What was said about all statements.
+    output
+        How rows are printed.
+    """
+
+    connection: Connection
+    engine: Engine
+    how: QueryOptions
+    output: SqlFormat
+
+    def run(self, statement: str) -> None:
+        """Run one statement, and print its result.
+
+        Raises
+        ------
+        BadInput
+            It is neither a query nor a change, or it is wrong.
+        Unavailable
+            What it needs does not answer.
+        Exit
+            A change is in the log and was not finished in time.
+        """
+        text = without_comments(statement)
+        change = change_of(text)
+        if change is not None:
+            self._change(text, change)
+        else:
+            self._ask(text)
+
+    def _ask(self, text: str) -> None:
+        """Have the engine answer a query."""
+        # Coordination is asked before Spark is started, so that a wrong address is reported at once.
+        how, known = self.how, tuple(self.connection.tables())
+        if SHOW_TABLES.fullmatch(text):
+            print_rows(Names("tableName", known), self.output, as_json=how.as_json)
+            return
+        named = self.engine.tables_of(text, known)
+        as_of = by_table(how.as_of, "--as-of", known, named)
+        given = by_table(how.min_index, "--min-index", known, named)
+        min_index = {table: index for table, index in given.items() if isinstance(index, int)}
+        both = sorted({*as_of} & {*min_index})
+        if both:
+            raise BadInput(f"--as-of says exactly what is included of {both[0]}: leave --min-index out")
+        asked = Asked(text, known, how.level.value if how.level else None, as_of, min_index, how.timeout)
+        self.engine.answer(asked, named, self.output, as_json=how.as_json)
+
+    def _change(self, text: str, begin: re.Match[str]) -> None:
+        """Make a statement an entry of the table's log."""
+        how, out = self.how, Output(self.how.as_json)
+        name, verb = begin["table"].strip("`"), begin["verb"].split()[0].lower()
+        check_name(name)
+        table = self.connection.table(name)
+        if verb == "truncate":
+            if text[begin.end() :].strip(" ;\n\t"):
+                raise BadInput(
+                    "TRUNCATE TABLE takes a table and nothing else; `replitree table drop-partition` drops one partition"
+                )
+            result = table.truncate(command_id=how.command_id, timeout_s=how.wait)
+            show(out, name, result, f"emptied: {counted(result.removed, 'part')}")
+        elif verb == "alter":
+            result = table.alter(text, command_id=how.command_id, timeout_s=how.wait)
+            show(out, name, result, f"columns changed, now version {result.schema_version}")
+        elif how.final:
+            from replitree.storage.sql.mutation import parse_mutation
+
+            where = parse_mutation(text, table.definition).where
+            result = table.delete(where, final=True, command_id=how.command_id, timeout_s=how.wait)
+            show(out, name, result, f"{counted(result.removed, 'part')} replaced")
+        else:
+            result = table.mutate(text, command_id=how.command_id, timeout_s=how.wait)
+            show(out, name, result, f"{counted(result.removed, 'part')} replaced")
 
 
-def _change(change: _ChangeStatement, connection: Connection, out: Output) -> None:
-    """Make the statement an entry of the table's log."""
-    text, begin = change.text, change.begin
-    name, verb = begin["table"].strip("`"), begin["verb"].split()[0].lower()
-    table = connection.table(name)
-    if verb == "truncate":
-        if text[begin.end() :].strip(" ;\n\t"):
-            raise BadInput(
-                "TRUNCATE TABLE takes a table and nothing else; `replitree table drop-partition` drops one partition"
-            )
-        result = table.truncate(command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"emptied: {counted(result.removed, 'part')}")
-    elif verb == "alter":
-        result = table.alter(text, command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"columns changed, now version {result.schema_version}")
-    elif change.final:
-        from replitree.storage.sql.mutation import parse_mutation
+def _input() -> str:
+    """Return standard input."""
+    # In some locales Python reads bytes that are no text as lone surrogates, in others it refuses them.
+    try:
+        text = sys.stdin.read()
+        text.encode()
+    except UnicodeError as error:
+        raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
+    return text
 
-        where = parse_mutation(text, table.definition).where
-        result = table.delete(where, final=True, command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"{counted(result.removed, 'part')} replaced")
-    else:
-        result = table.mutate(text, command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"{counted(result.removed, 'part')} replaced")
+
+def _text_of(file: Path) -> str:
+    """Return the statements of a file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeError as error:
+        raise BadInput(f"{file} is no text in UTF-8: give the statements in that form") from error
 
 
 def by_table(
@@ -229,157 +338,3 @@ def _is_time(text: str) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions) -> None:
-    """Have Spark answer a query."""
-    # ZooKeeper is asked before Spark is started, so that a wrong address is reported at once.
-    known = connection.tables()
-    if SHOW_TABLES.fullmatch(text):
-        _show_tables(known, output, as_json=how.as_json)
-        return
-    missing, named = unknown_table(text, known), named_tables(text, known)
-    if missing is not None:
-        raise BadInput(_no_table(missing, known))
-    as_of = by_table(how.as_of, "--as-of", known, named)
-    given = by_table(how.min_index, "--min-index", known, named)
-    min_index = {table: index for table, index in given.items() if isinstance(index, int)}
-    both = sorted({*as_of} & {*min_index})
-    if both:
-        raise BadInput(f"--as-of says exactly what is included of {both[0]}: leave --min-index out")
-    from replitree.spark.read.views import sql_views
-    from replitree.spark.session.quiet import quiet_children
-    from replitree.spark.session.session import spark_session
-
-    # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    with quiet_children():
-        spark = spark_session(app_name="replitree sql")
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        with ExitStack() as held:
-            make_views = partial(
-                sql_views,
-                spark,
-                connection,
-                # A table that can't be read does not concern queries of others.
-                named,
-                held=held,
-                level=how.level.value if how.level else None,
-                min_index=min_index,
-                as_of=as_of,
-                timeout_s=how.timeout,
-                conditions=conditions_of(text) if len(named) == 1 else (),
-            )
-            make_views()
-            try:
-                _answer(spark, text, output, known, as_json=how.as_json)
-            except _Damaged as damage:
-                make_views(verify=True)
-                # After some rows were printed, the query can't be repeated.
-                if output is not SqlFormat.TABLE and not how.as_json:
-                    raise ReplicaUnavailable(
-                        f"a file was damaged, and its replica fetches it again: repeat the query ({damage})"
-                    ) from damage
-                _answer(spark, text, output, known, as_json=how.as_json)
-    finally:
-        spark.stop()
-
-
-class _Damaged(ReplicaUnavailable):
-    """Spark found a damaged block in a file while it answered."""
-
-
-def _answer(spark: SparkSession, text: str, output: SqlFormat, tables: Sequence[str], *, as_json: bool) -> None:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-    from pyspark.errors import PySparkException
-
-    from replitree.spark.read.views import is_damage
-
-    try:
-        _print(spark.sql(text), output, as_json=as_json)
-    except (PySparkException, Py4JError) as error:
-        if is_damage(error):
-            raise _Damaged(_first_line(error)) from error
-        if isinstance(error, PySparkException) and error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            # Spark's own message names the places where it looked, which mean nothing here.
-            name = (error.getMessageParameters() or {}).get("relationName", "of this name")
-            raise BadInput(_no_table(name, tables)) from error
-        if isinstance(error, PySparkException):
-            raise BadInput(f"Spark can't answer this query: {_first_line(error)}") from error
-        raise ReplicaUnavailable(f"Spark could not answer this query: {_first_line(error)}") from error
-
-
-def _no_table(name: str, tables: Sequence[str]) -> str:
-    """Say that there is no such table, and which there are."""
-    known = (
-        f"The tables are {', '.join(tables)}" if tables else "There are no tables yet: replitree table create makes one"
-    )
-    return f"there is no table {name}. {known}"
-
-
-def _show_tables(tables: Sequence[str], output: SqlFormat, *, as_json: bool) -> None:
-    """Answer SHOW TABLES, with the names alone; Spark need not be started for it."""
-    if as_json:
-        columns = [{"name": "tableName", "type": "string"}]
-        Output(as_json=True).json({"columns": columns, "rows": [{"tableName": table} for table in tables]})
-    elif output is SqlFormat.JSON:
-        for table in tables:
-            print(json.dumps({"tableName": table}))
-    elif output is SqlFormat.CSV:
-        print("\n".join(("tableName", *tables)))
-    else:
-        Output().table("", ("tableName",), [(table,) for table in tables])
-
-
-def _first_line(error: Exception) -> str:
-    """Return the part of Spark's message that is about the query, without its plan."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(line for line in lines[:2] if not line.startswith(("'", "+-", "==", ":-"))) or type(error).__name__
-
-
-def _print(frame: DataFrame, output: SqlFormat, *, as_json: bool) -> None:
-    if as_json:
-        names = unique(frame.columns)
-        columns = [{"name": name, "type": kind} for name, (_, kind) in zip(names, frame.dtypes, strict=True)]
-        Output(as_json=True).json({"columns": columns, "rows": [json.loads(text) for text in _objects(frame)]})
-    elif output is SqlFormat.JSON:
-        for text in _objects(frame):
-            print(text)
-    elif output is SqlFormat.CSV:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(frame.columns)
-        writer.writerows(tuple(row) for row in frame.toLocalIterator())
-    else:
-        rows = [tuple(row) for row in frame.take(SHOWN_ROWS_MAX + 1)]
-        has_room = width_of(frame.columns, rows[:SHOWN_ROWS_MAX]) <= console().width
-        show = Output().table if output is SqlFormat.TABLE and has_room else Output().vertical
-        show("", frame.columns, rows[:SHOWN_ROWS_MAX])
-        if len(rows) > SHOWN_ROWS_MAX:
-            print(f"only the first {SHOWN_ROWS_MAX:,} rows are shown; --output csv or json gives all")
-
-
-def _objects(frame: DataFrame) -> Iterator[str]:
-    """Give each row as a JSON object, nulls included; Spark makes them, so nested values and times look as Spark has them."""
-    from pyspark.sql import functions as f
-
-    named = frame.toDF(*unique(frame.columns))
-    columns = ["`" + name.replace("`", "``") + "`" for name in named.columns]
-    texts = named.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"}))
-    return (str(row[0]) for row in texts.toLocalIterator())
-
-
-def unique(names: Sequence[str]) -> list[str]:
-    """Give every column a name of its own: a query may have two of one name, a JSON object may not.
-
-    >>> unique(["a", "b", "a"])
-    ['a', 'b', 'a_2']
-    """
-    found: list[str] = []
-    for name in names:
-        number, candidate = 1, name
-        while candidate.lower() in (other.lower() for other in found):
-            number += 1
-            candidate = f"{name}_{number}"
-        found.append(candidate)
-    return found

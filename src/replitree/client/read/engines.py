@@ -10,8 +10,9 @@ long as the engine has the plan.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -132,13 +133,42 @@ def duckdb_relation(
         con.register(name, rows)
     else:
         con.register(f"{HELD}{name}", _SnapshotKeeper(scan))
-        texts = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-        con.execute(  # names and paths are quoted
-            f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS"  # noqa: S608
-            f" SELECT {columns} FROM read_parquet([{texts}], hive_partitioning = false)"
-            f" UNION ALL SELECT {columns} FROM {_quoted(HELD + name)}"
-        )
+        _view_of_files(con, name, paths, columns, f" UNION ALL SELECT {columns} FROM {_quoted(HELD + name)}")  # noqa: S608 - quoted
     return con.table(name)
+
+
+def duckdb_view(con: DuckDBPyConnection, scan: Scan, name: str) -> None:
+    """Make a view of a scan of one snapshot, which the caller keeps for as long as the view is used.
+
+    Parameters
+    ----------
+    con
+        Gets the view, in the place of one of this name.
+    scan
+        Made by `Snapshot.scan`.
+    name
+        Of the view.
+
+    Raises
+    ------
+    EngineMissing
+        DuckDB is not installed.  Other errors as `Scan.to_arrow`.
+    """
+    paths = scan.native_paths()
+    if paths is None:
+        scan.to_duckdb(con, name)
+    else:
+        # No object of Arrow's beside the files: DuckDB would import pandas for it, which takes longer than a small query.
+        _view_of_files(con, name, paths, ", ".join(_quoted(column) for column in scan.schema.names))
+
+
+def _view_of_files(con: DuckDBPyConnection, name: str, paths: Sequence[Path], columns: str, more: str = "") -> None:
+    """Make a view of these columns of files, and of more rows."""
+    texts = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    con.execute(  # names and paths are quoted
+        f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS"  # noqa: S608
+        f" SELECT {columns} FROM read_parquet([{texts}], hive_partitioning = false){more}"
+    )
 
 
 def _quoted(name: str) -> str:
@@ -146,4 +176,4 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-__all__ = ["HELD", "NAMES", "duckdb_relation", "engine", "polars_frame", "polars_lazy"]
+__all__ = ["HELD", "NAMES", "duckdb_relation", "duckdb_view", "engine", "polars_frame", "polars_lazy"]
