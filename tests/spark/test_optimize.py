@@ -204,13 +204,13 @@ def test_driver_that_is_killed_leaves_only_what_is_removed_later(running: LocalC
     program = f"""
         import sys
         from replitree.client import connect
-        from replitree.client.change import planned
+        from replitree.client.change import reserved
         from replitree.spark.merge import optimize
         from replitree.spark import spark_session
         def wait(*_):
             print("ready", flush=True)
             sys.stdin.read()
-        optimize.run_tasks, planned.LEASE_S = wait, 3.0
+        optimize.run_tasks, reserved.LEASE_S = wait, 3.0
         with connect({str(running.folder)!r}) as connection:
             optimize.optimize_df(connection.table({filled.name!r}), spark_session(), final=True)
     """

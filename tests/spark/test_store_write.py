@@ -478,7 +478,7 @@ def test_merges_go_through_a_replica_when_workers_do_not_reach_the_store_and_a_l
 MERGING_DRIVER = """
 import sys
 from replitree.client import connect
-from replitree.client.change import planned
+from replitree.client.change import reserved
 from replitree.spark.merge import optimize
 from replitree.spark import spark_session
 folder, table, credentials, gate = sys.argv[1:]
@@ -489,7 +489,7 @@ session = spark_session(
 def wait(*_, **__):
     import pathlib
     pathlib.Path(gate).read_bytes()  # which ends when the test has closed it, or has ended
-optimize.publish_result, planned.LEASE_S = wait, 3.0
+optimize.publish_result, reserved.LEASE_S = wait, 3.0
 with connect(folder) as connection:
     optimize.optimize_df(connection.table(table), session, final=True, range_bytes=2_000)
 """
