@@ -21,10 +21,11 @@ from replitree.spark.read.final import pack
 from replitree.spark.read.read import escaped
 from replitree.spark.read.source_read import FileUnit, read_partition
 from replitree.spark.session.columns import check_columns
+from replitree.spark.session.option_names import known_options
 from replitree.spark.session.options import number, open_connection, seconds, table_name
 from replitree.spark.session.session import check_worker_python
 from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
-from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
+from replitree.spark.source import ReplitreeReader, ReplitreeSource
 from replitree.spark.write.source_write import plan_write
 from replitree.spark.write.write_commit import gather
 from replitree.spark.write.write_tasks import StagedMessage
@@ -106,11 +107,42 @@ def test_types_that_keep_every_value_fit() -> None:
 
 def test_options_are_found_in_any_case_and_unknown_ones_refused() -> None:
     source = ReplitreeSource({"TABLE": "t", "InsertToken": "a"})
-    assert source._lower() == {"table": "t", "inserttoken": "a"}  # noqa: SLF001 - Spark gives no other way in
-    with pytest.raises(BadInput, match=r"no option 'colums'; it has .*columns"):
-        ReplitreeSource({"colums": "a"})._lower()  # noqa: SLF001 - as above
-    catalog = {"table": "t", "option.table": "t", "location": "x", "owner": "me", "provider": "replitree"}
-    assert ReplitreeSource(catalog)._lower()["table"] == "t"  # noqa: SLF001 - as above
+    assert source._options() == {"table": "t", "inserttoken": "a"}  # noqa: SLF001 - Spark gives no other way in
+    with pytest.raises(BadInput, match=r"no option 'colums': did you mean columns"):
+        ReplitreeSource({"colums": "a"})._options()  # noqa: SLF001 - as above
+    catalog = {"table": "t", "option.table": "t", "location": "x", "owner": "me", "provider": "replitree", "path": "p"}
+    assert ReplitreeSource(catalog)._options() == {"table": "t"}  # noqa: SLF001 - as above
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"path": "t"}, {"table": "t"}),
+        ({"versionAsOf": "7"}, {"asof": "7"}),
+        ({"token_file": "f"}, {"tokenfile": "f"}),
+        ({"txnVersion": "3", "txnAppId": "load"}, {"inserttoken": "load-3"}),
+        ({"versionAsOf": "7", "asOf": "7"}, {"asof": "7"}),
+    ],
+)
+def test_names_of_other_formats_mean_the_same(given: dict[str, str], meant: dict[str, str]) -> None:
+    assert known_options(given) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"tokenfil": "f"}, "did you mean tokenFile"),
+        ({"versionOf": "f"}, "did you mean asOf"),
+        ({"zzz": "f"}, "it has table, url, tokenFile"),
+        ({"replaceWhere": "a = 1"}, "partitionOverwriteMode=dynamic"),
+        ({"versionAsOf": "7", "asOf": "8"}, "given twice"),
+        ({"txnAppId": "load"}, "give both"),
+        ({"txnAppId": "load", "txnVersion": "1", "insertToken": "x"}, "names the write already"),
+    ],
+)
+def test_option_that_makes_no_sense_says_what_to_give(given: dict[str, str], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        known_options(given)
 
 
 def test_overwrite_mode_that_does_not_exist_is_refused_before_anything_is_asked() -> None:
@@ -130,7 +162,7 @@ def test_options_that_are_missing_or_wrong_say_what_to_do(monkeypatch: pytest.Mo
     monkeypatch.delenv("REPLITREE_DIR", raising=False)
     with pytest.raises(BadInput, match="which table"):
         table_name({})
-    assert table_name({"path": "t"}) == "t"
+    assert table_name({"table": "t"}) == "t"
     with pytest.raises(BadInput, match="REPLITREE_URL"):
         open_connection({})
     with pytest.raises(BadInput, match="whole number"):
@@ -138,7 +170,6 @@ def test_options_that_are_missing_or_wrong_say_what_to_do(monkeypatch: pytest.Mo
     for text in ("x", "0", "-1", "inf", "nan"):
         with pytest.raises(BadInput, match="seconds"):
             seconds({"timeout": text})
-    assert {"table", "url", "where", "columns"} <= KNOWN_OPTIONS
 
 
 def test_paths_are_not_patterns() -> None:

@@ -10,13 +10,13 @@ Options (any case; all are text):
 ==========================  ============================================================================================
 ``table``                   the table's name; ``load("events")`` says it too
 ``url``                     ``zk://…`` or a folder made by `up`; by default ``REPLITREE_URL``, then ``REPLITREE_DIR``
-``token_file``              file with the cluster's token; by default as `replitree.connect` finds it
+``tokenfile``               file with the cluster's token; by default as `replitree.connect` finds it
 ``replica``                 read or write at this replica only
 ``columns``                 read: names, separated by commas
 ``where``                   read: Spark SQL condition over the table's columns, pushed down to parts and files
 ``minindex``                read: the insert at this log index must be included
 ``level``                   read: ``eventual`` (the default), ``sequential`` or ``linearizable``
-``asof``                    read: exactly what the log has below this index
+``asof``                    read: exactly what the log has below this index; also ``versionasof``
 ``timestampasof``           read: the log up to the last entry that was written at or before this time: ISO 8601, in UTC
                             when it names no zone
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
@@ -25,7 +25,8 @@ Options (any case; all are text):
                             needs them; by default 600, at most 3600
 ``through``                 how tasks read and write what is in an object store: ``store``, there, with credentials from the
                             executors' environment; ``replica``; by default there if that works, else through a replica
-``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice
+``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice.
+                            ``txnappid`` and ``txnversion`` together make one, too
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
                             partitions that the rows belong to; by default what the session has in
                             ``spark.sql.sources.partitionOverwriteMode``, then ``static``
@@ -69,32 +70,6 @@ if TYPE_CHECKING:
     from replitree.spark.read.source_read import ReadPlan
     from replitree.spark.write.source_write import WritePlan
 
-KNOWN_OPTIONS = frozenset(
-    {
-        "table",
-        "path",
-        "url",
-        "token_file",
-        "replica",
-        "columns",
-        "where",
-        "minindex",
-        "level",
-        "asof",
-        "timestampasof",
-        "final",
-        "partitions",
-        "lease",
-        "through",
-        "inserttoken",
-        "partitionoverwritemode",
-        "quorum",
-        "quorumtimeout",
-        "mergeschema",
-        "timeout",
-    }
-)
-
 
 class ReplitreeSource(DataSource):
     """Spark's way to tables.  Made by Spark, from the options of a read or a write."""
@@ -110,14 +85,14 @@ class ReplitreeSource(DataSource):
         """Return the schema of a read: the table's, or the columns asked for."""
         from replitree.spark.read.source_read import read_schema
 
-        return read_schema(self._lower())
+        return read_schema(self._options())
 
     @override
     def reader(self, schema: StructType) -> ReplitreeReader:
         """Return a reader; the snapshot is taken when Spark asks for the partitions."""
         from replitree.spark.read.source_read import plan_read
 
-        return ReplitreeReader(plan_read(self._lower(), schema))
+        return ReplitreeReader(plan_read(self._options(), schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> ReplitreeWriter:
@@ -130,7 +105,7 @@ class ReplitreeSource(DataSource):
         """
         from replitree.spark.write.source_write import plan_write
 
-        return ReplitreeWriter(plan_write(self._lower(), schema, overwrite=overwrite))
+        return ReplitreeWriter(plan_write(self._options(), schema, overwrite=overwrite))
 
     @override
     def streamReader(self, schema: StructType) -> NoReturn:
@@ -145,18 +120,11 @@ class ReplitreeSource(DataSource):
             ' stream.writeStream.foreachBatch(lambda rows, id: table.insert(rows, token=f"my-job-{id}")).start()'
         )
 
-    def _lower(self) -> dict[str, str]:
-        """Return the options with names in lower case, as Spark passes them: a plain dictionary has to be told."""
-        options = {str(key).lower(): str(value) for key, value in dict(self.options).items()}
-        unknown = sorted(
-            key
-            for key in options.keys() - KNOWN_OPTIONS
-            if not key.startswith(("option.", "spark.")) and key not in ("location", "owner", "provider")
-        )
-        if unknown:
-            known = ", ".join(sorted(KNOWN_OPTIONS - {"path"}))
-            raise BadInput(f"format replitree has no option {unknown[0]!r}; it has {known}")
-        return options
+    def _options(self) -> dict[str, str]:
+        """Return the options by their names in lower case.  Raises `BadInput` for one that is unknown."""
+        from replitree.spark.session.option_names import known_options
+
+        return known_options(dict(self.options))
 
 
 class ReplitreeReader(DataSourceReader):

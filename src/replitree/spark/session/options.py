@@ -27,7 +27,7 @@ def table_name(options: Mapping[str, str]) -> str:
     BadInput
         There is none.
     """
-    name = options.get("table") or options.get("path")
+    name = options.get("table")
     if not name:
         raise BadInput('which table? Say .option("table", "events") or load("events")')
     return name
@@ -44,7 +44,7 @@ def open_connection(options: Mapping[str, str]) -> Connection:
     url = options.get("url") or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
     if not url:
         raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}')
-    return connect(url, token_file=options.get("token_file"))
+    return connect(url, token_file=options.get("tokenfile"))
 
 
 def open_table(connection: Connection, options: Mapping[str, str]) -> Table:

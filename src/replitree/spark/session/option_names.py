@@ -1,0 +1,113 @@
+"""The names of the options of ``format("replitree")``: one spelling for each, and other formats' names for it.
+
+Spark hands options over in lower case, and so they are known inside; messages show them as the docs do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from replitree.errors import BadInput
+
+NAMES = (
+    "table",
+    "url",
+    "tokenFile",
+    "replica",
+    "columns",
+    "where",
+    "minIndex",
+    "level",
+    "asOf",
+    "timestampAsOf",
+    "final",
+    "partitions",
+    "lease",
+    "through",
+    "insertToken",
+    "partitionOverwriteMode",
+    "quorum",
+    "quorumTimeout",
+    "mergeSchema",
+    "timeout",
+)
+"""The options, as docs and messages show them."""
+
+ALIASES = {"versionasof": "asOf", "token_file": "tokenFile"}
+"""Other names of an option, in lower case."""
+
+PATH = "path"
+"""What ``load("events")`` and ``save("events")`` say: the table, when no option does."""
+
+TRANSACTION = ("txnAppId", "txnVersion")
+"""Delta's names of an application and the number of its write; the two make an insert token."""
+
+REFUSED = {
+    "replacewhere": "give partitionOverwriteMode=dynamic with mode overwrite, which replaces whole partitions, or delete the"
+    " rows with DELETE FROM … WHERE before an append",
+    "overwriteschema": "columns change by ALTER TABLE, and mergeSchema=true adds those that the rows have",
+}
+"""Options of other table formats that there are none of here, and what there is instead."""
+
+_FROM_SPARK = ("location", "owner", "provider")
+"""Spark passes these of tables that a catalog knows; they say nothing here."""
+
+_BY_LOWER = {name.lower(): name for name in (*NAMES, *TRANSACTION)}
+
+
+def known_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their names in lower case, with one name for each.
+
+    Parameters
+    ----------
+    given
+        As Spark passes them, in any case.
+
+    Raises
+    ------
+    BadInput
+        One is unknown, or given under two names with two values.
+
+    Examples
+    --------
+    >>> known_options({"versionAsOf": "7", "TOKENFILE": "t"})
+    {'asof': '7', 'tokenfile': 't'}
+    >>> known_options({"txnAppId": "load", "txnVersion": "12"})
+    {'inserttoken': 'load-12'}
+    """
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        lower = str(key).lower()
+        if lower == PATH or lower.startswith(("option.", "spark.")) or lower in _FROM_SPARK:
+            continue
+        if lower in REFUSED:
+            raise BadInput(f"format replitree has no option {key}: {REFUSED[lower]}")
+        name = ALIASES.get(lower, _BY_LOWER.get(lower))
+        if name is None:
+            near = difflib.get_close_matches(lower, [*_BY_LOWER, *ALIASES], n=1)
+            hint = (
+                f"did you mean {ALIASES.get(near[0], _BY_LOWER.get(near[0]))}?"
+                if near
+                else f"it has {', '.join(NAMES)}"
+            )
+            raise BadInput(f"format replitree has no option {key!r}: {hint}")
+        if found.setdefault(name.lower(), str(value)) != str(value):
+            raise BadInput(
+                f"option {name} is given twice, as {found[name.lower()]!r} and, by the name {key}, as {value!r}"
+            )
+    paths = [value for key, value in given.items() if str(key).lower() == PATH]
+    if paths:
+        found.setdefault("table", str(paths[0]))
+    application, version = (found.pop(name.lower(), None) for name in TRANSACTION)
+    if application is None and version is None:
+        return found
+    if application is None or version is None:
+        raise BadInput("options txnAppId and txnVersion name a write together: give both, or insertToken")
+    token = f"{application}-{version}"
+    if found.setdefault("inserttoken", token) != token:
+        raise BadInput("insertToken names the write already: leave txnAppId and txnVersion out")
+    return found
+
+
+__all__ = ["ALIASES", "NAMES", "PATH", "REFUSED", "TRANSACTION", "known_options"]
