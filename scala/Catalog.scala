@@ -3,6 +3,7 @@ package io.replitree.spark
 import java.time.Instant
 import java.time.temporal.ChronoUnit
 import java.util
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 
@@ -31,6 +32,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   private var python = "python3"
   private var settings = Map.empty[String, String]
   private lazy val planner = Planner.of(python, settings)
+  /** The snapshot of each table that was loaded last: the planner does not describe it again. */
+  private val newest = new ConcurrentHashMap[String, LoadedSnapshot]
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     known = name
@@ -87,9 +90,11 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
     }
     if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
     def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
+      val known = newest.get(table.name)
       val answer = try planner.ask(
         "load",
         "table" -> table.name,
+        "known" -> Option(known).map(_.handle).orNull,
         "version" -> version.orNull,
         "timestamp" -> timestamp.map(micros => Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString).orNull,
         "level" -> Option(options.get("level")).orElse(level).orNull,
@@ -101,7 +106,12 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
         case error: PlannerError if error.kind == "TableNotFound" => throw new NoSuchTableException(table)
         case error: PlannerError => throw new CatalogError(error.getMessage, error)
       }
-      new LoadedSnapshot(planner, table.name, answer)
+      if (known != null && answer.get("handle").asText == known.handle) known
+      else {
+        val loaded = new LoadedSnapshot(planner, table.name, answer)
+        newest.put(table.name, loaded)
+        loaded
+      }
     }
     new ReplitreeTable(
       planner, table.name, s"$known.default.${table.name}", snapshot(options), options, snapshot, () => isolation)

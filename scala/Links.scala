@@ -18,7 +18,10 @@ object Links {
     classOf[ParquetScanBuilder].getConstructor(
       classOf[SparkSession], classOf[PartitioningAwareFileIndex], classOf[StructType], classOf[StructType],
       classOf[CaseInsensitiveStringMap])
-    Class.forName("io.replitree.spark.SnapshotFiles")
-    Class.forName("io.replitree.spark.ReplitreeTable")
+    for (name <- Seq("ReplitreeCatalog", "ReplitreeTable", "SnapshotFiles", "SnapshotScan", "SourceScan"))
+      Class.forName(s"io.replitree.spark.$name")
   }
+
+  /** `java -cp <jars of a Spark>:<this jar> io.replitree.spark.Links` ends with an error when something is missing there. */
+  def main(arguments: Array[String]): Unit = check()
 }

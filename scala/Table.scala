@@ -20,7 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** One snapshot of a table, as the planner has loaded it; the planner keeps it under `handle`, with the lease of its files. */
 final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
-  private val handle = answer.get("handle").asText
+  val handle: String = answer.get("handle").asText
 
   val tableId: String = answer.get("table_id").asText
   val index: Long = answer.get("index").asLong

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 
@@ -107,6 +110,52 @@ def test_session_whose_java_can_not_load_the_jar_has_no_catalog_and_one_line_say
         (record,) = caplog.records
         assert reason in record.getMessage()
         assert "\n" not in record.getMessage()
+
+
+def linked(spark: Path) -> str:
+    """Let a Java that has the jars of a PySpark look for what the catalog needs; return what it says, "" when all is there."""
+    command = [
+        jar.java(),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{spark / 'jars' / '*'}:{JAR}",
+        "io.replitree.spark.Links",
+    ]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False).stderr
+
+
+@pytest.mark.slow
+def test_jar_links_against_the_installed_pyspark_and_says_what_is_missing_in_another(tmp_path: Path) -> None:
+    assert jar.main() == 0
+    assert linked(Path(pyspark.__file__).parent) == ""
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for each in (Path(pyspark.__file__).parent / "jars").glob("*.jar"):
+        if not each.name.startswith("spark-sql_"):
+            (jars / each.name).symlink_to(each)
+    assert "NoClassDefFoundError: org/apache/spark/sql/" in linked(tmp_path)
+
+
+@pytest.mark.nightly
+def test_jar_links_against_the_oldest_pyspark_that_is_supported(tmp_path: Path) -> None:
+    assert jar.main() == 0
+    project = tomllib.loads((jar.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (requirement,) = project["optional-dependencies"]["spark"]
+    found = re.fullmatch(r"pyspark>=(\d+\.\d+),<\d+", requirement)
+    assert found
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        str(tmp_path),
+    ]
+    subprocess.run([*command, f"pyspark=={found[1]}.0"], check=True)
+    assert linked(tmp_path / "pyspark") == ""
 
 
 @pytest.mark.slow

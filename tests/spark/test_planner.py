@@ -40,6 +40,8 @@ class Planned:
         self.coordination = CountedCoordination(cluster.tree)
         self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: self.coordination)
         monkeypatch.setattr(planner, "connect", lambda *_, **__: self.connection)
+        # Every load asks; a test of loads that share an answer sets another time.
+        monkeypatch.setattr(planner, "NEWEST_S", 0.0)
         self.planner = Planner(CatalogSettings(url="zk://nowhere:1/replitree", master="local[1]"))
 
     def show(self, index: int, tag: str = "") -> None:
@@ -130,3 +132,43 @@ def test_level_that_is_asked_for_goes_with_the_tag(planned: Planned) -> None:
     planned.planner.load(PlannerRequest(2, "load", table="t", level="linearizable", min_index="6"))
     (seen,) = planned.replica.seen
     assert (seen.query["level"], seen.query["tag"], seen.query["min_index"]) == ("linearizable", "one", "7")
+
+
+def test_loads_of_one_query_share_an_answer_and_the_description_goes_to_the_jvm_once(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "NEWEST_S", 3600.0)
+    planned.show(7, "one")
+    first = planned.planner.load(LOAD)
+    planned.replica.seen.clear()
+    assert planned.planner.load(LOAD) == first
+    known = PlannerRequest(2, "load", table="t", known=first["handle"])
+    assert planned.planner.load(known) == {"handle": first["handle"]}
+    assert planned.replica.seen == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"level": "sequential"}, {"level": "linearizable"}, {"min_index": "7"}],
+    ids=["sequential", "linearizable", "min_index"],
+)
+def test_load_that_promises_more_than_eventual_asks_though_a_load_has_just_asked(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(planner, "NEWEST_S", 3600.0)
+    planned.show(7, "one")
+    planned.planner.load(LOAD)
+    planned.show(8, "two")
+    planned.replica.snapshot["level"] = asked.get("level", "eventual")
+    assert planned.planner.load(PlannerRequest(2, "load", table="t", **asked))["index"] == 8
+
+
+def test_load_after_a_job_of_the_application_has_written_asks(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "NEWEST_S", 3600.0)
+    planned.show(7, "one")
+    first = planned.planner.load(LOAD)
+    monkeypatch.setattr(planner, "last_written", lambda *_: 7)
+    planned.show(8, "two")
+    assert (first["index"], planned.planner.load(LOAD)["index"]) == (7, 8)

@@ -4,6 +4,9 @@
 whether that snapshot is still the one to read, and then gets the same handle, as long as the lease is fresh.  So a table that
 does not change costs one short request for each load, none of them to coordination, and one lease in `LEASE_FRESH_S`.
 
+Spark loads each table of a query two times or more.  At the level ``eventual`` the loads within `NEWEST_S` of a request share
+its answer, unless the application has written more since then: a query asks once for each table.
+
 `files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of this machine, or
 URLs of this process's gateway for what is in a bucket.
 
@@ -22,7 +25,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -55,6 +58,9 @@ LEASE_FRESH_S = FRAME_LEASE_S / 2
 UNCHANGED_S = 2.0
 """How long a replica may take to say whether a kept snapshot is still the one to read, in seconds."""
 
+NEWEST_S = 0.1
+"""For how long a read at the level ``eventual`` takes a snapshot for the newest one after a replica was asked, in seconds."""
+
 SNAPSHOTS_MAX = 64
 """Snapshots that are kept; the one that was given longest ago is forgotten first."""
 
@@ -85,6 +91,7 @@ class PlannerRequest(msgspec.Struct, frozen=True):
     final: str = ""
     timeout: str = ""
     handle: str = ""
+    known: str = ""
     where: str = ""
     columns: str = ""
     partition_by: tuple[str, ...] = ()
@@ -138,6 +145,13 @@ class _KeptSnapshot:
     pruned: dict[str, tuple[SnapshotPart, ...]] = field(default_factory=dict)
 
 
+class _Newest(NamedTuple):
+    """The newest snapshot of a table that is kept: its handle, and when a replica was asked for it (monotonic seconds)."""
+
+    handle: str
+    asked_at: float
+
+
 class Planner:
     """Plans reads for one catalog.  Any thread may use it.
 
@@ -152,7 +166,7 @@ class Planner:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._held: OrderedDict[str, _KeptSnapshot] = OrderedDict()
-        self._newest: dict[str, str] = {}
+        self._newest: dict[str, _Newest] = {}
         self._number = 0
         self._rewriting = Rewriting()
         # The JVM has started this process, so it is the same one for every request.
@@ -180,6 +194,8 @@ class Planner:
                     self._connected(), request.table, request.columns, request.partition_by, request.properties
                 )
             case "drop":
+                with self._lock:
+                    self._newest.pop(request.table, None)
                 return self._connected().drop_table(request.table)
             case "alter":
                 return self._connected().table(request.table).alter(request.sql).index
@@ -202,29 +218,40 @@ class Planner:
             An option is wrong, or no replica shows that snapshot.
         """
         handle, held = self._unchanged(request) or self._snapshot(self._connected().table(request.table), request)
-        return {"handle": handle, **held.description}
+        # The JVM has the description of what it knows.
+        return {"handle": handle} if handle == request.known else {"handle": handle, **held.description}
 
     def _unchanged(self, request: PlannerRequest) -> tuple[str, _KeptSnapshot] | None:
-        """Return the newest snapshot of a table that is kept, when a replica says that a read would get the same one."""
-        options = request.options
+        """Return the newest snapshot of a table that is kept, when a read would get the same one: a replica says so."""
+        options, now = request.options, time.monotonic()
         with self._lock:
-            newest = self._newest.get(request.table, "")
-        known = self._find(newest) if newest and _as_of(options) is None else None
+            newest = self._newest.get(request.table)
+        if newest is None or _as_of(options) is not None:
+            return None
+        known = self._find(newest.handle)
         if known is None:
             return None
-        handle, held = known
+        held = known[1]
         level = read_level(options)
         if self._reads_log(held, options) and level in (None, "eventual"):
             level = "sequential"
         self._include_written(held.table)
         min_index, timeout_s = number(options, "minindex"), min(seconds(options, SNAPSHOT_S), UNCHANGED_S)
+        written = held.table.inserter.written
+        needed = max(written.index, written.mutated) if min_index is None else min_index
+        if level in (None, "eventual") and needed < held.snapshot.index and now < newest.asked_at + NEWEST_S:
+            return known
         try:
             is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
         except (TableNotFound, Unavailable):
             # The table was dropped, perhaps, and a new one of this name has fewer entries than the old one had.  Coordination
             # says which one there is, and all its replicas are asked.
             is_same = False
-        return (handle, held) if is_same else None
+        if not is_same:
+            return None
+        with self._lock:
+            self._newest[request.table] = _Newest(newest.handle, now)
+        return known
 
     def _include_written(self, table: Table) -> None:
         """Let reads of a table include what jobs of this application have written."""
@@ -232,7 +259,7 @@ class Planner:
 
     def _snapshot(self, table: Table, request: PlannerRequest) -> tuple[str, _KeptSnapshot]:
         """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
-        options = request.options
+        options, now = request.options, time.monotonic()
         level, as_of = read_level(options), _as_of(options)
         if as_of is None:
             self._include_written(table)
@@ -243,13 +270,13 @@ class Planner:
             if known is not None and not self._reads_log(known[1], options):
                 if as_of is None:
                     with self._lock:
-                        self._newest[request.table] = known[0]
+                        self._newest[request.table] = _Newest(known[0], now)
                 return known
         held = self._described(table, take(level=level, lease_s=FRAME_LEASE_S))
         if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
             held.snapshot.close()
             held = self._described(table, take(level="sequential", lease_s=FRAME_LEASE_S))
-        return self._keep(held, is_newest=as_of is None)
+        return self._keep(held, now if as_of is None else None)
 
     def _reads_log(self, held: _KeptSnapshot, options: dict[str, str]) -> bool:
         """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
@@ -313,17 +340,18 @@ class Planner:
                     return handle, held
         return None
 
-    def _keep(self, held: _KeptSnapshot, *, is_newest: bool) -> tuple[str, _KeptSnapshot]:
-        """Keep a snapshot, of an older index or the newest one; return it with its handle."""
+    def _keep(self, held: _KeptSnapshot, asked_at: float | None) -> tuple[str, _KeptSnapshot]:
+        """Keep a snapshot, the newest one as of this time or one of an older index; return it with its handle."""
         with self._lock:
             self._number += 1
             handle = f"{self._name(held.snapshot)[0]}{self._number}"
             self._held[handle] = held
-            if is_newest:
-                self._newest[held.snapshot.definition.name] = handle
+            if asked_at is not None:
+                self._newest[held.snapshot.definition.name] = _Newest(handle, asked_at)
             if len(self._held) > SNAPSHOTS_MAX:
                 forgotten, other = self._held.popitem(last=False)
-                if self._newest.get(other.snapshot.definition.name) == forgotten:
+                newest = self._newest.get(other.snapshot.definition.name)
+                if newest is not None and newest.handle == forgotten:
                     del self._newest[other.snapshot.definition.name]
         if held.snapshot.lease is not None:
             keep_for_frame(held.snapshot.lease, held.table.http)
@@ -368,7 +396,7 @@ class Planner:
         begun = self._rewriting.begin(table, is_local=is_local_master(self._settings.master))
         # Never fresh: another statement must not read it.
         held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
-        handle, _ = self._keep(held, is_newest=False)
+        handle, _ = self._keep(held, None)
         return {"handle": handle, **held.description, **begun.described}
 
     def commit_rewrite(self, request: PlannerRequest) -> int | None:
