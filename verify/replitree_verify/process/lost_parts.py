@@ -247,12 +247,19 @@ def _to_be_published(holder: Replica, tree: Tree, part: Part) -> list[fx.Staging
     pointer = tree.get(layout.log_pointer(holder))
     if pointer is None:
         return []
+    table, pulled = holder.table, layout.pointer_index(pointer.value)
+    # Of the nodes that there are: a part that reaches over a roll-over of the log spans billions of indexes.
+    paths = {
+        layout.queue_index(name): f"{layout.queue(holder)}/{name}" for name in tree.children(layout.queue(holder)) or ()
+    }
+    for parent in range(layout.parent_of(part.block_min), layout.parent_of(part.block_max) + 1):
+        log = layout.log_parent(table, parent)
+        logged = {layout.index_of(table, f"{log}/{name}"): f"{log}/{name}" for name in tree.children(log) or ()}
+        paths |= {index: path for index, path in logged.items() if index >= pulled}
     found: list[fx.StagingId] = []
-    for index in range(part.block_min, part.block_max + 1):
-        log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)
-        for path in (log,) if index >= layout.pointer_index(pointer.value) else (queued,):
-            node = tree.get(path)
-            entry = None if node is None else decode_entry(node.value, path)
-            if isinstance(entry, GetEntry) and entry.replica == holder.name:
-                found.append(entry.insert)
+    for index, path in sorted(paths.items()):
+        node = tree.get(path) if part.block_min <= index <= part.block_max else None
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and entry.replica == holder.name:
+            found.append(entry.insert)
     return found
