@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-import msgspec
-
 from replitree.cli.output import Output, console, width_of
 
 SHOWN_ROWS_MAX = 1000
@@ -59,6 +57,8 @@ def print_rows(rows: Rows, output: SqlFormat, *, as_json: bool) -> None:
         Print one JSON document instead, with the columns and all rows.
     """
     if as_json:
+        import msgspec
+
         names = unique(rows.columns)
         columns = [{"name": name, "type": kind} for name, kind in zip(names, rows.types, strict=True)]
         # The objects are JSON already; they go into the document as they are.
@@ -107,6 +107,8 @@ class Names:
 
     def objects(self) -> Iterator[str]:
         """See `Rows`."""
+        import msgspec
+
         return (msgspec.json.encode({self.columns[0]: name}).decode() for name in self._names)
 
 
