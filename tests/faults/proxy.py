@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from replitree.coordination.embedded import LOCALHOST
+from replitree.replica.http.connections import stop_listening
+from tests.last_turns import last_turns
 
 T = TypeVar("T")
 
@@ -279,7 +281,6 @@ class Network:
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._thread.start()
         self._servers: list[asyncio.Server] = []
-        self._carrying: set[asyncio.Task[None]] = set()
 
     def link(self, source: str, target: str) -> Link:
         """Make a link; it carries nothing until a front leads to it."""
@@ -297,10 +298,6 @@ class Network:
         """
 
         async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._carrying.add(task)
-            task.add_done_callback(self._carrying.discard)
             source = writer.get_extra_info("peername")
             link = links.get(source[0] if source else "") or links[""]
             with contextlib.suppress(asyncio.CancelledError):  # by `close`; asyncio's streams would report it
@@ -330,7 +327,5 @@ class Network:
 
     async def _end(self) -> None:
         for server in self._servers:
-            server.close()
-        for task in tuple(self._carrying):
-            task.cancel()
-        await asyncio.gather(*self._carrying, return_exceptions=True)
+            await stop_listening(server)
+        await last_turns()

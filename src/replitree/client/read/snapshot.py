@@ -44,7 +44,7 @@ from typing_extensions import override
 
 from replitree import private
 from replitree.client.arguments import check_arguments
-from replitree.client.read.part_cache import NoGoodFile, ReplicaAccess, place_name, process_folder
+from replitree.client.read.part_cache import NoGoodFile, place_name, process_folder
 from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.frames import frames
 from replitree.client.transport.lease import Lease
@@ -186,9 +186,6 @@ class PartSource(Protocol):
 
     def good_part(self, part: SnapshotPart) -> CheckedPart:
         """Bring a part with the same rows from a replica that has them in other files."""
-
-    def access(self) -> ReplicaAccess:
-        """Return what another program needs to ask the replicas for files."""
 
     def into(self, folder: Path) -> PartSource:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""
