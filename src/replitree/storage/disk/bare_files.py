@@ -13,7 +13,7 @@ Absent on purpose: where the files are found, and when they are used (`replitree
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,7 +70,16 @@ def write_anew(
         except BadInput:
             # The files have other columns than this version, or can't be read.
             continue
-        found = next((each for each in _candidates(written, pieces, definition) if each.content == content), None)
+        # The manifest may have been of this version or an earlier one, of one writer or of several Spark tasks: a part that
+        # these wrote has the hash of its files' hashes.
+        candidates = (
+            replace(written, content_hash=rows, schema_version=earlier, format=form)
+            for rows in (written.content_hash, joined_hash(pieces))
+            for earlier in range(definition.schema_version, FIRST_SCHEMA_VERSION - 1, -1)
+            if definition.at(earlier).stored.arrow_schema == stored.arrow_schema
+            for form in (FORMAT, SEALED_FORMAT)
+        )
+        found = next((each for each in candidates if each.content == content), None)
         if found is not None:
             # `finish` has written the manifest of today's format; the content proves another one of the candidates.
             (folder / MANIFEST_FILE).unlink()
@@ -104,17 +113,6 @@ def _write(
             writer.end_run()
             pieces.append(hasher.hexdigest())
         return writer.finish(partition, values, sync=False), tuple(pieces)
-
-
-def _candidates(written: PartManifest, pieces: Sequence[str], definition: TableDefinition) -> Iterator[PartManifest]:
-    """Yield what the manifest of these rows may have been: of this version or an earlier one, of one writer or several."""
-    schema = definition.at(written.schema_version).stored.arrow_schema
-    # A part that several Spark tasks wrote has the hash of its files' hashes.
-    for rows in (written.content_hash, joined_hash(pieces)):
-        for version in range(definition.schema_version, FIRST_SCHEMA_VERSION - 1, -1):
-            if definition.at(version).stored.arrow_schema == schema:
-                for form in (FORMAT, SEALED_FORMAT):
-                    yield replace(written, content_hash=rows, schema_version=version, format=form)
 
 
 __all__ = ["write_anew"]

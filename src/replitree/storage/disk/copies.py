@@ -148,8 +148,12 @@ def search(store: PartStore) -> FoundCopies:
                 unreadable.append(folder)
             else:
                 manifests.setdefault(manifest.content, []).append((folder, manifest))
-            for path, size in _data_files(folder):
-                files.setdefault(size, []).append(path)
+            # A folder that has just left has no data files.
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if is_data_file(entry.name) and entry.is_file(follow_symlinks=False):
+                        size = entry.stat(follow_symlinks=False).st_size
+                        files.setdefault(size, []).append(Path(entry.path))
     return FoundCopies(manifests, files, unreadable, damaged)
 
 
@@ -205,17 +209,6 @@ def _problem(folder: Path, manifest: PartManifest) -> str:
     if cut is not None:
         return f"{cut.name} has {sizes[cut.name]} bytes instead of {cut.bytes}"
     return "a data file is not what its checksum says"
-
-
-def _data_files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the data files of a folder with their sizes; a folder that has just left has none."""
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if is_data_file(entry.name) and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return
 
 
 def _stems(name: str) -> tuple[str, ...]:

@@ -336,28 +336,25 @@ class PartFolders:
         source, is_kept = self.part_path(part), why != BROKEN
         with self.shared.pinning((source.name,)):
             if is_kept and self.shared.has_share(source):
-                # Before the lock of sweeps, and without a complaint: `_copied_out` says what is wrong with the part.
+                # Before the lock of sweeps, and without a complaint: the second look at the part says what is wrong with it.
                 with suppress(CorruptPart):
                     self.shared.bring_files(source, read_manifest(source))
             with self._sweeping, store_errors(f"take out {part}"):
-                copied = self._copied_out(source, why) if is_kept and self.shared.has_share(source) else None
+                copied: Path | None = None
+                if is_kept and self.shared.has_share(source):
+                    # The rows are kept aside because the part's share is released, and may be deleted.  Its objects may be gone
+                    # already: a process may end between the publication of a part and its registration, and the other
+                    # owners may release it meanwhile.
+                    with suppress(CorruptPart):
+                        # Read again under the lock of sweeps: the rows may have moved since the first look.
+                        manifest = read_manifest(source)
+                        self.shared.bring_files(source, manifest)
+                        target = free_name(self._detached, f"{why}_{source.name}")
+                        link_as_local(source, manifest, target)
+                        # The copy is durable before the share can go.
+                        sync_folder(self._detached)
+                        copied = target
                 return self._moved_out(source, why) or copied
-
-    def _copied_out(self, source: Path, why: str) -> Path | None:
-        """Keep the rows of a share's part aside: its share is let go of, and may go.  None: its objects are gone already.
-
-        A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
-        """
-        with suppress(CorruptPart):
-            # Read again under the lock of sweeps: the rows may have moved since `_take_out` looked.
-            manifest = read_manifest(source)
-            self.shared.bring_files(source, manifest)
-            target = free_name(self._detached, f"{why}_{source.name}")
-            link_as_local(source, manifest, target)
-            # The copy is durable before the share can go.
-            sync_folder(self._detached)
-            return target
-        return None
 
     def _moved_out(self, source: Path, why: str) -> Path | None:
         """Move a folder out, one of a share to where it is let go of; return where any other is then."""

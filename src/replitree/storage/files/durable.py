@@ -112,25 +112,21 @@ def sync_files(paths: Sequence[Path | str]) -> None:
                 # A hint to the system to begin writing the pages now; with as many threads as files fsync does that itself.
                 if len(some) > SYNC_THREADS and hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(descriptors[-1], 0, 0, os.POSIX_FADV_DONTNEED)
-            _sync_beside(descriptors)
+            *others, own = descriptors
+            synced = _Synced(len(descriptors))
+            if others:
+                tasks = _syncing(os.getpid())
+                for descriptor in others:
+                    tasks.put((descriptor, synced))
+            # The last one waits in this thread.
+            synced.note(_sync(own))
+            # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
+            for problem in synced.await_all():
+                if problem is not None:
+                    raise problem
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-
-
-def _sync_beside(descriptors: Sequence[int]) -> None:
-    """Wait for the disk to have some files, which is asked for all of them at once; the last one waits in this thread."""
-    *others, own = descriptors
-    synced = _Synced(len(descriptors))
-    if others:
-        tasks = _syncing(os.getpid())
-        for descriptor in others:
-            tasks.put((descriptor, synced))
-    synced.note(_sync(own))
-    # All of them, before one raises: a descriptor that is closed under a running fsync may be another file's.
-    for problem in synced.await_all():
-        if problem is not None:
-            raise problem
 
 
 class _Synced:

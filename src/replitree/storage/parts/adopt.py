@@ -174,8 +174,15 @@ class _Pass:
     def rows(self, path: Path, batch_rows: int) -> int:
         """Add the rows of a file; return how many there are."""
         rows = 0
-        for batch in _sorted_batches(path, self._definition, batch_rows):
+        last: pa.Table | None = None
+        for batch in file_batches(path, self._definition, batch_rows):
             table = pa.Table.from_batches([batch])
+            # Two sorted batches may still overlap: the last row of one is compared with the first row of the next.
+            joined = table if last is None else pa.concat_tables([last, table.slice(0, 1)])
+            order = self._definition.order_by
+            if not is_sorted(table, order) or not is_sorted(joined, order):
+                raise BadInput(f"{path} is not sorted by {', '.join(order)} (ascending, nulls first)")
+            last = table.slice(table.num_rows - 1)
             for part in split_by_partition(table, self._definition):
                 if self._group is None:
                     self._group = _Group(part.partition, part.values)
@@ -208,19 +215,6 @@ class _Pass:
         )
 
 
-def _sorted_batches(path: Path, definition: TableDefinition, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Read a file, checking that it is sorted across batches too."""
-    last: pa.Table | None = None
-    for batch in file_batches(path, definition, batch_rows):
-        table = pa.Table.from_batches([batch])
-        # Two sorted batches may still overlap: the last row of one is compared with the first row of the next.
-        joined = table if last is None else pa.concat_tables([last, table.slice(0, 1)])
-        if not is_sorted(table, definition.order_by) or not is_sorted(joined, definition.order_by):
-            raise BadInput(f"{path} is not sorted by {', '.join(definition.order_by)} (ascending, nulls first)")
-        last = table.slice(table.num_rows - 1)
-        yield batch
-
-
 def file_batches(path: Path, definition: TableDefinition, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """Read the rows of a file in the columns of a table, named as in files; its page checksums are compared if it has any.
 
@@ -242,8 +236,15 @@ def file_batches(path: Path, definition: TableDefinition, batch_rows: int = BATC
             schema = definition.arrow_schema
             for batch in file.iter_batches(batch_rows, columns=schema.names):
                 # Arrow returns a batch without rows for an empty row group.
-                if batch.num_rows:
-                    yield _exactly(batch.select(schema.names), schema, path)
+                if not batch.num_rows:
+                    continue
+                for field in schema:
+                    if not field.nullable and (nulls := batch.column(field.name).null_count):
+                        raise SchemaMismatch(f"{path}: column {field.name!r} may not be null, and has {nulls}")
+                exact = batch.select(schema.names).cast(schema)
+                # Arrow's reader takes any bytes of a file for text, and readers of the table would fail on them.
+                exact.validate(full=True)
+                yield exact
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             # The disk's error: Arrow raises OSError without a number for bytes that it can't decode.
@@ -323,15 +324,3 @@ def _check_statistics(path: Path, with_nan: frozenset[str]) -> None:
                     f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark would "
                     "miss rows; insert the rows of the file instead of the file"
                 )
-
-
-def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
-    for field in schema:
-        if not field.nullable and batch.column(field.name).null_count:
-            raise SchemaMismatch(
-                f"{path}: column {field.name!r} may not be null, and has {batch.column(field.name).null_count}"
-            )
-    exact = batch.cast(schema)
-    # Arrow's reader takes any bytes of a file for text, and readers of the table would fail on them.
-    exact.validate(full=True)
-    return exact

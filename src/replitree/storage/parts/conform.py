@@ -112,7 +112,13 @@ def conform(data: Any, definition: TableDefinition, budget: Budget | None = None
             places = [_ConversionContext(column.name, budget, rounds, zone) for column in definition.columns]
             columns = [_column(table, column, place) for column, place in zip(definition.columns, places, strict=True)]
             table = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
-        _check_nulls(table, definition)
+        for number, column in enumerate(definition.columns):
+            if not column.nullable and (nulls := table.column(number).null_count):
+                row = int(table.column(number).is_null().index(True).as_py())
+                raise SchemaMismatch(
+                    f"column {column.name!r}: expected {column.type}, which may not be null; found null in row {row} "
+                    f"({nulls} in all)"
+                )
     except MemoryError as error:
         raise BadInput(f"there is not enough memory for the rows: insert fewer at once ({error})") from error
     # Types and names that Arrow's reader lets pass.
@@ -271,19 +277,6 @@ def check_sound(table: pa.Table | pa.RecordBatch, *, only_plain: bool = False) -
         table.validate(full=True)
     except (pa.ArrowException, UnicodeError) as error:
         raise SchemaMismatch(f"the rows are damaged: {error}") from error
-
-
-def _check_nulls(table: pa.Table, definition: TableDefinition) -> None:
-    for number, column in enumerate(definition.columns):
-        if column.nullable:
-            continue
-        values = table.column(number)
-        if values.null_count:
-            row = int(values.is_null().index(True).as_py())
-            raise SchemaMismatch(
-                f"column {column.name!r}: expected {column.type}, which may not be null; found null in row {row} "
-                f"({values.null_count} in all)"
-            )
 
 
 # --- one column ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ Absent on purpose: a name that the log gives (a staged part has none yet), retri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +105,15 @@ def stage_table(
         # Whether the folder is new decides whether its own name, in its parent, has to be synced.
         is_new = make_folder(folder)
         jobs = [_StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
-        manifests = tuple(_stage_parts(jobs))
+        rows = sum(part.rows.num_rows for part in parts)
+        # Threads cost more than they gain for rows that one file takes.
+        if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and files_max == 1):
+            manifests = tuple(map(_stage_part, jobs))
+        else:
+            with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
+                # The sort and the files of a single part share the threads.  Several
+                # parts have a thread each, and must not wait for the same pool.
+                manifests = (_stage_part(jobs[0], pool),) if len(jobs) == 1 else tuple(pool.map(_stage_part, jobs))
         if sync:
             staged = [(job.folder, manifest) for job, manifest in zip(jobs, manifests, strict=True)]
             sync_parts(staged, (folder, folder.parent) if is_new else (folder,))
@@ -134,21 +141,6 @@ class _StagingJob:
     folder: Path
     files_max: int
     sync: bool
-
-
-def _stage_parts(jobs: Sequence[_StagingJob]) -> Iterator[PartManifest]:
-    rows = sum(job.part.rows.num_rows for job in jobs)
-    # Threads cost more than they gain for rows that one file takes.
-    if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and jobs[0].files_max == 1):
-        yield from map(_stage_part, jobs)
-        return
-    with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
-        if len(jobs) == 1:
-            # One part: its sort and its files share the threads.  Several
-            # parts have a thread each, and must not wait for the same pool.
-            yield _stage_part(jobs[0], pool)
-        else:
-            yield from pool.map(_stage_part, jobs)
 
 
 def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> PartManifest:
@@ -212,7 +204,10 @@ def write_files(
     """
     options = writer_options(rows, definition)
     group = definition.settings.row_group_rows
-    pieces = _cut(rows, files_max, group)
+    files = max(1, min(files_max, rows.num_rows // FILE_ROWS_MIN))
+    # Pieces end where row groups do: otherwise each file would have one more short row group.
+    size = -(-rows.num_rows // (files * group)) * group
+    pieces = [rows] if files == 1 else [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
     paths = [folder / data_file(number) for number in range(len(pieces))]
 
     def write(piece: pa.Table, path: Path) -> FileEntry:
@@ -239,17 +234,6 @@ def write_files(
 
     run = map if pool is None or len(pieces) == 1 else pool.map
     return tuple(run(write, pieces, paths))
-
-
-def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
-    """Cut into about equal pieces that end where row groups do."""
-    files = max(1, min(files_max, rows.num_rows // FILE_ROWS_MIN))
-    if files == 1:
-        return [rows]
-    size = -(-rows.num_rows // files)
-    # Pieces end where row groups do: otherwise each file would have one more short row group.
-    size = -(-size // group) * group
-    return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
 
 
 def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int) -> None:

@@ -40,22 +40,19 @@ def sort_rows(table: pa.Table, order_by: Sequence[str], pool: Executor | None = 
     if pool is None or table.num_rows < PARALLEL_ROWS_MIN:
         return whole.take(sort_indices(keys))
 
+    import pyarrow.compute as pc
+
     def sorted_half(rows: pa.Array) -> pa.Table:
         return whole.take(rows.take(sort_indices([key.take(rows) for key in keys])))
 
-    # Each half keeps its rows in their order, and every key of the first is below those of the second: the sort stays stable.
-    return pa.concat_tables(pool.map(sorted_half, _split_by_first_key(keys[0])))
-
-
-def _split_by_first_key(key: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Give the rows that come in the first half, and the others: about equally many, if values do not repeat too much."""
-    import pyarrow.compute as pc
-
+    # The halves are about equal, if values do not repeat too much.
     # Every n-th row, without randomness: the same rows are cut in the same way each time.
-    sample = key.take(pa.array(range(0, len(key), max(1, len(key) // PIVOT_SAMPLE))))
-    pivot = sample[pc.array_sort_indices(sample)[len(sample) // 2].as_py()]
-    below = pc.less(key, pivot)
-    return pc.indices_nonzero(below), pc.indices_nonzero(pc.invert(below))
+    first = keys[0]
+    sample = first.take(pa.array(range(0, len(first), max(1, len(first) // PIVOT_SAMPLE))))
+    below = pc.less(first, sample[pc.array_sort_indices(sample)[len(sample) // 2].as_py()])
+    halves = pc.indices_nonzero(below), pc.indices_nonzero(pc.invert(below))
+    # Each half keeps its rows in their order, and every key of the first is below those of the second: the sort stays stable.
+    return pa.concat_tables(pool.map(sorted_half, halves))
 
 
 def is_sorted(table: pa.Table, order_by: Sequence[str]) -> bool:

@@ -129,7 +129,15 @@ def read_batches(
 ) -> pa.RecordBatchReader:
     """Read parts batch by batch, in bounded memory.  Parameters and errors as `read_parts`."""
     scans, schema = _scans(parts, definition, columns, where)
-    return pa.RecordBatchReader.from_batches(schema, _batches(scans, schema, definition))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _reading(definition):
+            for scan in scans:
+                for batch in scan.to_batches():
+                    if batch.num_rows:
+                        yield batch.cast(schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 @contextmanager
@@ -143,14 +151,6 @@ def _reading(definition: TableDefinition) -> Iterator[None]:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; ask for a new snapshot") from error
     except pa.ArrowException as error:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; verify them") from error
-
-
-def _batches(scans: Iterator[FileScan], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
-    with _reading(definition):
-        for scan in scans:
-            for batch in scan.to_batches():
-                if batch.num_rows:
-                    yield batch.cast(schema)
 
 
 def wanted_parts(parts: Sequence[CheckedPart], where: Predicate | None) -> list[CheckedPart]:

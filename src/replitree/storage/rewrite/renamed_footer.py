@@ -149,24 +149,18 @@ def _rename(
             continue
         shown, stored_type, shown_type = found
         names.append(shown)
-        _rename_inside(left, element.children, stored_type, shown_type, names)
-
-
-def _rename_inside(
-    left: Iterator[_Element], count: int, stored: pa.DataType, shown: pa.DataType, names: list[str]
-) -> None:
-    """Name what is inside of one element."""
-    if not is_nested(shown):
-        _keep(left, count, names)
-        return
-    if not pa.types.is_struct(shown):
-        # Between a list and its element, and between a map and its key and value, Parquet has one more element.
-        group = next(left)
-        names.append(group.name)
-        count = group.children
-    pairs = zip(children(stored), children(shown), strict=True)
-    known = {old.name: (new.name, old.type, new.type) for old, new in pairs}
-    _rename(left, count, known, {field.name for field in children(shown)}, names)
+        inside = element.children
+        if not is_nested(shown_type):
+            _keep(left, inside, names)
+            continue
+        if not pa.types.is_struct(shown_type):
+            # Between a list and its element, and between a map and its key and value, Parquet has one more element.
+            group = next(left)
+            names.append(group.name)
+            inside = group.children
+        pairs = zip(children(stored_type), children(shown_type), strict=True)
+        inner = {old.name: (new.name, old.type, new.type) for old, new in pairs}
+        _rename(left, inside, inner, {field.name for field in children(shown_type)}, names)
 
 
 def _keep(left: Iterator[_Element], count: int, names: list[str]) -> None:

@@ -197,21 +197,17 @@ def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[_Numbers, _Numbers]:
         # Null is a partition, too; without the option it would have no code.
         encoded = column.dictionary_encode(null_encoding="encode")
         different = len(encoded.dictionary)
+        codes, limit = codes * different + encoded.indices.to_numpy(), len(firsts) * different
         # Made dense after each column: otherwise the product of the numbers of values could exceed 64 bits.
-        codes, firsts = _dense(codes * different + encoded.indices.to_numpy(), len(firsts) * different)
+        if limit > CODES_COUNTED_MAX:
+            _, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
+            continue
+        where = np.full(limit, -1, np.int64)
+        # Backwards: of several rows with one code numpy keeps the last one written, which is the first row.
+        where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        present = where >= 0
+        codes, firsts = (np.cumsum(present) - 1)[codes], where[present]
     return codes, firsts
-
-
-def _dense(codes: _Numbers, limit: int) -> tuple[_Numbers, _Numbers]:
-    """Give the different codes, all below `limit`, numbers from 0 on, and tell where each stands first."""
-    if limit > CODES_COUNTED_MAX:
-        _, firsts, dense = np.unique(codes, return_index=True, return_inverse=True)
-        return dense, firsts
-    where = np.full(limit, -1, np.int64)
-    # Backwards: of several rows with one code numpy keeps the last one written, which is the first row.
-    where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    present = where >= 0
-    return (np.cumsum(present) - 1)[codes], where[present]
 
 
 def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:

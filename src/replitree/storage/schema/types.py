@@ -404,7 +404,13 @@ def storable_type(arrow: pa.DataType, depth: int = NESTING_MAX) -> pa.DataType:
         return storable_type(arrow.value_type, depth - 1)
     if isinstance(arrow, pa.BaseExtensionType):
         return storable_type(arrow.storage_type, depth - 1)
-    raise BadInput(_not_storable(arrow))
+    if kinds.is_uint64(arrow):
+        raise BadInput(_unknown_type("uint64"))
+    if kinds.is_null(arrow):
+        raise BadInput("a column of nulls only has no type: give it one")
+    if kinds.is_time(arrow) or kinds.is_duration(arrow):
+        raise BadInput(f"Spark and Parquet share no type for {arrow}: use int64 microseconds or a timestamp")
+    raise BadInput(f"a column can't have the type {arrow}: Spark and Parquet share no such type")
 
 
 def _storable_simple(arrow: pa.DataType) -> pa.DataType | None:
@@ -431,16 +437,6 @@ _WIDENED: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (pa.types.is_fixed_size_binary, pa.binary()),
     (pa.types.is_date64, pa.date32()),
 )
-
-
-def _not_storable(arrow: pa.DataType) -> str:
-    if pa.types.is_uint64(arrow):
-        return _unknown_type("uint64")
-    if pa.types.is_null(arrow):
-        return "a column of nulls only has no type: give it one"
-    if pa.types.is_time(arrow) or pa.types.is_duration(arrow):
-        return f"Spark and Parquet share no type for {arrow}: use int64 microseconds or a timestamp"
-    return f"a column can't have the type {arrow}: Spark and Parquet share no such type"
 
 
 def is_list_like(arrow: pa.DataType) -> bool:

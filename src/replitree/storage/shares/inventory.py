@@ -61,7 +61,16 @@ class Inventory:
             The store did not answer, or refused.
         """
         # The time first: what is stored while the list is made is younger than it.
-        now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[MultipartUpload, ...](), ""
+        now_ms, begun, not_judged = self._now_ms(), tuple[MultipartUpload, ...](), ""
+        stored: list[StoredObject] = []
+        for info in self._store.list(self._root):
+            share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
+            if file:
+                stored.append(StoredObject(ShareId(share), file, info.bytes, _ms(info.modified)))
+        # A sums object counts as a piece of its data object.  One whose data object is gone is listed: otherwise nothing
+        # would ever delete it.
+        pieces = {(each.share, sums_name(each.file)) for each in stored}
+        objects = tuple(each for each in stored if (each.share, each.file) not in pieces)
         try:
             begun = self.uploads()
         except UploadsNotListed as error:
@@ -144,17 +153,6 @@ class Inventory:
         if made is None:
             raise StoreError(f"{self._store.name} does not show what was stored a moment ago; try again")
         return _ms(made.modified)
-
-    def _objects(self) -> list[StoredObject]:
-        """List objects.  A sums object counts as a piece of its data object: it is listed only where that is missing."""
-        found = []
-        for info in self._store.list(self._root):
-            share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
-            if file:
-                found.append(StoredObject(ShareId(share), file, info.bytes, _ms(info.modified)))
-        # A sums object whose data object is gone is listed: otherwise nothing would ever delete it.
-        pieces = {(each.share, sums_name(each.file)) for each in found}
-        return [each for each in found if (each.share, each.file) not in pieces]
 
     def _begun(self) -> Iterator[MultipartUpload]:
         if self._folder is not None:
