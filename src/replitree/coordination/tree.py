@@ -83,7 +83,8 @@ class Tree:
         >>> Tree.of({"/a/b": b"x"}).paths()
         ('/a', '/a/b')
         """
-        paths = sorted({part for path in values for part in _path_and_parents(path)})
+        # With all parents: a node is below another one.
+        paths = sorted({path.rsplit("/", up)[0] for path in values for up in range(path.count("/"))})
         tree, outcome = cls().commit([fx.Create(path, values.get(path, b"")) for path in paths], session=1)
         assert isinstance(outcome, fx.Applied), outcome
         return tree
@@ -377,12 +378,6 @@ def _node_mark(path: str, value: bytes, version: int, owner: Session) -> int:
 def _count_mark(path: str, count: int) -> int:
     """Return the share of a folder's counter; nothing for a node that never had a child."""
     return xxh3_64_intdigest(f"{path}\0\0{count}".encode()) if count else 0
-
-
-def _path_and_parents(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
 
 
 # --- what the interpreters share --------------------------------------------------------------------------------------

@@ -159,7 +159,10 @@ def sql(how: QueryOptions, query: Query = None, file: File = None, output: Forma
     elif how.command_id is not None or how.final:
         raise BadInput("--id and --final are about one statement: give it as QUERY")
     elif file is not None:
-        script = _text_of(file)
+        try:
+            script = file.read_text(encoding="utf-8")
+        except UnicodeError as error:
+            raise BadInput(f"{file} is no text in UTF-8: give the statements in that form") from error
     elif not sys.stdin.isatty():
         script = _input()
     with how.connect() as connection, closing(how.open(connection)) as engine:
@@ -281,14 +284,6 @@ def _input() -> str:
     except UnicodeError as error:
         raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
     return text
-
-
-def _text_of(file: Path) -> str:
-    """Return the statements of a file."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeError as error:
-        raise BadInput(f"{file} is no text in UTF-8: give the statements in that form") from error
 
 
 def by_table(

@@ -63,7 +63,16 @@ class SparkEngine:
         """See `Engine`."""
         from replitree.spark.read.views import sql_views
 
-        spark = self._session()
+        if self._spark is None:
+            from replitree.spark.session.quiet import quiet_children
+            from replitree.spark.session.session import spark_session
+
+            # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
+            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+            with quiet_children():
+                self._spark = spark_session(app_name="replitree sql")
+            self._spark.sparkContext.setLogLevel("ERROR")
+        spark = self._spark
         with ExitStack() as held:
             make_views = partial(
                 sql_views,
@@ -95,18 +104,6 @@ class SparkEngine:
         if self._spark is not None:
             self._spark.stop()
             self._spark = None
-
-    def _session(self) -> SparkSession:
-        if self._spark is None:
-            from replitree.spark.session.quiet import quiet_children
-            from replitree.spark.session.session import spark_session
-
-            # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
-            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-            with quiet_children():
-                self._spark = spark_session(app_name="replitree sql")
-            self._spark.sparkContext.setLogLevel("ERROR")
-        return self._spark
 
 
 class _Damaged(ReplicaUnavailable):

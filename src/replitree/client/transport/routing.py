@@ -137,7 +137,12 @@ class Router:
                         if not story.add(error):
                             break
                     else:
-                        self._prefer(replica)
+                        order = self._known.order
+                        if order and order[0] is not replica:
+                            # It is asked first from now on.
+                            with self._lock:
+                                rest = (other for other in self._known.order if other.name != replica.name)
+                                self._known = _CachedOrder((replica, *rest), self._known.until)
                         return answer
             if story.is_final() or time.monotonic() + pause > deadline:
                 raise story.end(timeout_s)
@@ -191,14 +196,6 @@ class Router:
         """Look the replicas up again before the next request."""
         with self._lock:
             self._known = _CachedOrder(self._known.order, 0.0)
-
-    def _prefer(self, replica: ReplicaInfo) -> None:
-        """Ask this replica first from now on."""
-        order = self._known.order
-        if order and order[0] is not replica:
-            with self._lock:
-                rest = (other for other in self._known.order if other.name != replica.name)
-                self._known = _CachedOrder((replica, *rest), self._known.until)
 
 
 class _RequestHistory:

@@ -146,7 +146,10 @@ class PartSet:
         """Return the set without `removed`, which are all in it, and with `added`, which share no block with what is left."""
         removed, added = tuple(removed), tuple(added)
         if not removed and len(added) == 1 and (not self._chunks or self._chunks[-1][-1] < added[0]):
-            return self._appended(added[0])
+            # A table grows at its end.
+            if not self._chunks or len(self._chunks[-1]) >= CHUNK_PARTS:
+                return PartSet((*self._chunks, added), self._length + 1)
+            return PartSet((*self._chunks[:-1], (*self._chunks[-1], *added)), self._length + 1)
         changes: dict[int, tuple[list[Part], list[Part]]] = {}
         for part in removed:
             changes.setdefault(self._chunk_of(part), ([], []))[0].append(part)
@@ -165,12 +168,6 @@ class PartSet:
         if len(chunks) > SPARSE_FACTOR * (length // CHUNK_PARTS + 1):
             return PartSet.of(chain.from_iterable(chunks))
         return PartSet(tuple(chunks), length)
-
-    def _appended(self, part: Part) -> PartSet:
-        """Return the set with a part at its end, where a table grows."""
-        if not self._chunks or len(self._chunks[-1]) >= CHUNK_PARTS:
-            return PartSet((*self._chunks, (part,)), self._length + 1)
-        return PartSet((*self._chunks[:-1], (*self._chunks[-1], part)), self._length + 1)
 
     def _changed(self, number: int, removed: list[Part], added: list[Part]) -> tuple[_Chunk, ...]:
         """Return what a chunk becomes: none, one or several chunks."""

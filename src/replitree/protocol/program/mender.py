@@ -120,7 +120,12 @@ def _mend(replica: Replica, turn: MendTurn) -> Generator[Any, Any, tuple[PartCon
         whole = tuple(name for name in whole if name not in gone)
     if whole:
         yield WholeAgain(whole)
-    yield from _have_checked(replica, left)
+    due: tuple[PartContent, ...] = yield AskAgain(left)
+    if due:
+        # The replicas verify their own that have registered a part and did not send it: they may have copies.
+        others = yield from fetch.others_of(replica)
+        sources = yield from fetch.sources_of(replica, tuple(FetchPart(name, content, ()) for name, content in due))
+        yield HaveChecked(due, tuple(other.name for other in others), tuple(sources.values()))
     return left
 
 
@@ -153,15 +158,6 @@ def _not_overtaken(replica: Replica, whole: tuple[PartContent, ...]) -> Generato
     if overtaken:
         yield TakeOut(overtaken)
     return kept
-
-
-def _have_checked(replica: Replica, left: tuple[PartContent, ...]) -> Generator[Any, Any, None]:
-    """Let the replicas verify their own that have registered a part and did not send it: they may have copies."""
-    due: tuple[PartContent, ...] = yield AskAgain(left)
-    if due:
-        others = yield from fetch.others_of(replica)
-        sources = yield from fetch.sources_of(replica, tuple(FetchPart(name, content, ()) for name, content in due))
-        yield HaveChecked(due, tuple(other.name for other in others), tuple(sources.values()))
 
 
 def _is_noted(note: Procedure[NoteOutcome]) -> Generator[Any, Any, bool]:

@@ -148,9 +148,12 @@ def findings(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
 
 
 def _dangling(seen: FsckLook) -> Iterator[Finding]:
-    for replica, reference in _owning(seen):
-        if lacking := tuple(_lacking(seen, reference)):
-            yield Finding(FindingKind.DANGLING, reference.share, replica.name, reference.part, evidence=lacking)
+    for replica in seen.replicas:
+        for each in replica.references or ():
+            # The mark of a part says that its objects must be there.
+            is_owner = _mark(replica, each) in seen.owners.get(each.share, ())
+            if is_owner and (lacking := tuple(_lacking(seen, each))):
+                yield Finding(FindingKind.DANGLING, each.share, replica.name, each.part, evidence=lacking)
     silent = frozenset(seen.silent)
     for share, marks in seen.owners.items():
         if share in seen.objects:
@@ -159,14 +162,6 @@ def _dangling(seen: FsckLook) -> Iterator[Finding]:
             # A silent replica can't say what it needs, but nothing at all is there.
             if mark.replica in silent:
                 yield Finding(FindingKind.DANGLING, share, mark.replica, mark.part, evidence=("all of it is missing",))
-
-
-def _owning(seen: FsckLook) -> Iterator[tuple[SeenReplica, Reference]]:
-    """Yield the parts whose marks say that their objects must be there."""
-    for replica in seen.replicas:
-        for each in replica.references or ():
-            if _mark(replica, each) in seen.owners.get(each.share, ()):
-                yield replica, each
 
 
 def _mark(replica: SeenReplica, reference: Reference) -> str:

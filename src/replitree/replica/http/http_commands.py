@@ -7,7 +7,7 @@ and not finished yet.  What went into the log is never called failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
@@ -171,9 +171,11 @@ class CommandHandlers(Handlers):
         await wait_until(table, lambda: table.progress.index >= end, wait_s)
         wish = OptimizeWish(body.partition, body.final, end)
         indexes: tuple[LogIndex, ...] = ()
+        is_executed = table.progress.is_executed
         while True:
             indexes += await asyncio.to_thread(table.commands.optimize, wish)
-            finished = await _all_executed(table, indexes, max(0.0, deadline - loop.time()))
+            left_s = max(0.0, deadline - loop.time())
+            finished = await wait_until(table, lambda: all(map(is_executed, indexes)), left_s)  # noqa: B023 - called at once
             merges = [merge_outcome(table.progress, index) for index in indexes]
             # Others changed the parts of these before they were merged.
             late = sorted(_partitions(merge for merge in merges if merge["applied"] is False))
@@ -248,10 +250,6 @@ async def _outcome(table: TableReplica, index: LogIndex, wait_s: float) -> dict[
     """Wait until a command is executed here, and say what became of it."""
     await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
     return outcome_of(table.progress, index)
-
-
-async def _all_executed(table: TableReplica, indexes: Sequence[LogIndex], wait_s: float) -> bool:
-    return await wait_until(table, lambda: all(map(table.progress.is_executed, indexes)), wait_s)
 
 
 def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:

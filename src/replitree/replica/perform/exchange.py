@@ -347,7 +347,9 @@ class Exchange:
             if manifest is None or manifest.content != fetch.content_hash:
                 if header.inline and manifest is not None:
                     # The next part's header comes after the files of this one.
-                    _skip(answer, manifest.bytes)
+                    left = manifest.bytes
+                    while left:
+                        left -= len(_exactly(answer, min(left, CHUNK_BYTES)))
                 bundle.outcomes[fetch.part] = NotFetched(fetch.part, "the source does not have it with this content")
             elif header.shared:
                 self._take_over(bundle, fetch, raw, manifest)
@@ -519,11 +521,6 @@ def _exactly(answer: http.client.HTTPResponse, size: int) -> bytes:
     if len(data) != size:
         raise http.client.IncompleteRead(data, size - len(data))
     return data
-
-
-def _skip(answer: http.client.HTTPResponse, size: int) -> None:
-    while size:
-        size -= len(_exactly(answer, min(size, CHUNK_BYTES)))
 
 
 __all__ = ["BUNDLE_INLINE_BYTES", "FRAME", "BundleHeader", "Exchange", "Peer"]

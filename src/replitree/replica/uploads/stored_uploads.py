@@ -33,7 +33,6 @@ import msgspec
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, CorruptPart, StoreError, Unavailable
-from replitree.protocol.core.effects import Epoch
 from replitree.protocol.program import uploader
 from replitree.protocol.program.stages import ForgetUpload, MemoryEffect, NoteUpload, Then
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
@@ -188,22 +187,20 @@ class StoredUploads:
             begun = {**now, **given}
             if not fresh:
                 self._write(upload, begun)
-            elif not self._begin(upload, begun, epoch, tuple(ShareId(each.share) for each in fresh.values())):
-                raise Unavailable(
-                    "coordination did not take note of what is to be put into the object store; try again"
-                )
+            else:
+                shares = tuple(ShareId(each.share) for each in fresh.values())
+                try:
+                    is_noted = self._run(upload, begun, Then(uploader.begin_upload, (self._sharer(), epoch, shares)))
+                except BaseException:
+                    # After any error no client learns these names, so upkeep may give the shares up.
+                    self.given_up(shares)
+                    raise
+                if not is_noted:
+                    raise Unavailable(
+                        "coordination did not take note of what is to be put into the object store; try again"
+                    )
+                self._noted.update(shares)
         return {partition: ShareNames(now[partition].share, now[partition].files) for partition in files}
-
-    def _begin(self, upload: str, begun: _Upload, epoch: Epoch, shares: tuple[ShareId, ...]) -> bool:
-        """Begin new shares of an upload, which has `begun` then; return whether its client may hear their names."""
-        try:
-            is_noted: bool = self._run(upload, begun, Then(uploader.begin_upload, (self._sharer(), epoch, shares)))
-        except BaseException:
-            # After any error no client learns these names, so upkeep may give the shares up.
-            self.given_up(shares)
-            raise
-        self._noted.update(shares if is_noted else ())
-        return is_noted
 
     def _run(self, upload: str, begun: _Upload, then: Then) -> Any:
         """Run a stage for an upload, which has `begun` once the stage notes it; return what the stage found out."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 from replitree.spark.session.types import spark_type
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import Origin, layouts_of
+from replitree.storage.schema.layout import layouts_of
 
 EXISTENCE_DEFAULT = "EXISTS_DEFAULT"
 """Spark's name, in a field's metadata, of the value that files without the column show."""
@@ -32,17 +32,12 @@ def unreadable(definition: TableDefinition, versions: Iterable[int]) -> str:
         origin.column.name
         for layout in layouts_of(definition, versions).values()
         for origin in layout
-        if not _is_readable(origin)
+        # Of a column that the files lack, Spark shows the default, by the name that the column has in files.
+        if not (origin.is_plain if origin.stored_type is not None else origin.column.stored_name == origin.column.name)
     }
     if not names:
         return ""
     return f'columns that were altered ({", ".join(sorted(names))}): read by format("replitree")'
-
-
-def _is_readable(origin: Origin) -> bool:
-    if origin.stored_type is None:
-        return origin.column.stored_name == origin.column.name
-    return origin.is_plain
 
 
 def field_metadata(column: Column) -> dict[str, str]:

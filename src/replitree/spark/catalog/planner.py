@@ -48,7 +48,6 @@ from replitree.spark.session.types import spark_type
 from replitree.spark.session.written import last_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
-from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.sql.predicate_parser import parse_predicate
 
@@ -293,7 +292,13 @@ class Planner:
 
     def _description(self, snapshot: Snapshot, other_way: str) -> dict[str, Any]:
         """Return what the JVM learns of a snapshot, but for its handle."""
-        definition, version = snapshot.definition, self._name(snapshot)[1]
+        definition, version, stored = snapshot.definition, self._name(snapshot)[1], snapshot.stored
+        fields = [
+            StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
+            for column in definition.columns
+        ]
+        # With these options ``format("replitree")`` finds the table.
+        table = {"table": definition.name, "url": self._settings.url, "token_file": self._settings.token_file}
         shown = {
             "provider": "replitree",
             "index": str(snapshot.index),
@@ -311,14 +316,14 @@ class Planner:
             "index": snapshot.index,
             "version": version,
             "replica": snapshot.replica,
-            "schema": _schema(definition).json(),
+            "schema": StructType(fields).json(),
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
             "other_way": other_way,
             "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
-            "read_options": this_gateway().options if _has_bucket(snapshot) else {},
-            "table_options": self._table_options(definition.name),
+            "read_options": this_gateway().options if stored is not None and not stored.is_folder else {},
+            "table_options": {name: value for name, value in table.items() if value},
             "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
 
@@ -372,9 +377,22 @@ class Planner:
         if held is None:
             raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
         snapshot, parts = held.snapshot, _pruned(held, where)
-        stored = [part for part in parts if _is_in_bucket(snapshot, part)]
-        others = [part for part in parts if not _is_in_bucket(snapshot, part)]
-        found = _at_gateway(snapshot, stored) if stored else []
+        found = list[tuple[str, int, int, str]]()
+        others, at_gateway, known = list[SnapshotPart](), {}, {}
+        for part in parts:
+            if not _is_in_bucket(snapshot, part):
+                others.append(part)
+                continue
+            assert snapshot.stored is not None
+            for entry in part.manifest.files:
+                name = f"{part.manifest.share_of(entry)}-{entry.name}"
+                good_copy = partial(snapshot.source.good_copy, part)
+                at_gateway[name] = snapshot.stored.objects.file(part.manifest, entry, good_copy)
+                known[name] = (entry.bytes, part.part)
+        # The JVM reads parts in a bucket through this process, which verifies what it sends.
+        if snapshot.stored is not None and at_gateway:
+            folder = this_gateway().publish(snapshot.stored.objects.root, at_gateway)
+            found += [(f"{folder}/{name}", size, 0, part) for name, (size, part) in known.items()]
         for file in snapshot.sound_files(others):
             status = file.path.stat()
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
@@ -406,11 +424,6 @@ class Planner:
         )
         note_written(table_id, index, self._driver)
         return index
-
-    def _table_options(self, name: str) -> dict[str, str]:
-        """Return the options with which ``format("replitree")`` finds the table."""
-        options = {"table": name, "url": self._settings.url, "token_file": self._settings.token_file}
-        return {key: value for key, value in options.items() if value}
 
     def _connected(self) -> Connection:
         with self._lock:
@@ -453,36 +466,9 @@ def _as_of(options: dict[str, str]) -> int | str | None:
     return read_as_of(options)
 
 
-def _schema(definition: TableDefinition) -> StructType:
-    return StructType(
-        [
-            StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
-            for column in definition.columns
-        ]
-    )
-
-
-def _has_bucket(snapshot: Snapshot) -> bool:
-    return snapshot.stored is not None and not snapshot.stored.is_folder
-
-
 def _is_in_bucket(snapshot: Snapshot, part: SnapshotPart) -> bool:
     """Tell whether a part is read in a bucket; where this process does not reach it, its files are fetched from a replica."""
     stored = snapshot.stored
     if stored is None or stored.is_folder or part.manifest.share_id is None or part.lacking:
         return False
     return stored.problem(part.manifest) is None
-
-
-def _at_gateway(snapshot: Snapshot, parts: list[SnapshotPart]) -> list[tuple[str, int, int, str]]:
-    """Let the JVM read parts in a bucket through this process, which verifies what it sends."""
-    stored = snapshot.stored
-    assert stored is not None
-    files, known = {}, {}
-    for part in parts:
-        for file in part.manifest.files:
-            name = f"{part.manifest.share_of(file)}-{file.name}"
-            files[name] = stored.objects.file(part.manifest, file, partial(snapshot.source.good_copy, part))
-            known[name] = (file.bytes, part.part)
-    folder = this_gateway().publish(stored.objects.root, files)
-    return [(f"{folder}/{name}", size, 0, part) for name, (size, part) in known.items()]

@@ -237,7 +237,10 @@ class Rewriting:
             reason = f"{kind} may have taken place; look at the rows before you run it again: {error}"
             raise OutcomeUnknown(reason, error.token) from error
         except SchemaMismatch as error:
-            raise SchemaMismatch(f"{kind} has changed nothing: {_without_path(str(error), begun.folder)}") from error
+            # The text may begin with a file, which the user of SQL does not know.
+            text = str(error)
+            reason = text.partition(".parquet: ")[2] if text.startswith(str(begun.folder)) else text
+            raise SchemaMismatch(f"{kind} has changed nothing: {reason}") from error
 
 
 def _check_rows(
@@ -328,11 +331,6 @@ def _staged(batches: Iterator[pa.RecordBatch], definition: TableDefinition, fold
     stored = definition.stored
     reader = pa.RecordBatchReader.from_batches(stored.arrow_schema, batches)
     return stage_slices(cut(reader, stored), stored, folder, sync=False)
-
-
-def _without_path(text: str, folder: Path) -> str:
-    """Return an error's text without the file that it begins with, which the user of SQL does not know."""
-    return text.partition(".parquet: ")[2] if text.startswith(str(folder)) else text
 
 
 __all__ = ["BegunStatement", "Rewriting"]

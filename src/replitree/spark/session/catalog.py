@@ -63,15 +63,13 @@ def use_catalog(spark: SparkSession) -> None:
         jvm.io.replitree.spark.Links.check()
     except (Py4JError, PySparkException, TypeError) as error:
         # Py4J takes a class that it does not find for a package, and a package can't be called.
-        reason = "this Java process began without the jar" if isinstance(error, TypeError) else _first_line(error)
+        if isinstance(error, TypeError):
+            reason = "this Java process began without the jar"
+        else:
+            reason = str(getattr(error, "java_exception", None) or error).split("\n", 1)[0]
         spark.conf.unset(CATALOG)
         _log.warning(
             "the catalog replitree is not there (%s): Spark %s reads tables by to_df, format and sql_views only",
             reason,
             spark.version,
         )
-
-
-def _first_line(error: Exception) -> str:
-    cause = getattr(error, "java_exception", None)
-    return str(cause or error).split("\n", 1)[0]

@@ -37,7 +37,15 @@ def reshaped(values: Column, found: pa.DataType, stored: pa.DataType, shown: pa.
     if found == stored == shown:
         return values
     if pa.types.is_struct(shown):
-        return F.when(values.isNotNull(), _struct(values, found, stored, shown))
+        fields = []
+        for known, field in zip(stored, shown, strict=True):
+            place = found.get_field_index(known.name)
+            if place < 0:
+                value = F.lit(None).cast(spark_type(field.type))
+            else:
+                value = reshaped(values.getField(known.name), found.field(place).type, known.type, field.type)
+            fields.append(value.alias(field.name))
+        return F.when(values.isNotNull(), F.struct(*fields))
     if pa.types.is_list(shown):
         inner = found.value_type, stored.value_type, shown.value_type
         return F.transform(values, lambda value: reshaped(value, *inner))
@@ -50,18 +58,6 @@ def reshaped(values: Column, found: pa.DataType, stored: pa.DataType, shown: pa.
 
         return F.map_from_entries(F.transform(F.map_entries(values), entry))
     return values.cast(spark_type(shown))
-
-
-def _struct(values: Column, found: pa.DataType, stored: pa.DataType, shown: pa.DataType) -> Column:
-    fields = []
-    for known, field in zip(stored, shown, strict=True):
-        place = found.get_field_index(known.name)
-        if place < 0:
-            value = F.lit(None).cast(spark_type(field.type))
-        else:
-            value = reshaped(values.getField(known.name), found.field(place).type, known.type, field.type)
-        fields.append(value.alias(field.name))
-    return F.struct(*fields)
 
 
 def with_stored_names(frame: DataFrame, definition: TableDefinition) -> DataFrame:

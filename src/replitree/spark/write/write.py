@@ -45,7 +45,7 @@ from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from replitree.client.table import Table
 
@@ -121,11 +121,24 @@ def _insert_written(
 ) -> InsertResult:
     """Insert the files that the JVM writes into a replica's folder."""
     definition = table.definition
+    folder = upload.folder
+    if folder is None or not is_local(rows.sparkSession):
+        discard_upload(upload, table.http)
+        raise BadInput(
+            f"Spark and replica {upload.replica.name} do not share a disk; write through the data source instead:"
+            f' df.write.format("replitree").option("table", "{upload.table}").mode("append").save()'
+        )
     try:
-        folder = _shared_folder(upload, rows.sparkSession)
         with scratch_folder(folder) as scratch:
-            stored = with_stored_names(rows, definition)
-            _write_files(stored, definition.stored, scratch / "files", shuffle=shuffle)
+            stored = definition.stored
+            ready, groups = with_groups(with_stored_names(rows, definition), stored, shuffle=shuffle)
+            keys = [*groups, *(quoted(name) for name in stored.order_by)]
+            ready = ready.sortWithinPartitions(*keys) if keys else ready
+            writer = ready.write.mode("errorifexists").options(**writer_options(stored))
+            # One folder per partition; none without partitions.
+            writer = writer.partitionBy(*groups) if groups else writer
+            with session_conf(rows.sparkSession, SETTINGS):
+                writer.parquet(str(scratch / "files"))
             manifests = _adopt(definition, scratch / "files", folder)
     except BaseException:
         discard_upload(upload, table.http)
@@ -137,29 +150,7 @@ def _insert_written(
     return table.inserter.commit(upload, manifests, terms)
 
 
-def _shared_folder(upload: Upload, spark: SparkSession) -> Path:
-    folder = upload.folder
-    if folder is None or not is_local(spark):
-        raise BadInput(
-            f"Spark and replica {upload.replica.name} do not share a disk; write through the data source instead:"
-            f' df.write.format("replitree").option("table", "{upload.table}").mode("append").save()'
-        )
-    return folder
-
-
 # --- the files --------------------------------------------------------------------------------------------------------
-
-
-def _write_files(rows: DataFrame, definition: TableDefinition, folder: Path, *, shuffle: bool | None) -> None:
-    """Have Spark write sorted files: one folder per partition, none without partitions."""
-    ready, groups = with_groups(rows, definition, shuffle=shuffle)
-    keys = [*groups, *(quoted(name) for name in definition.order_by)]
-    ready = ready.sortWithinPartitions(*keys) if keys else ready
-    writer = ready.write.mode("errorifexists").options(**writer_options(definition))
-    if groups:
-        writer = writer.partitionBy(*groups)
-    with session_conf(rows.sparkSession, SETTINGS):
-        writer.parquet(str(folder))
 
 
 def writer_options(definition: TableDefinition) -> dict[str, str]:
