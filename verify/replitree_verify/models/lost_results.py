@@ -52,6 +52,20 @@ def _also(name: str, what: str, fault: Fault, *probes: str) -> Model:
     )
 
 
+KILLED = replace(
+    RESULT,
+    name="lost_result_killed",
+    description="the mutation of a merged part is killed; the merged part is broken where it was, its source is lost",
+    commands=(MUTATION,),
+    kills=(Kill("r1", "m"),),
+    prelude=(
+        *("r1 ins 1", "r1 ins 3", *BOTH, "r1 lead1", "r1", "r2 pull", "r1 ask 9", "r1 pull", "r1 kill"),
+        *(*NOTED, "r2 lose5"),
+    ),
+    resting=("r1", "r1 watch2", "r2 watch4", "r2 lose5"),
+    probes=("made empty", "merged", "let be"),
+)
+
 MODELS = (
     RESULT,
     replace(
@@ -89,6 +103,15 @@ MODELS = (
         description="a merged part is broken, its source is lost; the files of the merged part, with lost rows, come back",
         duties=(*_breaking(MERGED), Duty("r1", "heal", (MERGED,))),
         probes=(*MADE, "merged", "declaration refused", "noted whole"),
+    ),
+    KILLED,
+    replace(
+        KILLED,
+        name="lost_result_killed_renewed",
+        description=f"{KILLED.description}; made anew and let be, it goes to where it was broken",
+        prelude=(*KILLED.prelude, "r2", "r2 life", "r2", "r1", "r1 life"),
+        resting=("r2", *KILLED.resting[1:]),
+        probes=("executed later", "fetched", "later form taken"),
     ),
     replace(_also("lost_result_stale", "a view lags", Fault.STALE, "stale read"), resting=("r2 watch4", "r2 lose5")),
     _also("lost_result_doubt", "an answer is lost", Fault.UNKNOWN, "late request applied"),

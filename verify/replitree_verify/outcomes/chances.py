@@ -23,7 +23,7 @@ from replitree.protocol.execute.execute_lost import later_forms
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Queued
-from replitree.protocol.state.registration import View, is_broken
+from replitree.protocol.state.registration import LET_BE, View, contradicts, is_broken
 from replitree_verify.process.shares import sharer_of
 from replitree_verify.world.disk import Disk, merged_content, mutated_content
 
@@ -134,7 +134,7 @@ def _can_bring_what_counts(item: Queued, result: Part, sources: tuple[Part, ...]
         first = here.tree.get(layout.result(here.replica.table, result.name))
         # A result on disk that contradicts the others is removed by the next try: that is a step, so the try has a chance.
         is_published = here.disk.content(result.name) is not None
-        if made is not None and (is_published or first is None or first.value.decode() == made):
+        if made is not None and (is_published or not contradicts(first, made)):
             return True
     if not view.held.between(result.partition, result.block_min, result.block_max):
         return False
@@ -151,7 +151,7 @@ def _content_made(item: Queued, result: Part, sources: tuple[Part, ...], here: H
         return merged_content(result.partition, contents)
     first = here.tree.get(layout.result(here.replica.table, result.name))
     own = here.tree.get(layout.part(here.replica, sources[0].name))
-    if first is not None and own is not None and first.value == own.value:
+    if first is not None and own is not None and first.value in (LET_BE, own.value):
         return contents[0]
     return mutated_content(result.partition, contents[0], item.entry.command)
 

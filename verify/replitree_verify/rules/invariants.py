@@ -258,8 +258,11 @@ def parts_have_their_rows(look: Look) -> str | None:
     """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
     # Begins with the results that coordination has forgotten: what was published first still binds.
     lineage, agreed = look.log.lineage, look.log.forgotten_results
+    unclaimed = look.log.unclaimed if look.log.lost else ()
     for name in look.model.replicas:
         for part, value in look.log.registered(look.log.replica(name)).items():
+            if part in unclaimed and not is_broken(value.encode()):
+                return f"ROWS: {name} registered {part}, and did not record its content for the others"
             origin, content = lineage.get(parse_part(part)), content_of(value.encode())
             if origin is not None and has_lost_rows_at_most(origin.rows, content, look.log):
                 continue  # `lost_parts_are_empty`: in the end all agree

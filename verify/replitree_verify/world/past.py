@@ -55,7 +55,7 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         kept.append(fx.Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
     for each in operations:  # of the results of one part the first that was forgotten counts
         name = each.path.rpartition("/")[2]
-        is_result = isinstance(each, fx.Delete) and each.path == layout.result(table, name)
+        is_result = isinstance(each, fx.Delete | fx.Set) and each.path == layout.result(table, name)
         node = before.get(each.path) if is_result else None
         if node is not None and not before.exists(past_result(name)):
             kept.append(fx.Create(past_result(name), node.value))

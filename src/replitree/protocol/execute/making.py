@@ -11,7 +11,7 @@ be, no other content takes the name:
 * A published result is used as if it were made now; both commits carry the same content, and one of them is refused.
 * A result that contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates
   ``results/<part>``, because it would not have been sent if that node had had other content, and the node is never changed.
-  The loss of a source deletes the node, in a commit that fences every earlier one (`protocol.upkeep.lost`).
+  The loss of a source deletes or changes the node, in a commit that fences every earlier one (`protocol.upkeep.lost`).
 
 A result that goes into an object store is made by one replica for all: `protocol.execute.make_once`.
 """
@@ -28,7 +28,16 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Fenced
-from replitree.protocol.state.registration import QueueMoved, View, deregister, failure, leave_queue, register
+from replitree.protocol.state.registration import (
+    QueueMoved,
+    View,
+    claim,
+    contradicts,
+    deregister,
+    failure,
+    leave_queue,
+    register,
+)
 
 MAKING = "make-"
 """How the staging ids of results begin."""
@@ -158,9 +167,10 @@ def publish_result(
     path = layout.result(table, result.name)
     while True:
         first = yield fx.Get(path)
-        if first is not None and for_all:
+        claimed = claim(path, first, content_hash)
+        if not claimed and for_all:
             return Beaten(published)
-        if first is not None and first.value != content_hash.encode():
+        if contradicts(first, content_hash):
             yield fx.RemovePart(result.name) if published else fx.RemoveStaging(staging)
             return None
         if not published:
@@ -168,20 +178,19 @@ def publish_result(
             if not isinstance(named, fx.Published) or named.missing:
                 return Waits("its files could not be published")
             published = True
-        claim = () if first is not None else (fx.Create(path, content_hash.encode()),)
         ending = (fx.Delete(layout.merged(table, result.name), fx.ANY_VERSION),) if marked else ()
         replica = making.replica
         done = () if making.index is None else (leave_queue(replica, making.index),)
         sources = (deregister(replica, source) for source in making.sources)
         committed = yield fx.Commit(
             fx.Check(layout.host(making.replica), making.epoch),
-            *claim,
+            *claimed,
             register(replica, making.result, content_hash),
             *sources,
             *done,
             *ending,
         )
-        if isinstance(committed, fx.Refused) and committed.operation in (*claim, *ending):
+        if isinstance(committed, fx.Refused) and committed.operation in (*claimed, *ending):
             marked &= committed.operation not in ending
             continue
         if not isinstance(committed, fx.Applied):

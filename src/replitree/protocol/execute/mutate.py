@@ -12,7 +12,8 @@ they can't be made here, or they are to be fetched.
 *Killing* a mutation leaves every part unchanged that no replica has mutated yet: for each such part it claims the result, as
 the first publisher would, with the content of the source.  So a part is mutated on every replica or on none.  A replica that
 finds a result with the content of its source only renames the part.  A broken source is left out: when it is declared lost, no
-replica may take its content for that of a result (`protocol.upkeep.lost`).
+replica may take its content for that of a result (`protocol.upkeep.lost`).  A killed mutation stays killed when something is
+lost of which its source was made (`LET_BE`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from replitree.protocol.execute.make_once import bring
 from replitree.protocol.execute.making import Brought, Making, Waits, bring_after, staged_result
 from replitree.protocol.state.pull import Fenced, Queued
 from replitree.protocol.state.registration import (
+    LET_BE,
     ExecuteOutcome,
     QueueMoved,
     View,
+    claim,
+    contradicts,
     deregister,
     failure,
     finish,
@@ -112,9 +116,8 @@ def _bring_together(
         part = making.result
         if part not in made:
             continue
-        claim = claims[part]
         # Another replica has registered the result first, with other content.
-        if claim is not None and claim.value != made[part].encode():
+        if contradicts(claims[part], made[part]):
             continue
         if part not in published:
             named = yield fx.Publish(staged_result(part), ((part.partition, part.name),))
@@ -134,7 +137,7 @@ def _bring_together(
                 tuple(each.result.name for each in together), tuple(each.sources[0].name for each in together)
             )
             return tuple(each for each in makings if each not in together)
-        case fx.Refused(operation=fx.Create(path=path)) if path in results:
+        case fx.Refused(operation=fx.Create(path=path) | fx.Set(path=path)) if path in results:
             # Another replica was first with one of them.  The next try finds again what is published here.
             return makings
     return failure(committed)
@@ -160,15 +163,11 @@ def _make_all(
     return made, frozenset(published)
 
 
-def _registering(making: Making, claim: fx.Node | None, content_hash: str) -> tuple[fx.Operation, ...]:
+def _registering(making: Making, first: fx.Node | None, content_hash: str) -> tuple[fx.Operation, ...]:
     """Return what a commit does to register a mutated part: claim the result, unless it is, and replace the source."""
     replica, (source,) = making.replica, making.sources
-    first = (
-        ()
-        if claim is not None
-        else (fx.Create(layout.result(replica.table, making.result.name), content_hash.encode()),)
-    )
-    return (*first, register(replica, making.result, content_hash), deregister(replica, source))
+    claimed = claim(layout.result(replica.table, making.result.name), first, content_hash)
+    return (*claimed, register(replica, making.result, content_hash), deregister(replica, source))
 
 
 def _making(replica: Replica, epoch: fx.Epoch, item: Queued, source: Part, result: Part, *, for_all: bool) -> Making:
@@ -179,11 +178,8 @@ def _making(replica: Replica, epoch: fx.Epoch, item: Queued, source: Part, resul
         claimed: fx.Many = yield fx.GetMany(
             (layout.result(replica.table, result.name), layout.part(replica, source.name))
         )
-        if (
-            claimed.nodes[0] is not None
-            and claimed.nodes[1] is not None
-            and claimed.nodes[0].value == claimed.nodes[1].value
-        ):
+        first, own = claimed.nodes
+        if first is not None and own is not None and first.value in (LET_BE, own.value):
             linked: fx.Made | fx.StoreFailed = yield fx.Link(staging, source.name, result.name, for_all)
             return linked
         made: fx.Made | fx.StoreFailed | fx.Cancelled = yield fx.Mutate(
@@ -226,11 +222,11 @@ def kill_mutation(replica: Replica, epoch: fx.Epoch, item: Queued) -> fx.Procedu
 def _let_be(replica: Replica, epoch: fx.Epoch, claims: tuple[tuple[fx.Check, fx.Create], ...]) -> fx.Procedure[int]:
     """Claim results of sources that are still whole."""
     check = fx.Check(layout.host(replica), epoch)
-    together: tuple[fx.Operation, ...] = tuple(operation for claim in claims for operation in claim)
+    together: tuple[fx.Operation, ...] = tuple(operation for each in claims for operation in each)
     if isinstance((yield fx.Commit(check, *together)), fx.Applied):
         return len(claims)
     # Another replica was first with one of the results, so each one is claimed by itself.
     killed = 0
-    for claim in claims:
-        killed += isinstance((yield fx.Commit(check, *claim)), fx.Applied)
+    for each in claims:
+        killed += isinstance((yield fx.Commit(check, *each)), fx.Applied)
     return killed

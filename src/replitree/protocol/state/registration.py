@@ -172,6 +172,11 @@ SEARCHED = b"searched "
 """Begins the value of a broken part of which the replica has searched all folders of its disk, too, and found no copy."""
 
 
+LET_BE = b"let be"
+"""Value of ``results/<part>`` where a killed mutation leaves the part as its source is, and rows of that were lost since: the
+first replica that registers the part records its content."""
+
+
 def broken_value(content_hash: str, *, is_searched: bool = False) -> bytes:
     """Return the value of a registered part that is broken.
 
@@ -209,6 +214,26 @@ def content_of(value: bytes) -> str:
     ('ab12', 'ab12', 'ab12')
     """
     return text_of(value.removeprefix(BROKEN).removeprefix(SEARCHED), "the value of a registered part")
+
+
+def claim(path: str, first: fx.Node | None, content_hash: str) -> tuple[fx.Operation, ...]:
+    """Return the operation by which the first publisher of a result records its content; none where that was done already.
+
+    Parameters
+    ----------
+    path, first
+        The result's node, and what it was when it was read.
+    content_hash
+        The content that the result is registered with.
+    """
+    if first is None:
+        return (fx.Create(path, content_hash.encode()),)
+    return (fx.Set(path, content_hash.encode(), first.version),) if first.value == LET_BE else ()
+
+
+def contradicts(first: fx.Node | None, content_hash: str) -> bool:
+    """Whether the first publisher of a result has recorded another content."""
+    return first is not None and first.value not in (LET_BE, content_hash.encode())
 
 
 def register(replica: Replica, part: Part, content_hash: str) -> fx.Create:

@@ -23,9 +23,10 @@ The commit that declares a part lost proves, for every replica:
   anything.  That includes the replica that declares the part lost: it may be merging the part, from a time when it was whole.
 
 Whatever was made of the part is broken everywhere, too.  So the commit deletes the node ``results`` of every cover of it: no
-replica has that content, and one that makes the cover of the remaining parts would discard it, for ever.  These nodes are read
-after the registrations: a replica that adds one has registered something, and so is noticed, or kills a mutation of a whole
-part.
+replica has that content, and one that makes the cover of the remaining parts would discard it, for ever.  Where a kill has
+claimed the cover, it keeps the node, which says from then on only that the cover is its source as it is (`LET_BE`): a killed
+mutation does not change the rows that are left.  These nodes are read after the registrations: a replica that adds one has
+registered something, and so is noticed, or kills a mutation of a whole part.
 
 `protocol.execute.execute_lost` executes the entry.
 
@@ -51,11 +52,11 @@ from typing import TypeAlias
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, LostEntry, decode_entry, encode_entry, quorum_of
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.insert.quorum import free_blocks
 from replitree.protocol.membership.table import HALF_BUILT
-from replitree.protocol.state.registration import broken_value, content_of, has_searched, is_broken
+from replitree.protocol.state.registration import LET_BE, broken_value, content_of, has_searched, is_broken
 
 READ_BATCH = 1000
 """Registrations, or queue entries, read at once."""
@@ -144,10 +145,7 @@ def declare_lost(
     blocks: tuple[fx.Operation, ...] = ()
     if insert is not None and len(insert.parts) <= 1:
         blocks = yield from free_blocks(table, insert)
-    # Results that reach over the part are made anew, with other content.
-    known: tuple[str, ...] = (yield fx.Children(layout.results(table))) or ()
-    reaching = (name for name in known if parse_part(name).covers(part))
-    results = tuple(fx.Delete(layout.result(table, name), fx.ANY_VERSION) for name in reaching)
+    results = yield from _reopen_results(table, part)
     proof.append(fx.Check(layout.open_log(table), fx.ANY_VERSION))
     create = fx.Create(layout.log_create(table), encode_entry(entry), sequential=True)
     committed = yield fx.Commit(*proof, *blocks, *results, create)
@@ -156,6 +154,30 @@ def declare_lost(
     places = {name: f"{layout.parts(Replica(table, name))}/" for name in names}
     searched = tuple(name for name in names if any(each.path.startswith(places[name]) for each in proof))
     return Declared(layout.index_of(table, committed.created[-1]), searched, 0 if insert is None else len(insert.parts))
+
+
+def _reopen_results(table: TablePlace, part: Part) -> fx.Procedure[tuple[fx.Operation, ...]]:
+    """Return the operations after which results that reach over a lost part may be made anew, with other content."""
+    known: tuple[str, ...] = (yield fx.Children(layout.results(table))) or ()
+    reaching = tuple(each for each in map(parse_part, known) if each.covers(part))
+    paths = tuple(layout.result(table, each.name) for each in reaching)
+    many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
+    nodes = {result: node for result, node in zip(reaching, many.nodes, strict=True) if node is not None}
+    operations: list[fx.Operation] = []
+    for result, node in nodes.items():
+        path = layout.result(table, result.name)
+        # What the source came to is known as long as a replica may still make it (`clean_results`).  A source that is lost is
+        # left out: it has no row that a mutation could change.
+        sources = (
+            each for each in nodes if each[:4] == result[:4] and each.mutation < result.mutation and each != part
+        )
+        source = max(sources, default=None)
+        # A mutation that has changed no row has claimed the source's content, too; it leaves what is left of the rows as it is.
+        if node.value == LET_BE or (source is not None and node.value == nodes[source].value):
+            operations.append(fx.Set(path, LET_BE, node.version))
+        else:
+            operations.append(fx.Delete(path, fx.ANY_VERSION))
+    return tuple(operations)
 
 
 def _insert_of(replica: Replica, part: Part) -> fx.Procedure[GetEntry | None]:
