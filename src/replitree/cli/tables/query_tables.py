@@ -142,10 +142,19 @@ def unknown_column(statement: str, tables: Mapping[str, TableDefinition]) -> str
         The definitions of all tables that it reads.
     """
     tree = _parsed(_EXPLAIN.sub("", statement, count=1))
-    if tree is None or not tables or not _is_of_tables(tree, tables):
+    if tree is None or not tables:
         return None
     from sqlglot import exp
 
+    there = {table.lower() for table in tables} | {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    others = (exp.Lateral, exp.Values, exp.Pivot, exp.UDTF, exp.Unnest, exp.Lambda, exp.QueryTransform)
+    # All names of columns must come from these tables or be given in the query.
+    is_of_tables = all(
+        isinstance(table.this, exp.Identifier) and not table.db and table.name.lower() in there
+        for table in tree.find_all(exp.Table)
+    )
+    if not is_of_tables or any(tree.find_all(*others)):
+        return None
     columns = {column.name.lower() for definition in tables.values() for column in definition.columns}
     by_alias = _tables_by_alias(tree, tables)
     given = {name.lower() for name in _given_names(tree, by_alias)}
@@ -180,18 +189,6 @@ def _tables_by_alias(tree: exp.Query, tables: Mapping[str, TableDefinition]) -> 
         found.setdefault(source.alias_or_name.lower(), set()).add("" if table in defined else table)
     single = {alias: next(iter(names)) for alias, names in found.items() if len(names) == 1}
     return {alias: by_name[table] for alias, table in single.items() if table in by_name}
-
-
-def _is_of_tables(tree: exp.Query, tables: Mapping[str, TableDefinition]) -> bool:
-    """Tell whether all names of columns come from these tables or are given in the query."""
-    from sqlglot import exp
-
-    there = {table.lower() for table in tables} | {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    sources = list(tree.find_all(exp.Table))
-    others = (exp.Lateral, exp.Values, exp.Pivot, exp.UDTF, exp.Unnest, exp.Lambda, exp.QueryTransform)
-    return all(
-        isinstance(table.this, exp.Identifier) and not table.db and table.name.lower() in there for table in sources
-    ) and not any(tree.find_all(*others))
 
 
 def _given_names(tree: exp.Query, tables: Collection[str]) -> Iterator[str]:

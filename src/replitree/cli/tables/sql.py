@@ -228,11 +228,7 @@ class Session:
         change = change_of(text)
         if change is not None:
             self._change(text, change)
-        else:
-            self._ask(text)
-
-    def _ask(self, text: str) -> None:
-        """Have the engine answer a query."""
+            return
         # Coordination is asked before Spark is started, so that a wrong address is reported at once.
         how, known = self.how, tuple(self.connection.tables())
         if SHOW_TABLES.fullmatch(text):

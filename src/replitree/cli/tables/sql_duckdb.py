@@ -83,7 +83,17 @@ class DuckdbEngine:
         """See `Engine`."""
         duckdb = self._duckdb
         with ExitStack() as held:
-            snapshots = [held.enter_context(self._snapshot(asked, name)) for name in named]
+            snapshots = []
+            for name in named:
+                as_of = (asked.as_of or {}).get(name)
+                snapshot = self._connection.table(name).snapshot(
+                    (asked.min_index or {}).get(name),
+                    level=asked.level if as_of is None else None,
+                    as_of=as_of,
+                    lease_s=LEASE_S,
+                    timeout_s=asked.timeout_s,
+                )
+                snapshots.append(held.enter_context(snapshot))
             for name, snapshot in zip(named, snapshots, strict=True):
                 duckdb_view(self._con, snapshot.scan(), name)
             try:
@@ -113,16 +123,6 @@ class DuckdbEngine:
             except KeyboardInterrupt:
                 self._con.interrupt()
                 raise
-
-    def _snapshot(self, asked: Asked, name: str) -> Snapshot:
-        as_of = (asked.as_of or {}).get(name)
-        return self._connection.table(name).snapshot(
-            (asked.min_index or {}).get(name),
-            level=asked.level if as_of is None else None,
-            as_of=as_of,
-            lease_s=LEASE_S,
-            timeout_s=asked.timeout_s,
-        )
 
 
 _NO_TABLE = re.compile(r"Table with name (.+) does not exist")

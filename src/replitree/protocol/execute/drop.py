@@ -93,10 +93,14 @@ def execute_overwrite(replica: Replica, epoch: fx.Epoch, view: View, item: Queue
         if part.name in missing and view.wants(part):
             cover = view.parts.covering(part) or part
             cover = part if view.hides_kept(cover) else cover
-            had = yield from _fetch_either(replica, part, cover)
-            if had is None:
+            # The part itself, or else the later form of it that the table has now.
+            for form in dict.fromkeys((part, cover)):
+                content_hash = yield from fetch_anywhere(replica, form)
+                if content_hash is not None:
+                    brought[form] = content_hash
+                    break
+            else:
                 return postpone(item.index, f"no replica could send {part.name}")
-            brought[had[0]] = had[1]
     gone = yield from _registered(replica, item)
     notes = yield from _notes(replica, item.index, dropped_partitions(entry))
     operations: tuple[fx.Operation, ...] = (
@@ -133,15 +137,6 @@ def clear_overtaken(
             # have registered them.  A recovered replica may hold a part whose entry is in its queue all the same.
             if isinstance(outcome, Executed):
                 yield fx.Reveal((), tuple(part.name for part in left if part not in view.held))
-
-
-def _fetch_either(replica: Replica, part: Part, cover: Part) -> fx.Procedure[tuple[Part, str] | None]:
-    """Fetch a part, or else the later form of it that the table has now."""
-    for wanted in dict.fromkeys((part, cover)):
-        content_hash = yield from fetch_anywhere(replica, wanted)
-        if content_hash is not None:
-            return wanted, content_hash
-    return None
 
 
 def must_wait(view: View, item: Queued) -> bool:

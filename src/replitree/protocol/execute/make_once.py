@@ -56,7 +56,11 @@ def bring(making: Making, view: View) -> fx.Procedure[MakeOutcome]:
         return (yield from bring_own(making, view))
     if view.hides_kept(making.result):
         return Waits(f"{making.result.name} would hide what is to be detached before")
-    if not view.can_make_of(making.sources) and not (yield from _is_published(making, view)):
+    # If an earlier try has published the result here, nothing is left to make.  To fetch the result would keep these files: a
+    # second copy, if another replica has registered its own meanwhile.
+    if not view.can_make_of(making.sources) and not (
+        view.has_whole(making.sources) and (yield fx.FindPart(making.result.name)) is not None
+    ):
         # This replica can't make it, so it takes the result over or waits for its maker.
         fetched = yield from fetch_result(making, view)
         if isinstance(fetched, Waits):
@@ -68,14 +72,6 @@ def bring(making: Making, view: View) -> fx.Procedure[MakeOutcome]:
         return here
     took = yield from _take(making, view, view.sharer)
     return (yield from _make(making, view, view.sharer)) if isinstance(took, Taken) else took
-
-
-def _is_published(making: Making, view: View) -> fx.Procedure[bool]:
-    """Whether an earlier try has published the result here, so that nothing is left to make.
-
-    To fetch it would keep these files: a second copy, if another replica has registered its own meanwhile.
-    """
-    return view.has_whole(making.sources) and (yield fx.FindPart(making.result.name)) is not None
 
 
 def _waits_for(maker: str, making: Making) -> Waits:

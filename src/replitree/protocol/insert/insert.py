@@ -313,7 +313,11 @@ def _put_in_log(
             case fx.Refused(operation=fx.Create(path=path) | fx.Set(path=path)) if path.startswith(
                 layout.blocks(table)
             ):
-                return (yield from _taken_blocks(table, blocks))
+                # All the block ids of the group that exist, not only the first.
+                many: fx.Many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
+                return NotInLog(
+                    tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None)
+                )
             case fx.Refused(operation=fx.Create()):
                 return Gone("the table is being dropped")
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
@@ -379,12 +383,6 @@ def find_insert(table: TablePlace, block: BlockValue) -> fx.Procedure[FoundEntry
         return FoundEntry(index, entry) if isinstance(entry, GetEntry) and entry.insert == block.insert else None
 
     return (yield from search_log(table, fx.LogIndex(block.log_from), is_it, SEARCH_WINDOW))
-
-
-def _taken_blocks(table: TablePlace, blocks: tuple[fx.BlockId, ...]) -> fx.Procedure[NotInLog]:
-    """Find all the block ids of a refused group that exist, not only the first."""
-    many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
-    return NotInLog(tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None))
 
 
 def _answer_duplicates(

@@ -450,7 +450,15 @@ class _Slots:
 
     def __init__(self, settings: SelectorSettings, running: Sequence[int], bytes_max: int | None) -> None:
         self.settings = settings
-        self.limits = [_rank_bytes_max(rank, settings) for rank in range(settings.merges_max)]
+        # How large a merge may be beside none, one, … that are at least as large.
+        self.limits: list[float] = []
+        last = min(settings.last_slot_bytes_max, settings.part_bytes_max)
+        for larger in range(settings.merges_max):
+            share = min(1.0, (settings.merges_max - larger - 1) / (settings.merges_max / 2))
+            if settings.merges_max == 1 or share == 1.0:
+                self.limits.append(float(settings.part_bytes_max))
+            else:
+                self.limits.append(last * math.exp(share * math.log(settings.part_bytes_max / last)))
         self.running = sorted(running, reverse=True)
         self.room = _or_no_limit(bytes_max)
 
@@ -473,12 +481,3 @@ class _Slots:
             rank -= 1
         before = self.running[rank - 1] if rank else math.inf
         return min(self.limits[rank], before)
-
-
-def _rank_bytes_max(larger: int, settings: SelectorSettings) -> float:
-    """Return how large a merge may be beside so many that are at least as large."""
-    share = min(1.0, (settings.merges_max - larger - 1) / (settings.merges_max / 2))
-    if settings.merges_max == 1 or share == 1.0:
-        return float(settings.part_bytes_max)
-    last = min(settings.last_slot_bytes_max, settings.part_bytes_max)
-    return last * math.exp(share * math.log(settings.part_bytes_max / last))

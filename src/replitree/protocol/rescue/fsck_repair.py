@@ -138,7 +138,17 @@ def repair(table: TablePlace, finding: Finding) -> Checking[Repair]:
         case FindingKind.STALE_MARK:
             return (yield from _release_mark(table, finding))
         case FindingKind.LEFT_ATTEMPT:
-            return (yield from _give_up(table, finding))
+            proof: tuple[fx.Operation, ...] = ()
+            if not finding.is_gone:
+                replica = Replica(table, finding.replica)
+                fenced = yield from _fence(replica)
+                if isinstance(fenced, Repair):
+                    return fenced
+                if may_use(fenced.said, finding.share):
+                    return Repair.CHANGED
+                proof = (fx.Check(layout.host(replica), fenced.epoch),)
+            gone = fx.Delete(layout.writing(table, finding.share), fx.ANY_VERSION)
+            return (yield from _make_garbage(table, finding.share, (*proof, gone)))
         case FindingKind.LEFT_GARBAGE:
             return (yield from _work_off(table, finding.share))
         case FindingKind.LEFT_UPLOAD:
@@ -214,20 +224,6 @@ def _release_mark(table: TablePlace, finding: Finding) -> Checking[Repair]:
         case fx.InDoubt():
             return Repair.UNKNOWN
     return Repair.CHANGED
-
-
-def _give_up(table: TablePlace, finding: Finding) -> Checking[Repair]:
-    proof: tuple[fx.Operation, ...] = ()
-    if not finding.is_gone:
-        replica = Replica(table, finding.replica)
-        fenced = yield from _fence(replica)
-        if isinstance(fenced, Repair):
-            return fenced
-        if may_use(fenced.said, finding.share):
-            return Repair.CHANGED
-        proof = (fx.Check(layout.host(replica), fenced.epoch),)
-    gone = fx.Delete(layout.writing(table, finding.share), fx.ANY_VERSION)
-    return (yield from _make_garbage(table, finding.share, (*proof, gone)))
 
 
 def _fence(replica: Replica) -> Checking[FencedReplica | Repair]:

@@ -28,6 +28,7 @@ came back #6522, parts kept because a bigger part reaches over them #42134.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -312,7 +313,13 @@ def _bring(recovery: _Recovery, state: _SourceState) -> fx.Procedure[tuple[Part,
         return trouble
     for part in other:
         yield fx.RemovePart(part.name)
-    holders = yield from _holders(recovery)
+    # Any of the replicas may send a part; the source is the first to be asked.
+    table, source = recovery.replica.table, recovery.source.replica.name
+    names: tuple[str, ...] = (yield fx.Children(layout.replicas(table))) or ()
+    holders: list[tuple[str, frozenset[str]]] = []
+    for name in (source, *(name for name in names if name not in (source, recovery.replica.name))):
+        parts: tuple[str, ...] = (yield fx.Children(layout.parts(Replica(table, name)))) or ()
+        holders.append((name, frozenset(parts)))
     missing: list[Part] = []
     for first in range(0, len(wanted), BATCH):
         batch = wanted[first : first + BATCH]
@@ -345,19 +352,7 @@ def _own_parts(replica: Replica) -> fx.Procedure[dict[Part, bytes]]:
     return {parse_part(name): node.value for name, node in zip(names, values.nodes, strict=True) if node is not None}
 
 
-def _holders(recovery: _Recovery) -> fx.Procedure[tuple[tuple[str, frozenset[str]], ...]]:
-    """Return what each other replica has registered, the source first: any of them may send a part."""
-    table, source = recovery.replica.table, recovery.source.replica.name
-    names: tuple[str, ...] = (yield fx.Children(layout.replicas(table))) or ()
-    others = (source, *(name for name in names if name not in (source, recovery.replica.name)))
-    holders: list[tuple[str, frozenset[str]]] = []
-    for name in others:
-        parts: tuple[str, ...] = (yield fx.Children(layout.parts(Replica(table, name)))) or ()
-        holders.append((name, frozenset(parts)))
-    return tuple(holders)
-
-
-def _rotated(holders: tuple[tuple[str, frozenset[str]], ...], part: Part, turn: int) -> tuple[str, ...]:
+def _rotated(holders: Sequence[tuple[str, frozenset[str]]], part: Part, turn: int) -> tuple[str, ...]:
     """Return the replicas that have a part, with another one first for each `turn`."""
     # So the replicas share the work of sending parts.
     names = tuple(name for name, parts in holders if part.name in parts)
@@ -486,29 +481,23 @@ def survive(
             f"replica {best.replica.name} has more of the table: it has pulled up to {best.pointer}, {name} only up to"
             f" {one.pointer}; choose {best.replica.name}"
         )
-    opened = yield from _still_open(table, layout.pointer_open(pointer.value))
+    # What the survivor has of an insert whose end it misses stays.  An end that is in the log is above its pointer, and an end
+    # that comes meanwhile is appended there, so it pulls both.  The log is not cleaned beyond an open insert: while an insert's
+    # entry is there, so is its end.
+    still_open: list[fx.LogIndex] = []
+    for index in layout.pointer_open(pointer.value):
+        is_there = yield fx.Exists(layout.log_entry(table, index))
+        if is_there or (yield from find_end(table, index)) is not None:
+            still_open.append(index)
     first = fx.LogIndex(max(one.pointer, start.first))
     committed = yield fx.Commit(
         *(fx.Check(layout.is_lost(each.replica), each.lost) for each in seen if each != one),
         fx.Check(layout.host(chosen), one.host),
         fx.Check(layout.replicas(table), added.version),
         fx.Check(layout.log(table), start.version),
-        fx.Set(layout.log_pointer(chosen), layout.pointer_value(first, opened), pointer.version),
+        fx.Set(layout.log_pointer(chosen), layout.pointer_value(first, tuple(still_open)), pointer.version),
         fx.Set(layout.is_lost(chosen), NOT_LOST, mark.version),
     )
     if isinstance(committed, fx.Applied):
         return Survivor(one.pointer, first)
     return NotSurvivor("something has changed meanwhile; look at `replitree status` and try again")
-
-
-def _still_open(table: TablePlace, opened: tuple[fx.LogIndex, ...]) -> fx.Procedure[tuple[fx.LogIndex, ...]]:
-    """Return the inserts that are open where the survivor goes on: those whose end is not among the entries that it misses."""
-    # What the survivor has of an insert whose end it misses stays.  An end that is in the log is above its pointer, and an end
-    # that comes meanwhile is appended there, so it pulls both.  The log is not cleaned beyond an open insert: while an insert's
-    # entry is there, so is its end.
-    found: list[fx.LogIndex] = []
-    for index in opened:
-        is_there = yield fx.Exists(layout.log_entry(table, index))
-        if is_there or (yield from find_end(table, index)) is not None:
-            found.append(index)
-    return tuple(found)

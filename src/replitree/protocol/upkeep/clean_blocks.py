@@ -163,7 +163,16 @@ def _mark_dropped(
         else:
             found[block] = replace(each, log_from=indexes.get(each.insert, begins.first))
     for first in range(0, len(dropped), BATCH):
-        yield from _write_dropped(cleaner, epoch, tuple(dropped[first : first + BATCH]), found)
+        # If one id changes at the same time, the commit is refused and the whole batch waits for the next call.
+        same = yield from _read_again(table, tuple(dropped[first : first + BATCH]), found)
+        sets: list[fx.Operation] = []
+        for block, node in same.items():
+            path = layout.block(table, block)
+            value = msgspec.structs.replace(decode_block(node.value, path), dropped=True)
+            sets.append(fx.Set(path, encode_block(value), node.version))
+        if sets and isinstance((yield fx.Commit(fx.Check(layout.host(cleaner), epoch), *sets)), fx.Applied):
+            for block in same:
+                found[block] = replace(found[block], is_dropped=True)
 
 
 def _dropped_below(block: Block, below: Mapping[str, fx.LogIndex]) -> fx.LogIndex:
@@ -172,22 +181,6 @@ def _dropped_below(block: Block, below: Mapping[str, fx.LogIndex]) -> fx.LogInde
         return fx.LogIndex(0)
     everywhere = below.get(EVERY_PARTITION, fx.LogIndex(0))
     return min(max(everywhere, below.get(name, fx.LogIndex(0))) for name in block.partitions)
-
-
-def _write_dropped(
-    cleaner: Replica, epoch: fx.Epoch, batch: tuple[fx.BlockId, ...], found: dict[fx.BlockId, Block]
-) -> fx.Procedure[None]:
-    """Let ids say that they were dropped."""
-    # If one id changes at the same time, the commit is refused and the whole batch waits for the next call.
-    same = yield from _read_again(cleaner.table, batch, found)
-    sets: list[fx.Operation] = []
-    for block, node in same.items():
-        path = layout.block(cleaner.table, block)
-        value = msgspec.structs.replace(decode_block(node.value, path), dropped=True)
-        sets.append(fx.Set(path, encode_block(value), node.version))
-    if sets and isinstance((yield fx.Commit(fx.Check(layout.host(cleaner), epoch), *sets)), fx.Applied):
-        for block in same:
-            found[block] = replace(found[block], is_dropped=True)
 
 
 # --- reading, removing ------------------------------------------------------------------------------------------------------

@@ -379,19 +379,20 @@ class Planner:
         snapshot, parts = held.snapshot, _pruned(held, where)
         found = list[tuple[str, int, int, str]]()
         others, at_gateway, known = list[SnapshotPart](), {}, {}
+        stored = None if snapshot.stored is None or snapshot.stored.is_folder else snapshot.stored
         for part in parts:
-            if not _is_in_bucket(snapshot, part):
+            is_shared = part.manifest.share_id is not None and not part.lacking
+            # Where this process does not reach the bucket, the files are fetched from a replica.
+            if stored is None or not is_shared or stored.problem(part.manifest) is not None:
                 others.append(part)
                 continue
-            assert snapshot.stored is not None
             for entry in part.manifest.files:
                 name = f"{part.manifest.share_of(entry)}-{entry.name}"
-                good_copy = partial(snapshot.source.good_copy, part)
-                at_gateway[name] = snapshot.stored.objects.file(part.manifest, entry, good_copy)
+                at_gateway[name] = stored.objects.file(part.manifest, entry, partial(snapshot.source.good_copy, part))
                 known[name] = (entry.bytes, part.part)
         # The JVM reads parts in a bucket through this process, which verifies what it sends.
-        if snapshot.stored is not None and at_gateway:
-            folder = this_gateway().publish(snapshot.stored.objects.root, at_gateway)
+        if stored is not None and at_gateway:
+            folder = this_gateway().publish(stored.objects.root, at_gateway)
             found += [(f"{folder}/{name}", size, 0, part) for name, (size, part) in known.items()]
         for file in snapshot.sound_files(others):
             status = file.path.stat()
@@ -464,11 +465,3 @@ def _as_of(options: dict[str, str]) -> int | str | None:
             f"VERSION AS OF takes an index of the table's log, which DESCRIBE EXTENDED shows, not {options['asof']!r}"
         )
     return read_as_of(options)
-
-
-def _is_in_bucket(snapshot: Snapshot, part: SnapshotPart) -> bool:
-    """Tell whether a part is read in a bucket; where this process does not reach it, its files are fetched from a replica."""
-    stored = snapshot.stored
-    if stored is None or stored.is_folder or part.manifest.share_id is None or part.lacking:
-        return False
-    return stored.problem(part.manifest) is None

@@ -40,9 +40,8 @@ from replitree import private
 from replitree.client.insert.insert import TIMEOUT_S, Terms
 from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.upload import Overwrite, discard_upload, fresh_token
-from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.stored import Through, through_of
+from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns
 from replitree.spark.session.driver import driver_process
@@ -105,26 +104,20 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         names = check_columns(schema, table.definition)
         token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
-        job = _open_job(table, names, HttpClient(connection.access.token), through, seconds(options, TIMEOUT_S))
+        http = HttpClient(connection.access.token)
+        upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
+        try:
+            store = offered(upload, through)
+        except BadInput:
+            discard_upload(upload, table.http)
+            raise
+        job = job_of(table.definition, names, http, upload, store=store, through=through)
+        if job.scratch is not None:
+            private.make_folder(job.scratch)
+        elif not job.upload:
+            # Tasks could do nothing with the upload: it is opened again when there is something to send.
+            discard_upload(upload, table.http)
     return WritePlan(dict(options), job, token, replaced)
-
-
-def _open_job(
-    table: Table, names: Sequence[str], http: HttpClient, through: Through | None, timeout_s: float
-) -> WriteJob:
-    """Open an upload for tasks; where they could do nothing with it, it is opened again when there is something to send."""
-    upload = table.inserter.open_upload(timeout_s, driver_process())
-    try:
-        store = offered(upload, through)
-    except BadInput:
-        discard_upload(upload, table.http)
-        raise
-    job = job_of(table.definition, names, http, upload, store=store, through=through)
-    if job.scratch is not None:
-        private.make_folder(job.scratch)
-    elif not job.upload:
-        discard_upload(upload, table.http)
-    return job
 
 
 def _mode(text: str) -> Overwrite:

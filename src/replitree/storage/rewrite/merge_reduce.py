@@ -113,28 +113,22 @@ class _Replacing:
         starts = group_starts(joined, self._order_by)
         kept = np.append(starts[1:], joined.num_rows) - 1
         if self._version is not None and len(starts) < joined.num_rows:
-            kept = _newest_rows(starts, joined.column(self._version))
+            # For each group, the last row among those with its highest version.
+            version, groups = joined.column(self._version), _groups(starts, joined.num_rows)
+            valid = version.is_valid().to_numpy()
+            # Null is below every version, unless the whole key has nothing else.
+            eligible = valid | ~np.logical_or.reduceat(valid, starts)[groups]
+            numbers = np.where(valid, _integers(version), np.iinfo(np.int64).min)
+            newest = np.flatnonzero(eligible & (numbers == np.maximum.reduceat(numbers, starts)[groups]))
+            kept = np.empty(len(starts), np.int64)
+            # Of several rows of a group numpy keeps the last one written.
+            kept[groups[newest]] = newest
         # The last key may go on in the next window.
         self._held = joined.take(kept[-1:])
         return joined.slice(0, len(kept) - 1) if len(kept) == joined.num_rows else joined.take(kept[:-1])
 
     def finish(self) -> pa.Table:
         return self._held
-
-
-def _newest_rows(starts: _Numbers, version: pa.ChunkedArray) -> _Numbers:
-    """Give, for each group, the last row among those with its highest version."""
-    groups = _groups(starts, len(version))
-    valid = version.is_valid().to_numpy()
-    # Null is below every version, unless the whole key has nothing else.
-    eligible = valid | ~np.logical_or.reduceat(valid, starts)[groups]
-    lowest = np.iinfo(np.int64).min
-    numbers = np.where(valid, _integers(version), lowest)
-    newest = np.flatnonzero(eligible & (numbers == np.maximum.reduceat(numbers, starts)[groups]))
-    kept = np.empty(len(starts), np.int64)
-    # Of several rows of a group numpy keeps the last one written.
-    kept[groups[newest]] = newest
-    return kept
 
 
 def _groups(starts: _Numbers, rows: int) -> _Numbers:

@@ -84,7 +84,14 @@ def renamed_tail(tail: bytes, layout: Layout) -> bytes:
     found, done = bytearray(), 0
     for element, name in zip(elements, names, strict=True):
         encoded = name.encode()
-        found += footer[done : element.begin] + _varint(len(encoded)) + encoded
+        found += footer[done : element.begin]
+        # The length as Thrift's varint: seven bits a byte, the lowest first.
+        length = len(encoded)
+        while length >= 128:
+            found.append(length & 127 | 128)
+            length >>= 7
+        found.append(length)
+        found += encoded
         done = element.end
     found += footer[done:]
     return bytes(found) + struct.pack("<I", len(found)) + tail[-4:]
@@ -275,15 +282,6 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number >= 128:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
 
 
 # --- files --------------------------------------------------------------------------------------------------------------------

@@ -150,9 +150,19 @@ def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Wor
     blocks = lengths // 4
     for number in range(int(blocks[0]) if len(blocks) else 0):
         active = int(np.searchsorted(-blocks, -number, side="left"))  # rows with more than `number` blocks
-        # One very long value would take a round of numpy for every four of its bytes.
+        # What is left of a few long values is mixed one after the other: a single very long value would take a round of numpy
+        # for every four of its bytes.
         if active <= SCALAR_ROWS_MAX:
-            _hash_rest(hashes[:active], octets, starts[:active] + 4 * number, starts[:active] + 4 * blocks[:active])
+            ends = starts[:active] + 4 * blocks[:active]
+            for row, (start, end) in enumerate(
+                zip((starts[:active] + 4 * number).tolist(), ends.tolist(), strict=True)
+            ):
+                state = int(hashes[row])
+                for word in np.frombuffer(octets[start:end].tobytes(), "<u4").tolist():
+                    mixed = word * 0xCC9E2D51 & 0xFFFFFFFF
+                    state ^= (mixed << 15 | mixed >> 17) * 0x1B873593 & 0xFFFFFFFF
+                    state = (state << 13 | state >> 19) * 5 + 0xE6546B64 & 0xFFFFFFFF
+                hashes[row] = state
             break
         block = _little_endian(octets, starts[:active] + 4 * number, 4)
         hashes[:active] = _mix_block(hashes[:active], block)
@@ -162,17 +172,6 @@ def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Wor
     result = np.empty_like(hashes)
     result[order] = _finish(hashes, lengths.astype(np.uint32))
     return result
-
-
-def _hash_rest(hashes: _Words, octets: _Octets, starts: _Integers, ends: _Integers) -> None:
-    """Mix what is left of a few long values, one after the other, in place."""
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        state = int(hashes[row])
-        for block in np.frombuffer(octets[start:end].tobytes(), "<u4").tolist():
-            mixed = block * 0xCC9E2D51 & 0xFFFFFFFF
-            state ^= (mixed << 15 | mixed >> 17) * 0x1B873593 & 0xFFFFFFFF
-            state = (state << 13 | state >> 19) * 5 + 0xE6546B64 & 0xFFFFFFFF
-        hashes[row] = state
 
 
 def _little_endian(octets: _Octets, starts: _Integers, width: int) -> _Words:

@@ -133,8 +133,14 @@ def add_inside(
     place, added = _ColumnPath(column, path), parse_type(type_text)
     check_column_name(path[-1])
     place.check_key("added")
+    parent, shown, stored = list[str](), column.arrow_type, parse_type(column.stored_type)
+    for name in place.path[:-1]:
+        number = place.place(shown, name)
+        parent.append(children(stored)[number].name)
+        shown, stored = children(shown)[number].type, children(stored)[number].type
+    parents = (field_inside(parse_type(form.stored_type), parent) for form in (column, *ever))
     # A field that was dropped is still in old files: another one under its stored name would show its values.
-    used = _stored_ever(place, (column, *ever))
+    used = frozenset(field.name.lower() for arrow in parents if arrow is not None for field in children(arrow))
 
     def change(forms: _Forms) -> _Forms:
         place.check_struct(forms.shown, "added")
@@ -149,18 +155,6 @@ def add_inside(
         return forms.with_fields(shown, stored)
 
     return place.change(change, len(path) - 1)
-
-
-def _stored_ever(place: _ColumnPath, forms: Iterable[Column]) -> frozenset[str]:
-    """Give the stored names, in lower case, that fields have or had beside the last one of a path."""
-    column, parent = place.column, list[str]()
-    shown, stored = column.arrow_type, parse_type(column.stored_type)
-    for name in place.path[:-1]:
-        at = place.place(shown, name)
-        parent.append(children(stored)[at].name)
-        shown, stored = children(shown)[at].type, children(stored)[at].type
-    parents = (field_inside(parse_type(form.stored_type), parent) for form in forms)
-    return frozenset(field.name.lower() for arrow in parents if arrow is not None for field in children(arrow))
 
 
 def free_name(name: str, used: Iterable[str]) -> str:

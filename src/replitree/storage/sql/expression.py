@@ -292,10 +292,19 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             return pc.binary_join_element_wise(*(evaluate(each, rows) for each in parts), "", null_handling="emit_null")
         case NullIf():
             return _null_if(node, rows)
-        case Coalesce():
-            return _coalesce(node, rows)
-        case Case():
-            return _case(node, rows)
+        case Coalesce(parts):
+            gathered = _Gathered(rows)
+            for part in parts[:-1]:
+                values = evaluate(part, gathered.left)
+                present = _as_mask(values.is_valid())
+                gathered.give(present, values.filter(pa.array(present)))
+            return _finished(gathered, parts[-1])
+        case Case(branches, otherwise):
+            gathered = _Gathered(rows)
+            for predicate, value in branches:
+                chosen = where_true(predicate, gathered.left)
+                gathered.give(chosen, evaluate(value, gathered.left.filter(pa.array(chosen))))
+            return _finished(gathered, otherwise)
         case _:
             assert_never(node)
 
@@ -451,23 +460,6 @@ class _Gathered:
         # The inverse permutation: where each row's value lies in the concatenation.
         places[owners] = np.arange(len(owners))
         return pa.concat_arrays(self._values).take(pa.array(places))
-
-
-def _case(node: Case, rows: pa.RecordBatch) -> pa.Array:
-    gathered = _Gathered(rows)
-    for predicate, value in node.branches:
-        chosen = where_true(predicate, gathered.left)
-        gathered.give(chosen, evaluate(value, gathered.left.filter(pa.array(chosen))))
-    return _finished(gathered, node.otherwise)
-
-
-def _coalesce(node: Coalesce, rows: pa.RecordBatch) -> pa.Array:
-    gathered = _Gathered(rows)
-    for part in node.parts[:-1]:
-        values = evaluate(part, gathered.left)
-        present = _as_mask(values.is_valid())
-        gathered.give(present, values.filter(pa.array(present)))
-    return _finished(gathered, node.parts[-1])
 
 
 def _finished(gathered: _Gathered, otherwise: Expression) -> pa.Array:

@@ -60,10 +60,18 @@ def calculate(sign: str, left: pa.Array, right: pa.Array, result: pa.DataType) -
     left, right = cast_values(left, result), cast_values(right, result)
     if sign in ("/", "%", "div"):
         right = _without_zeros(left, right)
-    if sign == "%":
-        return _remainder(left, right)
-    kernels = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked}
-    return _checked(kernels["/" if sign == "div" else sign], left, right)
+    if sign != "%":
+        kernels = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked}
+        return _checked(kernels["/" if sign == "div" else sign], left, right)
+    if pa.types.is_floating(result):
+        known = pc.and_(left.is_valid(), right.is_valid())
+        one, other = (values.fill_null(1).to_numpy(zero_copy_only=False) for values in (left, right))
+        # A float divided by zero has been refused before; infinity has the rest NaN, as in Spark.
+        with np.errstate(invalid="ignore"):
+            return pc.if_else(known, pa.array(np.fmod(one, other), result), pa.scalar(None, result))
+    # Nothing remains of a division by -1, and the lowest integer divided by it does not fit.
+    right = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
+    return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 
 def negate(values: pa.Array) -> pa.Array:
@@ -83,20 +91,6 @@ def _without_zeros(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
     if pc.any(pc.equal(divisor, zero)).as_py():
         raise NoValueError("division by zero; nullif(…, 0) as the divisor gives null instead")
     return divisor
-
-
-def _remainder(left: pa.Array, right: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    if pa.types.is_floating(left.type):
-        known = pc.and_(left.is_valid(), right.is_valid())
-        one, other = (values.fill_null(1).to_numpy(zero_copy_only=False) for values in (left, right))
-        # A float divided by zero has been refused before; infinity has the rest NaN, as in Spark.
-        with np.errstate(invalid="ignore"):
-            return pc.if_else(known, pa.array(np.fmod(one, other), left.type), pa.scalar(None, left.type))
-    # Nothing remains of a division by -1, and the lowest integer divided by it does not fit.
-    right = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
-    return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 
 def _calculate_decimals(sign: str, left: pa.Array, right: pa.Array, result: pa.DataType) -> pa.Array:

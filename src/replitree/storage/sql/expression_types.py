@@ -75,12 +75,9 @@ def arithmetic_type(sign: str, one: pa.DataType, other: pa.DataType) -> pa.DataT
         return pa.int64() if kinds.is_integer(one) and kinds.is_integer(other) else None
     has_decimal = kinds.is_decimal(one) or kinds.is_decimal(other)
     has_float = kinds.is_floating(one) or kinds.is_floating(other)
-    if has_decimal and not has_float:
-        return _decimal_arithmetic(sign, decimal_of(one), decimal_of(other))
-    return pa.float64() if sign == "/" else common_type(one, other)
-
-
-def _decimal_arithmetic(sign: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if not has_decimal or has_float:
+        return pa.float64() if sign == "/" else common_type(one, other)
+    one, other = decimal_of(one), decimal_of(other)
     before, scale = max(one.precision - one.scale, other.precision - other.scale), max(one.scale, other.scale)
     if sign in "+-":
         return adjusted_decimal(before + scale + 1, scale)

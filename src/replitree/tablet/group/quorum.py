@@ -170,7 +170,10 @@ def carry_out(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
         case ReadBarrier(tablet=tablet, channel=channel):
             return (yield from _read_barrier(quorum, AskBarrier(tablet, channel)))
         case ReadBlobs(blobs=blobs, fence=fence, restore=restore):
-            return (yield from _get(quorum, blobs, fence, restore=restore))
+            if not blobs:
+                return Blobs(())
+            replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.read)
+            return (yield from _settle(quorum, replies, blobs, fence if restore else None))
         case Restore(blobs=blobs, fence=fence):
             return (yield from _restored(quorum, blobs, fence))
         case Range(first=first, last=last, fence=fence, restore=restore):
@@ -238,15 +241,6 @@ def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpT
 
 
 # --- reads ----------------------------------------------------------------------------------------------------------------
-
-
-def _get(
-    quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence | None, *, restore: bool
-) -> Procedure[Blobs | Overtaken | NotKnown]:
-    if not blobs:
-        return Blobs(())
-    replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.read)
-    return (yield from _settle(quorum, replies, blobs, fence if restore else None))
 
 
 def _restored(

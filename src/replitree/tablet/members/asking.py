@@ -124,7 +124,16 @@ class Asking:
             return tuple(None if question is None else ask(member, question) for member, question in both)
         answers = _Answers(len(asked), len(asked) if effect.wanted is None else effect.wanted)
         for number, question in asked.items():
-            self._ask(members[number], question, partial(answers.take, number))
+            member, take = members[number], partial(answers.take, number)
+            with self._lock:
+                # One open question for each member: one that hangs holds one thread, however often it is asked.
+                is_asked = id(member) not in self._asking
+                if is_asked:
+                    work = partial(self._asked, member, question, take)
+                    thread = self._asking[id(member)] = threading.Thread(target=work, name="blob-asking", daemon=True)
+                    thread.start()
+            if not is_asked:
+                take(UNANSWERED)
         heard = answers.waited_for(self._patience_s)
         return tuple(heard.get(number, SILENT) if number in asked else None for number in range(len(members)))
 
@@ -138,16 +147,6 @@ class Asking:
         left = sum(thread.is_alive() for thread in threads)
         if left:
             log.warning("%d members of a blob group hang; what they were asked last may still be done", left)
-
-    def _ask(self, member: BlobMember, question: Question, heard: Callable[[Answer], None]) -> None:
-        with self._lock:
-            # One open question for each member: one that hangs holds one thread, however often it is asked.
-            if id(member) not in self._asking:
-                work = partial(self._asked, member, question, heard)
-                thread = self._asking[id(member)] = threading.Thread(target=work, name="blob-asking", daemon=True)
-                thread.start()
-                return
-        heard(UNANSWERED)
 
     def _asked(self, member: BlobMember, question: Question, heard: Callable[[Answer], None]) -> None:
         answer: Answer

@@ -232,7 +232,13 @@ class BlobStore:
                 assert isinstance(tag, KnownState)
                 return self._replace_by(held, tag)
             case store.List(first, last, since):
-                return store.Listed(self._names(first, last) if since is None else self._names_since(first, since))
+                if since is None:
+                    return store.Listed(self._names(first, last))
+                # To the end of the channel, once for each fence.
+                known, place = self._listing, (first.tablet, first.channel)
+                if known is None or known.since != since or known.first[:2] != place or known.first > first:
+                    known = self._listing = _Listing(first, since, self._names(first, end_of(first)))
+                return store.Listed(tuple(blob for blob in known.names if blob >= first))
             case store.Read(blobs):
                 ahead = self._ahead
                 data = self._each(lambda blob: (ahead and ahead.blob(blob)) or self._fetch(blob), blobs)
@@ -282,13 +288,6 @@ class BlobStore:
             if info.key > end and self._objects.is_ordered:
                 break
         return sorted(found)
-
-    def _names_since(self, first: BlobId, since: Fence) -> tuple[BlobId, ...]:
-        """List to the end of the channel, once for each fence."""
-        known, place = self._listing, (first.tablet, first.channel)
-        if known is None or known.since != since or known.first[:2] != place or known.first > first:
-            known = self._listing = _Listing(first, since, self._names(first, end_of(first)))
-        return tuple(blob for blob in known.names if blob >= first)
 
     def _replace_by(self, held: Holdings, read: KnownState) -> store.Persisted | store.Changed:
         before = read.state.holdings()
