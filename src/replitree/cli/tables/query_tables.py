@@ -156,7 +156,15 @@ def unknown_column(statement: str, tables: Mapping[str, TableDefinition]) -> str
     if not is_of_tables or any(tree.find_all(*others)):
         return None
     columns = {column.name.lower() for definition in tables.values() for column in definition.columns}
-    by_alias = _tables_by_alias(tree, tables)
+    by_name = {name.lower(): definition for name, definition in tables.items()}
+    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    aliased: dict[str, set[str]] = {}
+    for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE):
+        table = source.name.lower() if isinstance(source, exp.Table) else ""
+        aliased.setdefault(source.alias_or_name.lower(), set()).add("" if table in defined else table)
+    # The tables by the names that the query gives them, but for names of several.
+    single = {alias: next(iter(names)) for alias, names in aliased.items() if len(names) == 1}
+    by_alias = {alias: by_name[table] for alias, table in single.items() if table in by_name}
     given = {name.lower() for name in _given_names(tree, by_alias)}
     for column in tree.find_all(exp.Column):
         name, of = column.name.lower(), [part.name.lower() for part in column.parts[:-1]]
@@ -175,20 +183,6 @@ def unknown_column(statement: str, tables: Mapping[str, TableDefinition]) -> str
         except BadInput as error:
             return str(error)
     return None
-
-
-def _tables_by_alias(tree: exp.Query, tables: Mapping[str, TableDefinition]) -> dict[str, TableDefinition]:
-    """Return the tables by the names that a query gives them, but for names of several."""
-    from sqlglot import exp
-
-    by_name = {name.lower(): definition for name, definition in tables.items()}
-    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    found: dict[str, set[str]] = {}
-    for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE):
-        table = source.name.lower() if isinstance(source, exp.Table) else ""
-        found.setdefault(source.alias_or_name.lower(), set()).add("" if table in defined else table)
-    single = {alias: next(iter(names)) for alias, names in found.items() if len(names) == 1}
-    return {alias: by_name[table] for alias, table in single.items() if table in by_name}
 
 
 def _given_names(tree: exp.Query, tables: Collection[str]) -> Iterator[str]:

@@ -91,29 +91,23 @@ def marks(
         new = tuple(fx.Create(path) for path in (node, mark) if path not in there)
         there.update((node, mark))
         create[part] = (*create.get(part, ()), *new)
-    return Marks(create, (yield from _unmarks(replica, incarnation, frozenset(taken_back))))
-
-
-def _mark(replica: Replica, incarnation: str, part: str, share: ShareId) -> str:
-    return ShareOwner(replica, fx.Epoch(0), incarnation, part).mark(share)
-
-
-def _unmarks(
-    replica: Replica, incarnation: str, parts: frozenset[str]
-) -> fx.Procedure[dict[str, tuple[fx.Operation, ...]]]:
-    """Return what deletes the marks of parts that are taken back, and the nodes of shares without another owner."""
-    found: dict[str, tuple[fx.Operation, ...]] = {}
-    names: tuple[str, ...] = ((yield fx.Children(layout.shares(replica.table))) or ()) if parts else ()
+    # The marks of parts that are taken back are deleted, and the nodes of shares without another owner.
+    doomed, delete = frozenset(taken_back), dict[str, tuple[fx.Operation, ...]]()
+    names: tuple[str, ...] = ((yield fx.Children(layout.shares(replica.table))) or ()) if doomed else ()
     for name in names:
         node = layout.share(replica.table, name)
         left = set((yield fx.Children(node)) or ())
-        for part in sorted(parts):
+        for part in sorted(doomed):
             mark = _mark(replica, incarnation, part, ShareId(name))
             if mark.rpartition("/")[2] in left:
                 left.remove(mark.rpartition("/")[2])
                 last = () if left else (fx.Delete(node, fx.ANY_VERSION),)
-                found[part] = (*found.get(part, ()), fx.Delete(mark, fx.ANY_VERSION), *last)
-    return found
+                delete[part] = (*delete.get(part, ()), fx.Delete(mark, fx.ANY_VERSION), *last)
+    return Marks(create, delete)
+
+
+def _mark(replica: Replica, incarnation: str, part: str, share: ShareId) -> str:
+    return ShareOwner(replica, fx.Epoch(0), incarnation, part).mark(share)
 
 
 __all__ = ["Marks", "RestoredShares", "marks"]

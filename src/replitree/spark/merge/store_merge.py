@@ -144,27 +144,21 @@ def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutPart
         # One range that did not reach the store spoils its merge: all of it goes through the replica.
         missed = next((each for each in (ranges, *some) if isinstance(each, NotReached)), None)
         found.append(missed or joined(merge.table, [each for each in some if isinstance(each, PutParts)]))
-    return _hashed(run, merges, found)
-
-
-def _hashed(
-    run: RunTasks, merges: Sequence[StoreMerge], found: Sequence[PutParts | NotReached]
-) -> list[PutParts | NotReached]:
-    """Return the same with the content hashes of results that have several files."""
-    work = {
+    # The content hash of a result that has several files comes from all of its rows.
+    several = {
         number: _Result(merges[number], each.manifests[0])
         for number, each in enumerate(found)
         if isinstance(each, PutParts) and each.manifests and len(each.manifests[0].files) > 1
     }
-    hashes = dict(zip(work, run(list(work.values()), hash_rows), strict=True))
-    hashed = list(found)
+    hashes = dict(zip(several, run(list(several.values()), hash_rows), strict=True))
     for number, known in hashes.items():
-        each = found[number]
+        result = found[number]
         if isinstance(known, NotReached):
-            hashed[number] = known
-        elif isinstance(each, PutParts):
-            hashed[number] = PutParts((msgspec.structs.replace(each.manifests[0], content_hash=known),), each.tags)
-    return hashed
+            found[number] = known
+        elif isinstance(result, PutParts):
+            hashed = msgspec.structs.replace(result.manifests[0], content_hash=known)
+            found[number] = PutParts((hashed,), result.tags)
+    return found
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------------------

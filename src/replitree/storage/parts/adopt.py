@@ -173,6 +173,8 @@ class _Pass:
 
     def rows(self, path: Path, batch_rows: int) -> int:
         """Add the rows of a file; return how many there are."""
+        import pyarrow.parquet as pq
+
         rows = 0
         last: pa.Table | None = None
         for batch in file_batches(path, self._definition, batch_rows):
@@ -197,7 +199,18 @@ class _Pass:
             for name, collector in self._statistics.items():
                 collector.update(table.column(name))
             rows += batch.num_rows
-        _check_statistics(path, self._with_nan)
+        if not self._with_nan:
+            return rows
+        # Spark would not find rows with NaN in bounds that leave NaN out (see `replitree.storage.parts.encodings`).
+        metadata = pq.read_metadata(path)
+        for group in range(metadata.num_row_groups):
+            for number in range(metadata.num_columns):
+                column = metadata.row_group(group).column(number)
+                if column.path_in_schema in self._with_nan and column.is_stats_set and column.statistics.has_min_max:
+                    raise BadInput(
+                        f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark "
+                        "would miss rows; insert the rows of the file instead of the file"
+                    )
         return rows
 
     def manifest(self, files: tuple[FileEntry, ...]) -> PartManifest:
@@ -307,20 +320,3 @@ def _is_stored_plainly(arrow: pa.DataType) -> bool:
         or kinds.is_date64(arrow)
         or kinds.is_fixed_size_binary(arrow)
     )
-
-
-def _check_statistics(path: Path, with_nan: frozenset[str]) -> None:
-    """Refuse bounds that leave NaN out: Spark would not find these rows (see `replitree.storage.parts.encodings`)."""
-    import pyarrow.parquet as pq
-
-    if not with_nan:
-        return
-    metadata = pq.read_metadata(path)
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            if column.path_in_schema in with_nan and column.is_stats_set and column.statistics.has_min_max:
-                raise BadInput(
-                    f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark would "
-                    "miss rows; insert the rows of the file instead of the file"
-                )

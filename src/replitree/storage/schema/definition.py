@@ -335,14 +335,24 @@ def define_table(
     BadInput
         Something is wrong; says what to use instead.  `InvalidName` when it is the table's name.
     """
-    known = _columns_of(schema)
+    columns = _columns_of(schema)
+    known = {column.name for column in columns}
+    # A text that is no column's name is a list of them, with commas.
+    if isinstance(order_by, str):
+        order_by = (order_by,) if order_by in known else [name.strip("`") for name in split_list(order_by)]
+    for key in order_by:
+        column, _, direction = str(key).rpartition(" ")
+        if key not in known and column in known and direction.lower() in {"asc", "desc"}:
+            raise BadInput(
+                f"order_by names columns only, and rows are always in ascending order: leave out {direction!r}"
+            )
     given = split_list(partition_by) if isinstance(partition_by, str) else partition_by
     transforms = (given,) if isinstance(given, Transform) else given
     definition = TableDefinition(
         name=check_table_name(name),
         table_id=_check_table_id(uuid4().hex if table_id is None else table_id),
-        columns=known,
-        order_by=_names_of(order_by, known),
+        columns=columns,
+        order_by=tuple(order_by),
         partition_by=tuple(parse_transform(item) if isinstance(item, str) else item for item in transforms),
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
@@ -452,20 +462,6 @@ def _column_name(text: str) -> str:
     if not name:
         raise BadInput("a partition transform needs a column")
     return name
-
-
-def _names_of(given: str | Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
-    """Give the columns of an order key; a text that is no column's name is a list of them, with commas."""
-    known = {column.name for column in columns}
-    if isinstance(given, str):
-        given = (given,) if given in known else [name.strip("`") for name in split_list(given)]
-    for name in given:
-        column, _, direction = str(name).rpartition(" ")
-        if name not in known and column in known and direction.lower() in {"asc", "desc"}:
-            raise BadInput(
-                f"order_by names columns only, and rows are always in ascending order: leave out {direction!r}"
-            )
-    return tuple(given)
 
 
 def _columns_of(schema: pa.Schema | str) -> tuple[Column, ...]:

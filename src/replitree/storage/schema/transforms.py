@@ -118,28 +118,24 @@ def bucket_hash(values: pa.Array) -> _Integers:
         octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
         hashes = _hash_ragged(octets, offsets[:-1], np.diff(offsets))
     elif kinds.is_decimal(values.type):
-        hashes = _hash_ragged(*_ragged_decimals(values))
+        # The unscaled integers as the shortest big-endian two's complement bytes, as Java's BigInteger has them.
+        little = np.frombuffer(values.buffers()[1], np.uint8, 16 * len(values), values.offset * 16).reshape(-1, 16)
+        big = np.ascontiguousarray(little[:, ::-1])
+        sign = np.where(big[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
+        differs = big != sign
+        # `argmax` of a row without a difference is 0, too: zero and minus one need one byte.
+        leading = np.where(differs.any(axis=1), differs.argmax(axis=1), 16)
+        first = big[np.arange(len(big)), np.minimum(leading, 15)]
+        needs_sign = (leading == 16) | ((first >= 0x80) != (sign[:, 0] >= 0x80))
+        lengths = (16 - leading + needs_sign).astype(np.int64)
+        starts = np.arange(len(big), dtype=np.int64) * 16 + (16 - lengths)
+        hashes = _hash_ragged(big.reshape(-1), starts, lengths)
     else:
         # Of eight little-endian bytes, also for 32-bit integers and dates: two blocks and no tail.
         halves = integers(values).view(np.uint32).reshape(-1, 2)
         hashes = _mix_block(_mix_block(np.zeros(len(values), np.uint32), halves[:, 0]), halves[:, 1])
         hashes = _finish(hashes, np.full(len(values), 8, np.uint32))
     return (hashes & np.uint32(0x7FFF_FFFF)).astype(np.int64)
-
-
-def _ragged_decimals(values: pa.Array) -> tuple[_Octets, _Integers, _Integers]:
-    """Give the unscaled integers as the shortest big-endian two's complement bytes, as Java's BigInteger does."""
-    little = np.frombuffer(values.buffers()[1], np.uint8, 16 * len(values), values.offset * 16).reshape(-1, 16)
-    big = np.ascontiguousarray(little[:, ::-1])
-    sign = np.where(big[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
-    differs = big != sign
-    # `argmax` of a row without a difference is 0, too: zero and minus one need one byte.
-    leading = np.where(differs.any(axis=1), differs.argmax(axis=1), 16)
-    first = big[np.arange(len(big)), np.minimum(leading, 15)]
-    needs_sign = (leading == 16) | ((first >= 0x80) != (sign[:, 0] >= 0x80))
-    lengths = (16 - leading + needs_sign).astype(np.int64)
-    starts = np.arange(len(big), dtype=np.int64) * 16 + (16 - lengths)
-    return big.reshape(-1), starts, lengths
 
 
 def _hash_ragged(octets: _Octets, starts: _Integers, lengths: _Integers) -> _Words:

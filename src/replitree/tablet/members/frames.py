@@ -164,9 +164,15 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
             # A frame that is cut off has too few bytes here, and is not whole either.
             is_whole = xxhash.xxh3_64_digest(data[position : end - _SUM_BYTES]) == data[end - _SUM_BYTES : end]
             frame = Frame(blob, begin + position + HEADER_BYTES, size, is_whole)
-        # Torn first: what was never synced was never acknowledged, and counts as not there.
-        if (frame is None or not frame.is_whole) and _is_torn(data, position, header):
-            break
+        if frame is None or not frame.is_whole:
+            # Torn first: what was never written to its end was never acknowledged, and counts as not there.
+            if header is None:
+                is_torn = len(data) - position < HEADER_BYTES or _is_zero(data, position + HEADER_BYTES - 1)
+            else:
+                end = position + OVERHEAD_BYTES + header[1]
+                is_torn = end > len(data) or _is_zero(data, end - _SUM_BYTES)
+            if is_torn:
+                break
         if frame is None:
             is_in_doubt = True
             # Only a header with a right checksum is trusted to say where the next frame begins.
@@ -201,14 +207,6 @@ def _header(data: bytes, position: int) -> tuple[BlobId, int] | None:
         return None
     magic, blob, size = _PLAIN.unpack(plain)
     return (unpack(blob), size) if magic == MAGIC else None
-
-
-def _is_torn(data: bytes, position: int, header: tuple[BlobId, int] | None) -> bool:
-    """Whether what begins here was never written to its end."""
-    if header is None:
-        return len(data) - position < HEADER_BYTES or _is_zero(data, position + HEADER_BYTES - 1)
-    end = position + OVERHEAD_BYTES + header[1]
-    return end > len(data) or _is_zero(data, end - _SUM_BYTES)
 
 
 def _is_zero(data: bytes, position: int) -> bool:
