@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from tests.at_night import is_at_night
 from tests.examples import GATE
 from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
 from tests.storage.objects.seaweed import Seaweed
@@ -104,7 +105,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let long files begin first; within a file, and among the others, everything stays as it is written."""
+    """Leave the longest tests to the night, and let long files begin first; all else stays as it is written."""
+    for item in items:
+        if is_at_night(item.nodeid):
+            item.add_marker(pytest.mark.nightly)
     places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(str(item.path), len(LONG)))
 

@@ -86,9 +86,11 @@ def test_a_query_asks_only_for_the_tables_that_it_reads(connected: FakeCluster, 
 
 def test_level_and_index_go_to_the_replica(connected: FakeCluster, run: Run, tmp_path: Path) -> None:
     make(connected, tmp_path)
+    replica = connected.replicas["r1"]
+    replica.snapshot = {**replica.snapshot, "level": "linearizable"}
     for option in (("--level", "linearizable"), ("--as-of", "t=2"), ("--min-index", "1")):
-        run("sql", "select count(*) from t", *option, *URL)
-    asked = [seen.query for seen in connected.replicas["r1"].seen if seen.path.endswith("/snapshot")]
+        assert run("sql", "select count(*) n from t", *option, "--output", "csv", *URL).out == "n\n30\n"
+    asked = [seen.query for seen in replica.seen if seen.path.endswith("/snapshot")]
     assert asked[0]["level"] == "linearizable"
     assert any(query.get("as_of") == "2" for query in asked)
     assert any(query.get("min_index") == "2" for query in asked)

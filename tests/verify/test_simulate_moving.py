@@ -19,8 +19,8 @@ def that_move(seed_from: int, seed_to: int) -> list[int]:
 
 
 FEW_SEEDS = (205, 302)
-SOME_SEEDS = that_move(0, 400)
-MANY_SEEDS = that_move(400, 6_000)
+SOME_SEEDS = that_move(0, 120)
+MANY_SEEDS = that_move(120, 6_000)
 
 RARE = (
     "move in doubt", "moved into the store, put", "moved into the store, taken over", "moved to the disk",

@@ -80,7 +80,7 @@ MUTANTS_SLOWLY = {
     ("lost_recovering", "lost-while-recovery-begins"): (41, "r2 lost, has {0}, executed {}"),
 }
 
-LARGE = 15_000
+LARGE = 6_000
 """Models with more states are followed at night; most mutants of what they are about, and smaller models, more often."""
 
 FOLLOWED = [name for name, model in MODELS.items() if not why_not_followed(model, "replication")]

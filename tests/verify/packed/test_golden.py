@@ -8,7 +8,7 @@ from replitree_published.packed.catalog import PACKED
 from replitree_published.packed.report import Told, explore_packed
 from tests.verify.packed import pins
 
-AT_NIGHT_GENERATED = 60_000_000
+AT_NIGHT_GENERATED = 15_000_000
 
 
 def counted(told: Told) -> tuple[int, int, int]:

@@ -1,0 +1,60 @@
+"""Tests for which the day has no time: what each of them checks, smaller ones of the same file check by day.
+
+Sizes of models say the rest: `replitree_verify.pins` has what explores each model, and a file of tests may mark its own.
+"""
+
+from __future__ import annotations
+
+AT_NIGHT = {
+    "tests/verify/test_mutants.py::test_mutant_is_caught": (
+        *("recovers-while-executing", "result-forgotten-for-who-joins", "renewed-as-it-was-only", "second-copy-kept"),
+        *("recovery-goes-on-in-doubt", "drop-of-named-parts", "prepared-twin-kept", "drop-before-covered-insert"),
+        *("recovery-ends-away", "executed-unnoticed", "drop-leaves-covered-parts", "tail-believed"),
+        *("marked-though-joined-again", "open-entry-cleaned", "prepared-forgotten", "lost-though-mended"),
+        *("swept-before-recovery", "forgets-too-early", "unpulled-parts-set-aside"),
+    ),
+    "tests/verify/tablets/test_tablets.py::test_mutant_is_caught_by_the_invariant_that_it_breaks": (
+        *("declined-looked-at-again", "references-looked-for-with-the-log", "silence-is-loss", "loss-recorded-last"),
+        "barrier-at-the-snapshot",
+    ),
+    "tests/verify/leases/test_leases.py::test_mutant_is_caught": ("lowered-for-later-entries-only",),
+    "tests/verify/test_ample.py::test_mutant_breaks_the_same_invariant": (
+        *("staging-listed-after-activation", "open-entry-cleaned"),
+    ),
+    "tests/verify/test_ample.py::test_the_same_is_to_be_seen_as_without_ample_steps": ("quorum_two", "merge_differs"),
+    "tests/verify/test_ample.py::test_models_of_other_themes_end_alike": ("restart_anywhere", "results_killed"),
+    "tests/verify/test_ample.py::test_verdict_probes_and_ends_are_those_of_the_plain_search": ("quorum_dropped",),
+    "tests/verify/test_symmetry.py::test_mutant_breaks_the_same_invariant": ("open-entry-cleaned",),
+    "tests/verify/test_reduction.py::test_verdict_probes_and_ends_are_the_same_without_reduction": (
+        *("stored_twice", "stored_mutate", "insert_groups"),
+    ),
+    "tests/verify/tablets/test_reductions.py::test_messages_that_are_forgotten_would_change_nothing": ("loss",),
+    "tests/verify/packed/test_golden.py::test_replicas_that_are_alike_are_counted_once": (
+        *("mended/replication-queues-limits5-2113678", "mended/quorum-queues-limits7-3853800"),
+    ),
+    "tests/verify/bridge/test_bridge.py::test_a_mutant_takes_a_step_that_has_no_way_after_many_states": (
+        "recover_away-recovery-ends-away",
+    ),
+    "tests/verify/bridge/test_bridge.py::test_every_step_of_a_larger_model_has_a_way": (
+        *("recover_source_returns", "recover_crash"),
+    ),
+    "tests/verify/bridge/test_quorum.py::test_every_step_of_a_larger_model_has_a_way": (
+        *("read_linearizable", "read_session", "read_sequential"),
+    ),
+    "tests/verify/bridge/test_replication.py::test_a_mutant_takes_a_step_that_has_no_way_after_many_states": (
+        *("drop_behind-drop-of-named-parts", "lost_mended-lost-though-mended"),
+        *("drop_covered-drop-before-covered-insert", "drop_covered-drop-leaves-covered-parts"),
+        "mutate_later-change-of-later-blocks",
+    ),
+    "tests/verify/tablets/test_simulate.py::test_rare_branches_are_seen_and_nothing_is_violated": (),
+    "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
+    "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
+    "tests/bench/test_write_store.py::test_both_ways_write_all_rows_and_one_goes_through_a_replica": (),
+}
+"""A test, with those of its parameters for which that holds; none: with all."""
+
+
+def is_at_night(test: str) -> bool:
+    """Return whether only `make nightly` runs a test, by its node id."""
+    name, _, parameters = test.partition("[")
+    return name in AT_NIGHT and (not AT_NIGHT[name] or parameters.removesuffix("]") in AT_NIGHT[name])
