@@ -60,7 +60,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
 
   override def listTables(namespace: Array[String]): Array[Identifier] = {
     check(namespace)
-    asked(planner.ask("tables")).elements.asScala.map(name => Identifier.of(ReplitreeCatalog.Namespace, name.asText)).toArray
+    planner.answer("tables").elements.asScala.map(name => Identifier.of(ReplitreeCatalog.Namespace, name.asText)).toArray
   }
 
   override def loadTable(table: Identifier): Table = load(table, CaseInsensitiveStringMap.empty(), None)
@@ -91,7 +91,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
     if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
     def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
       val known = newest.get(table.name)
-      val answer = try planner.ask(
+      val answer = try planner.answer(
         "load",
         "table" -> table.name,
         "known" -> Option(known).map(_.handle).orNull,
@@ -103,8 +103,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
         "final" -> options.get("final"),
         "timeout" -> options.get("timeout"))
       catch {
-        case error: PlannerError if error.kind == "TableNotFound" => throw new NoSuchTableException(table)
-        case error: PlannerError => throw new CatalogError(error.getMessage, error)
+        case error: CatalogError if error.kind == "TableNotFound" => throw new NoSuchTableException(table)
       }
       if (known != null && answer.get("handle").asText == known.handle) known
       else {
@@ -129,12 +128,12 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
         throw new CatalogError(s"column ${column.name} has a default, which CREATE TABLE does not take here: leave it out")
       quoted(column.name) + " " + column.dataType.sql + (if (column.nullable) "" else " NOT NULL")
     }
-    try asked(planner.ask(
+    try planner.answer(
       "create",
       "table" -> table.name,
       "columns" -> described.mkString(", "),
       "partition_by" -> partitions.map(_.describe),
-      "properties" -> properties))
+      "properties" -> properties)
     catch {
       case error: CatalogError if error.kind == "TableExists" => throw new TableAlreadyExistsException(table)
     }
@@ -142,7 +141,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   }
 
   override def dropTable(table: Identifier): Boolean = tableExists(table) && {
-    asked(planner.ask("drop", "table" -> table.name))
+    planner.answer("drop", "table" -> table.name)
     true
   }
 
@@ -160,7 +159,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
           + "drops, renames and widens columns; for all else there is replitree table alter")
     }
     if (!tableExists(table)) throw new NoSuchTableException(table)
-    asked(planner.ask("alter", "table" -> table.name, "sql" -> text.mkString(", ")))
+    planner.answer("alter", "table" -> table.name, "sql" -> text.mkString(", "))
     loadTable(table)
   }
 
@@ -197,9 +196,6 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
     if (!isDefault(namespace)) throw new NoSuchNamespaceException(namespace)
   private def unsupported(statement: String) = new UnsupportedOperationException(
     s"$statement is not supported by the catalog $known yet: use the Python client, or the command replitree")
-
-  private def asked[T](answer: => T): T =
-    try answer catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
 }
 
 object ReplitreeCatalog {

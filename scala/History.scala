@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.connector.catalog.{SupportsRead, Table, TableCapability}
-import org.apache.spark.sql.connector.read.{LocalScan, Scan, ScanBuilder}
+import org.apache.spark.sql.connector.read.{LocalScan, ScanBuilder}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
@@ -18,20 +18,16 @@ import org.apache.spark.unsafe.types.UTF8String
  *
  * The driver reads the entries through the planner when a query is planned; no task runs. Each use in a query reads them anew.
  */
-final class HistoryTable(planner: Planner, table: String, qualified: String) extends Table with SupportsRead {
+final class HistoryTable(planner: Planner, table: String, qualified: String) extends Table with SupportsRead with LocalScan {
   override def name(): String = qualified
   override def schema(): StructType = HistoryTable.Columns
   override def capabilities(): util.Set[TableCapability] = util.EnumSet.of(TableCapability.BATCH_READ)
 
-  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = new ScanBuilder {
-    override def build(): Scan = new LocalScan {
-      override def readSchema(): StructType = HistoryTable.Columns
-      override def description(): String = s"log of $table"
-      override def rows(): Array[InternalRow] =
-        try planner.ask("history", "table" -> table).elements.asScala.map(HistoryTable.row).toArray
-        catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
-    }
-  }
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = () => this
+  override def readSchema(): StructType = HistoryTable.Columns
+  override def description(): String = s"log of $table"
+  override def rows(): Array[InternalRow] =
+    planner.answer("history", "table" -> table).elements.asScala.map(HistoryTable.row).toArray
 }
 
 object HistoryTable {

@@ -41,6 +41,10 @@ final class Planner(python: String, settings: Map[String, String]) {
     try send(operation, fields).get()
     catch { case error: ExecutionException => throw error.getCause }
 
+  /** Asks as [[ask]], for a statement of SQL. Throws [[CatalogError]]. */
+  def answer(operation: String, fields: (String, Any)*): JsonNode =
+    try ask(operation, fields: _*) catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+
   /** Says something, and waits for nothing. */
   def tell(operation: String, fields: (String, Any)*): Unit = send(operation, fields)
 

@@ -1,5 +1,7 @@
 package io.replitree.spark
 
+import java.io.{File, IOException}
+
 import scala.collection.mutable
 
 import org.apache.hadoop.conf.Configuration
@@ -61,8 +63,12 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
 final class RowWriterFactory(
     writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String)
     extends DataWriterFactory {
-  override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
+  override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] = {
+    // Parquet's writer would make a folder that this executor does not see, and the rows would be lost.
+    if (!new File(folder).canWrite)
+      throw new IOException("this executor can't write into the replica's folder: use a session with master local[*]")
     new RowWriter(writers, conf.value, schema, folder, task)
+  }
 }
 
 final class RowWriter(writers: OutputWriterFactory, conf: Configuration, schema: StructType, folder: String, task: Long)

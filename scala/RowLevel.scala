@@ -45,10 +45,7 @@ final class Rewrite(planner: Planner, table: String) {
       val execution = context.getLocalProperty(SQLExecution.EXECUTION_ID_KEY)
       if (execution == null)
         throw new CatalogError(s"a statement that changes rows of $table can be planned only when it is executed")
-      val answer =
-        try planner.ask("begin_rewrite", "table" -> table)
-        catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
-      started = new BegunRewrite(planner, table, answer)
+      started = new BegunRewrite(planner, table, planner.answer("begin_rewrite", "table" -> table))
       context.addSparkListener(new RewriteEnd(execution.toLong, this))
     }
     started
@@ -96,14 +93,13 @@ final class BegunRewrite(planner: Planner, table: String, answer: JsonNode) {
 
   /** Commits what tasks have written: paths of files, each with its part; of new rows that is "". */
   def commit(statement: String, written: Seq[WrittenFiles], isolation: String): Unit =
-    try planner.ask(
+    planner.answer(
       "commit_rewrite",
       "rewrite" -> id,
       "statement" -> statement,
       "parts" -> (if (files == null) Array.empty[String] else files.parts.toArray),
       "written" -> written.flatMap(_.files).toArray,
       "isolation" -> isolation)
-    catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
 
   def end(): Unit = planner.tell("end_rewrite", "rewrite" -> id)
 }

@@ -54,17 +54,12 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
 
   /** The data files of the parts that can hold rows which a condition keeps. */
   def files(condition: String): Seq[PartFile] =
-    try {
-      planner.ask("files", "handle" -> handle, "where" -> condition).elements.asScala.map { file =>
-        // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
-        val place = file.get(0).asText
-        val path = if (place.startsWith("/")) new Path("file", "", place) else new Path(place)
-        new PartFile(
-          file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, SnapshotFilesBlock, file.get(2).asLong, path))
-      }.toSeq
-    } catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
-
-  private val SnapshotFilesBlock = 128L << 20
+    planner.answer("files", "handle" -> handle, "where" -> condition).elements.asScala.map { file =>
+      // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
+      val place = file.get(0).asText
+      val path = if (place.startsWith("/")) new Path("file", "", place) else new Path(place)
+      new PartFile(file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, 128L << 20, file.get(2).asLong, path))
+    }.toSeq
 
   def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
@@ -135,22 +130,21 @@ final class ReplitreeTable(
   override def truncateTable(): Boolean = { change("truncate"); true }
 
   private def change(operation: String, fields: (String, Any)*): Unit =
-    try planner.ask(operation, fields :+ ("table" -> table): _*)
-    catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+    planner.answer(operation, fields :+ ("table" -> table): _*)
 }
 
 /** A write by `format("replitree")`; after `truncate` its rows take the place of all that are in the table. */
-final class TableWriteBuilder(options: Map[String, String]) extends SupportsTruncate {
+final class TableWriteBuilder(options: Map[String, String]) extends SupportsTruncate with V1Write {
   private var mode = SaveMode.Append
 
   override def truncate(): WriteBuilder = { mode = SaveMode.Overwrite; this }
 
-  override def build(): V1Write = new V1Write {
-    override def toInsertableRelation(): InsertableRelation = (rows: DataFrame, _: Boolean) => {
-      // The whole table, whatever the session says of overwriting partitions.
-      val all = if (mode == SaveMode.Overwrite) Map("partitionOverwriteMode" -> "static") else Map.empty
-      rows.write.format("replitree").options(options ++ all).mode(mode).save()
-    }
+  override def build(): V1Write = this
+
+  override def toInsertableRelation(): InsertableRelation = (rows: DataFrame, _: Boolean) => {
+    // The whole table, whatever the session says of overwriting partitions.
+    val all = if (mode == SaveMode.Overwrite) Map("partitionOverwriteMode" -> "static") else Map.empty
+    rows.write.format("replitree").options(options ++ all).mode(mode).save()
   }
 }
 

@@ -155,6 +155,9 @@ def compile_into(folder: Path) -> None:
         "-release",
         "17",
         "-g:line",
+        "-Yno-generic-signatures",
+        "-Xmixin-force-forwarders:false",
+        "-opt:l:method",
     ]
     command += ["-Xlint:_,-missing-interpolator", "-Werror", *map(str, sources())]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

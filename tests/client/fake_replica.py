@@ -63,6 +63,8 @@ class FakeReplica:
         Index of each insert that took place, by block id.
     snapshot
         What the snapshot route answers.
+    pieces, attempts, gathered
+        Of the last commit, of all files of tasks, and of those that became files of an upload.
     answers
         What other routes answer, by method and the end of the path: ``"POST mutations"``.
     """
@@ -75,6 +77,9 @@ class FakeReplica:
         self.seen: list[Seen] = []
         self.blocks: dict[str, int] = {}
         self.manifests: tuple[PartManifest, ...] = ()
+        self.pieces: dict[str, tuple[PartManifest, ...]] = {}
+        self.attempts: set[str] = set()
+        self.gathered: set[str] = set()
         self.snapshot: dict[str, object] = {}
         self.files: dict[str, bytes] = {}
         self.answers: dict[str, object] = {}
@@ -119,6 +124,8 @@ class FakeReplica:
             upload = secrets.token_hex(16)
             (self.uploads / upload).mkdir(parents=True)
             return _json({"upload": upload, "path": str(self.uploads / upload), "machine": self.machine})
+        if match := re.fullmatch(r".*/uploads/([0-9a-f]{32})/(?:tasks/([^/]+)/([^/]+)/([^/]+)|gather)", seen.path):
+            return self._task_files(seen, *match.groups())
         if match := re.fullmatch(r".*/uploads/([0-9a-f]{32})(?:/([^/]+)/([^/]+)|/commit)?", seen.path):
             return self._upload(seen, *match.groups())
         if seen.path.endswith("/snapshot"):
@@ -137,15 +144,35 @@ class FakeReplica:
             return _failure(Failure(400, "BadInput", "there is no such upload"))
         if seen.method == "DELETE":
             shutil.rmtree(folder)
+            shutil.rmtree(f"{folder}_scratch", ignore_errors=True)
             return _json({})
         if seen.method == "PUT" and partition and file:
             (folder / partition).mkdir(exist_ok=True)
             (folder / partition / file).write_bytes(seen.body)
             return _json({"bytes": len(seen.body)})
         manifests = msgspec.convert(json.loads(seen.body)["manifests"], tuple[PartManifest, ...])
+        self.pieces = msgspec.convert(json.loads(seen.body).get("pieces", {}), dict[str, tuple[PartManifest, ...]])
         shutil.move(folder, self.uploads.parent / f"taken-{upload}")
         self.manifests = manifests
         return 200, self._insert(seen.query.get("token"), sum(manifest.rows for manifest in manifests))
+
+    def _task_files(
+        self, seen: Seen, upload: str, attempt: str | None, partition: str | None, file: str | None
+    ) -> tuple[int, bytes]:
+        scratch = self.uploads / f"{upload}_scratch"
+        if attempt and partition and file:
+            self.attempts.add(attempt)
+            (scratch / attempt / partition).mkdir(parents=True, exist_ok=True)
+            (scratch / attempt / partition / file).write_bytes(seen.body)
+            return _json({"bytes": len(seen.body)})
+        for named in json.loads(seen.body)["files"]:
+            self.gathered.add(named["attempt"])
+            (self.uploads / upload / named["partition"]).mkdir(exist_ok=True)
+            source = scratch / named["attempt"] / named["partition"] / named["file"]
+            if source.exists():
+                source.rename(self.uploads / upload / named["partition"] / named["name"])
+        shutil.rmtree(scratch, ignore_errors=True)
+        return _json({})
 
     def _insert(self, token: str | None, rows: int) -> bytes:
         block = token_block(token) if token is not None else f"content-{len(self.blocks)}"

@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from typing_extensions import override
 
 from replitree.client.connection import Connection
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import TableNotFound
 from replitree.spark.catalog import planner
 from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import define_table
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 
@@ -172,3 +177,26 @@ def test_load_after_a_job_of_the_application_has_written_asks(
     monkeypatch.setattr(planner, "last_written", lambda *_: 7)
     planned.show(8, "two")
     assert (first["index"], planned.planner.load(LOAD)["index"]) == (7, 8)
+
+
+def test_executors_of_a_cluster_get_urls_and_not_paths_and_no_url_has_the_token(
+    planned: Planned, tmp_path: Path
+) -> None:
+    definition = define_table("t", "k bigint not null, v double", order_by="k")
+    rows = pa.table({"k": [1, 2], "v": [0.5, None]}, schema=definition.arrow_schema)
+    (manifest,) = stage_table(rows, definition, tmp_path / "staged", sync=False)
+    part = SnapshotPart("all_3_3_0", "/somewhere/parts/all_3_3_0", manifest)
+    planned.show(7, "one")
+    planned.replica.snapshot["parts"] = [msgspec.to_builtins(part)]
+    answer = Planner(CatalogSettings(url="zk://nowhere:1/replitree", master="spark://127.0.0.1:7077"))
+    loaded = answer.load(LOAD)
+    assert loaded["other_way"] == ""
+    options = loaded["read_options"]
+    assert options["fs.replitree.secret"] == TOKEN
+    assert options["fs.replitree.addresses"] == planned.replica.address
+    assert options["fs.replitree.folder"] == "/somewhere/parts"
+    (file,) = manifest.files
+    url = f"replitree://parts/t/all_3_3_0/{file.bytes}-{file.checksum}/data-0.parquet"
+    assert answer.files(loaded["handle"], "k = 1") == [(url, file.bytes, 0, "all_3_3_0")]
+    assert answer.files(loaded["handle"], "k = 3") == [], "parts are pruned"
+    assert TOKEN not in url

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from replitree.client.table import Table
-from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
+from replitree.errors import OutcomeUnknown, SchemaMismatch
 from replitree.spark.session.types import spark_schema
-from replitree.spark.write import write_tasks
 from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
-from replitree.spark.write.write_tasks import StagedMessage, write_task
+from replitree.spark.write.write_tasks import write_task
+from replitree.storage.parts.joined import joined_manifest
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
@@ -132,36 +134,46 @@ def test_wrong_rows_are_refused_by_plan_and_task(table: Table) -> None:
         write_task(plan.job, iter([null]))
 
 
-def test_without_a_shared_disk_files_go_through_the_driver(cluster: FakeCluster) -> None:
+def test_without_a_shared_disk_tasks_send_their_files_and_the_driver_manifests_only(cluster: FakeCluster) -> None:
     cluster.create("t", "k bigint not null, s string", order_by="k")
     far = cluster.add_replica("t", "r8", machine="elsewhere")
     table = cluster.connect().table("t")
     plan = plan_of(table)
     messages = [write_task(plan.job, batches(0, 5)), write_task(plan.job, batches(5, 5))]
-    assert all(message.folder == "" and message.files for message in messages)
-    assert left(far) == []
+    lost = write_task(plan.job, batches(5, 5))  # a speculative attempt that Spark did not choose
+    assert [seen.method for seen in far.seen].count("PUT") == 3
+    assert sum(len(pickle.dumps(message)) for message in messages) < 4096, "no row is in a message"
+    far.script.append(DROP_SERVED)  # of the request that names the files
     commit_job(plan, messages)
-    assert far.manifests[0].rows == 10
-    assert [seen.method for seen in far.seen].count("PUT") == 2
+    assert (far.manifests[0].rows, [file.name for file in far.manifests[0].files]) == (
+        10,
+        ["data-0.parquet", "data-1.parquet"],
+    )
+    (pieces,) = far.pieces.values()
+    assert joined_manifest(pieces) == far.manifests[0]
+    assert {lost.folder, *(message.folder for message in messages)} == far.attempts
+    assert far.gathered == {message.folder for message in messages}
     abort_job(plan)
 
 
-def test_too_much_for_the_driver_is_refused(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_tasks, "MESSAGE_BYTES_MAX", 10)
+def test_abort_of_a_job_that_sent_its_files_discards_them(cluster: FakeCluster) -> None:
     cluster.create("t", "k bigint not null, s string", order_by="k")
-    cluster.add_replica("t", "r8", machine="elsewhere")
-    with pytest.raises(BadInput, match="repartition into more tasks"):
-        write_task(plan_of(cluster.connect().table("t")).job, batches(0, 5))
+    far = cluster.add_replica("t", "r8", machine="elsewhere")
+    plan = plan_of(cluster.connect().table("t"))
+    write_task(plan.job, batches(0, 5))
+    abort_job(plan)
+    assert left(far) == []
 
 
-def test_executors_that_see_the_disk_and_others_that_do_not(table: Table, r1: FakeReplica) -> None:
+def test_executors_that_see_the_disk_and_others_that_do_not(
+    table: Table, r1: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(table)
     near = write_task(plan.job, batches(0, 5))
-    assert plan.job.scratch is not None
-    hidden = plan.job.scratch.rename(plan.job.scratch.with_name("hidden"))
-    far = write_task(plan.job, batches(5, 5))
-    hidden.rename(plan.job.scratch)
-    assert isinstance(far, StagedMessage)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "access", lambda *_: False)
+        far = write_task(plan.job, batches(5, 5))
+    assert r1.attempts == {far.folder} != {near.folder}
     commit_job(plan, [near, far])
     assert r1.manifests[0].rows == 10
     assert left(r1) == []

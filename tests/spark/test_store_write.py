@@ -387,7 +387,7 @@ def test_a_frame_goes_through_a_replica_when_workers_do_not_reach_the_store_and_
         with pytest.raises(StoreError, match="leave through out"):
             insert_df(table, frame_of(session), through="store")
         assert table.insert(frame_of(session)).rows == ROWS
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.write.store_insert"]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.write.task_insert"]
     assert "credentials" in said
     assert f"the rows for table {table.name} go through replica r" in said
     assert keys(table) == list(range(ROWS))

@@ -231,9 +231,7 @@ def test_files_of_several_tasks_become_one_part_with_the_hash_of_all_rows(tmp_pa
         days = pa.array([day] * 50, pa.int32()).cast(pa.date32())
         rows = pa.table({"d": days, "k": keys}, schema=definition.arrow_schema)
         folder = tmp_path / f"task-{task}"
-        staged.append(
-            (folder, StagedMessage(folder.name, stage_slices(iter([Slice(rows, True)]), definition, folder), {}))
-        )
+        staged.append((folder, StagedMessage(folder.name, stage_slices(iter([Slice(rows, True)]), definition, folder))))
     target = tmp_path / "upload"
     target.mkdir()
     manifests = gather(definition, staged, target)

@@ -29,6 +29,9 @@ from replitree.wire.identity import Identity, probe_owner
 LIFE_SUFFIX = "_life"
 """Ends the name of the file beside an upload's folder that names its writer."""
 
+SCRATCH_SUFFIX = "_scratch"
+"""Ends the name of the folder beside an upload's folder in which each attempt of a task has a folder of its own."""
+
 SILENCE_S = 600.0
 # A job that lives may work for hours between two files; after a day it counts as gone, or the disk would fill.
 LIFETIME_S = 24 * 3600.0

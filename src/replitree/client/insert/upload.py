@@ -36,6 +36,7 @@ from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.core.effects import BlockId
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.wire.identity import process_started
+from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import Writer
 
 OPEN_S_MAX = 15.0
@@ -76,6 +77,7 @@ class _Opened(msgspec.Struct, frozen=True):
 class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     manifests: tuple[PartManifest, ...]
     tags: Mapping[str, Mapping[str, str]] = {}
+    pieces: Mapping[str, tuple[PartManifest, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Upload:
         if they may not, or the replica is of an earlier version.
     tags
         Of the files that were put there: what the store said of them, by partition and name.
+    pieces
+        Of a part that several tasks wrote: a manifest for the files of each, by partition.
     """
 
     table: str
@@ -104,6 +108,7 @@ class Upload:
     path: str | None
     store: str = ""
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    pieces: Mapping[str, tuple[PartManifest, ...]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:
@@ -194,7 +199,7 @@ def send_part(http: HttpClient, upload: Upload, folder: Path, manifest: PartMani
         send_file(http, upload, manifest.partition, folder / file.name, file)
 
 
-def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file: FileEntry) -> None:
+def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file: FileEntry, attempt: str = "") -> None:
     """Send one data file to an upload's replica.
 
     Parameters
@@ -203,6 +208,8 @@ def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file
         Where the file is.
     file
         Its name in the upload, its size and its checksum.
+    attempt
+        Of a Spark task: the name of its attempt.  The file is no part of the upload before `gather` names it.
 
     Raises
     ------
@@ -210,7 +217,8 @@ def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file
         It did not get there; nothing was inserted.
     """
     address, size = upload.replica.address, file.bytes
-    route = f"{upload.route}/{quote(partition)}/{file.name}?checksum={file.checksum}"
+    place = f"tasks/{attempt}/{quote(partition)}" if attempt else quote(partition)
+    route = f"{upload.route}/{place}/{file.name}?checksum={file.checksum}"
     problem: ReplitreeError = ReplicaUnavailable(f"{address} does not answer")
     # Sending a part again is harmless: it is the same bytes under the same name.
     for _ in range(SEND_TRIES):
@@ -222,6 +230,33 @@ def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file
         else:
             return
     raise ReplicaUnavailable(f"a file of the insert could not be sent ({problem}); nothing was inserted, try again")
+
+
+def gather_files(http: HttpClient, upload: Upload, files: Sequence[StagedFile]) -> None:
+    """Make files that tasks' attempts have sent the files of an upload; those of other attempts are removed.
+
+    Raises
+    ------
+    ReplicaUnavailable
+        The replica did not do it; nothing was inserted.
+    BadInput
+        A file is not there, or the upload is gone.
+    """
+    body = msgspec.json.encode({"files": files})
+    problem: ReplitreeError = ReplicaUnavailable(f"{upload.replica.address} does not answer")
+    # Again is harmless: what was renamed stays as it is.
+    for _ in range(SEND_TRIES):
+        try:
+            http.request(upload.replica.address, "POST", f"{upload.route}/gather", body, timeout_s=SEND_S_MAX).decode(
+                dict[str, Any]
+            )
+        except (AnswerLost, ReplicaUnavailable) as error:
+            problem = error
+        else:
+            return
+    raise ReplicaUnavailable(
+        f"the files of the insert's tasks were not gathered ({problem}); nothing was inserted, try again"
+    )
 
 
 def commit_upload(
@@ -257,7 +292,7 @@ def commit_upload(
     BadInput
         The files are not what the manifests say, or the upload is gone.
     """
-    body = msgspec.json.encode(_Commit(tuple(manifests), upload.tags))
+    body = msgspec.json.encode(_Commit(tuple(manifests), upload.tags, upload.pieces))
     query = insert_query(token, overwrite, quorum)
     block = block_of(manifests, token)
 

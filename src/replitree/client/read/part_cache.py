@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -69,6 +69,13 @@ class NoGoodFile(CorruptPart):
     def __init__(self, message: str, part: SnapshotPart) -> None:
         super().__init__(message)
         self.part = part
+
+
+class ReplicaAccess(NamedTuple):
+    """What a program needs to ask replicas for files: ``host:port`` of each, the one of the snapshot first, and the token."""
+
+    addresses: tuple[str, ...]
+    token: str
 
 
 class PartCache:
@@ -136,6 +143,10 @@ class PartCache:
     def from_replicas(self) -> PartCache:
         """Return what brings everything from replicas, and nothing from an object store."""
         return PartCache(self._http, self._table, self.addresses, self._folder, owner=self._owner, others=self._others)
+
+    def access(self) -> ReplicaAccess:
+        """Return what another program needs to ask the replicas for files."""
+        return ReplicaAccess(tuple(filter(None, dict.fromkeys((self._owner, *self.addresses)))), self._http.token)
 
     def into(self, folder: Path) -> PartCache:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""
@@ -346,4 +357,4 @@ def _remove_cache(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["NoGoodFile", "PartCache", "is_brought", "place_name", "process_folder"]
+__all__ = ["NoGoodFile", "PartCache", "ReplicaAccess", "is_brought", "place_name", "process_folder"]

@@ -44,7 +44,7 @@ from typing_extensions import override
 
 from replitree import private
 from replitree.client.arguments import check_arguments
-from replitree.client.read.part_cache import NoGoodFile, place_name, process_folder
+from replitree.client.read.part_cache import NoGoodFile, ReplicaAccess, place_name, process_folder
 from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.frames import frames
 from replitree.client.transport.lease import Lease
@@ -186,6 +186,9 @@ class PartSource(Protocol):
 
     def good_part(self, part: SnapshotPart) -> CheckedPart:
         """Bring a part with the same rows from a replica that has them in other files."""
+
+    def access(self) -> ReplicaAccess:
+        """Return what another program needs to ask the replicas for files."""
 
     def into(self, folder: Path) -> PartSource:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""
@@ -729,11 +732,10 @@ class Snapshot:
 
 def rows_unavailable(part: str, table: str, why: str) -> RowsUnavailable:
     """Return the error of a read that needs a part which no replica can send."""
-    partition = parse_part(part).partition
     told = f" ({why})" if why else ""
     return RowsUnavailable(
         f"part {part} of table {table} is broken or gone{told}, and no replica sent its rows; reads that need none of partition"
-        f" {partition} still work. Start the replicas that are not running, then run: replitree doctor"
+        f" {parse_part(part).partition} still work. Start the replicas that are not running, then run: replitree doctor"
     )
 
 
@@ -749,12 +751,11 @@ def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:
         return None
     folder = Path(part.path)
     try:
-        is_there = folder.is_dir()
+        if not folder.is_dir():
+            raise SnapshotExpired(f"part {part.part} of table {table} is gone from this machine; take a new snapshot")
     except PermissionError:
         # The replica's folders are private to its user.
         return None
-    if not is_there:
-        raise SnapshotExpired(f"part {part.part} of table {table} is gone from this machine; take a new snapshot")
     return folder if os.access(folder, os.R_OK | os.X_OK) else None
 
 

@@ -133,13 +133,13 @@ class HttpClient:
     Parameters
     ----------
     token
-        The cluster's shared secret.
+        The cluster's shared secret; an attribute of this name has it.
     """
 
     def __init__(self, token: str) -> None:
         if not token.isascii() or not token.isprintable():
             raise NotAuthorized("the token has characters that no token has; copy the cluster's token again")
-        self._token = token
+        self.token = token
         self._headers = f"Authorization: Bearer {token}\r\n"
         self._kept = threading.local()
         self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
@@ -147,7 +147,7 @@ class HttpClient:
     @override
     def __reduce__(self) -> tuple[type[HttpClient], tuple[str]]:
         """Travel to another process without connections."""
-        return HttpClient, (self._token,)
+        return HttpClient, (self.token,)
 
     @override
     def __repr__(self) -> str:

@@ -32,7 +32,12 @@ from replitree.replica.perform.exchange import (
     BundleHeader,
 )
 from replitree.replica.table.table_replica import TableReplica
-from replitree.storage.parts.manifest import MANIFEST_FILE
+from replitree.storage.files.durable import file_sums
+from replitree.storage.files.sums import is_summed, read_sums
+from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry
+
+CHECKSUM = "checksum"
+"""Parameter of a request for a data file: the checksum that its manifest has in the reader's snapshot."""
 
 BUNDLE_AT_ONCE = 4
 """Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
@@ -55,6 +60,7 @@ class ExchangeHandlers(Handlers):
             web.get("/v1/tables/{table}/bundle", self._bundle),
             web.get(f"{part}/manifest", self._manifest),
             web.get(f"{part}/files/{{file}}", self._file),
+            web.get(f"{part}/files/{{file}}/sums", self._sums),
             web.post(f"{part}/check", self._check),
             web.post("/v1/tables/{table}/check", self._check_all),
             web.get("/v1/tables/{table}/check", self._last_check),
@@ -98,6 +104,8 @@ class ExchangeHandlers(Handlers):
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        if CHECKSUM in request.query:
+            await asyncio.to_thread(_entry, table, part, file, request.query[CHECKSUM])
         if table.sharing is not None and table.store.has_part(part):
             stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
             if stored is not None:
@@ -107,6 +115,12 @@ class ExchangeHandlers(Handlers):
             await asyncio.to_thread(_bring, table, part, file)
         copy = await asyncio.to_thread(table.sources.salvage.copy_of, part, file) if part in table.lacking else None
         return web.FileResponse(copy, chunk_size=CHUNK_BYTES) if copy is not None else self._part_file(request, file)
+
+    async def _sums(self, request: web.Request) -> web.Response:
+        """Send the block checksums of a data file, with which a reader verifies the ranges that it asks for."""
+        table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        sums = await asyncio.to_thread(_sums_of, table, part, file, request.query.get(CHECKSUM, ""))
+        return web.Response(body=sums, content_type="application/octet-stream")
 
     async def _shares(self, request: web.Request) -> web.Response:
         """Say what this replica has of shares: `replitree fsck` asks."""
@@ -141,6 +155,46 @@ class ExchangeHandlers(Handlers):
 
     async def _last_check(self, request: web.Request) -> web.Response:
         return json_response(self._table(request).checker.last.as_json())
+
+
+def _entry(table: TableReplica, part: str, file: str, checksum: str) -> FileEntry:
+    """Return what the manifest of a part says of a data file.
+
+    Raises
+    ------
+    SnapshotExpired
+        The part, or this file of it, is not here, or has other bytes here than the reader's snapshot says.
+    """
+    entries = table.store.manifest(part).files if table.store.has_part(part) else ()
+    entry = next((each for each in entries if (each.name, each.checksum) == (file, checksum)), None)
+    if entry is None:
+        raise SnapshotExpired(f"{file} of part {part} is not here (any more) with these bytes; take a new snapshot")
+    return entry
+
+
+def _sums_of(table: TableReplica, part: str, file: str, checksum: str) -> bytes:
+    """Return the block checksums of a data file, encoded; of a small one, or where they are missing, they are made now.
+
+    Raises
+    ------
+    SnapshotExpired
+        As `_entry`.
+    CorruptPart
+        The file has changed.
+    """
+    entry = _entry(table, part, file, checksum)
+    _bring(table, part, file)
+    path = table.store.file_path(part, file)
+    found = read_sums(path, entry.bytes, entry.checksum) if is_summed(entry.bytes) else None
+    if found is not None:
+        return found.encoded
+    try:
+        read, sums = file_sums(path)
+    except FileNotFoundError as error:
+        raise SnapshotExpired(f"part {part} is not here (any more); take a new snapshot") from error
+    if read != entry.checksum:
+        raise CorruptPart(f"{file} of part {part} has changed on this disk")
+    return sums.encoded
 
 
 def _bring(table: TableReplica, part: str, file: str) -> None:

@@ -26,14 +26,32 @@ from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
 from replitree.storage.parts.manifest import PartManifest
 from replitree.wire.identity import machine_id
+from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import Writer
 
 
 class CommitBody(msgspec.Struct, frozen=True):
-    """Body of an upload's commit: one manifest for each part; of what is in the object store, the tags of data files."""
+    """Body of an upload's commit.
+
+    Attributes
+    ----------
+    manifests
+        One for each part.
+    tags
+        Of what is in the object store: those of data files.
+    pieces
+        Of a part that several tasks wrote: a manifest for the files of each, by partition.
+    """
 
     manifests: tuple[PartManifest, ...]
     tags: dict[str, dict[str, str]] = {}
+    pieces: dict[str, tuple[PartManifest, ...]] = {}
+
+
+class GatherBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request that makes files of tasks' attempts the files of an upload."""
+
+    files: tuple[StagedFile, ...]
 
 
 class NamesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,6 +138,8 @@ class InsertHandlers(Handlers):
             web.post(f"{table}/attach", self._attach),
             web.post(f"{table}/uploads", self._open_upload),
             web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
+            web.put(f"{table}/uploads/{{upload}}/tasks/{{attempt}}/{{partition}}/{{file}}", self._put_file),
+            web.post(f"{table}/uploads/{{upload}}/gather", self._gather),
             web.post(f"{table}/uploads/{{upload}}", self._renew_or_discard),
             web.delete(f"{table}/uploads/{{upload}}", self._renew_or_discard),
             web.post(f"{table}/uploads/{{upload}}/objects", self._name_objects),
@@ -161,7 +181,11 @@ class InsertHandlers(Handlers):
         """Receive one data file; it counts only when its checksum is right."""
         info = request.match_info
         uploads = self._table(request).uploads
-        path = await asyncio.to_thread(uploads.file_path, info["upload"], info["partition"], info["file"])
+        names = info["partition"], info["file"]
+        if "attempt" in info:
+            path = await asyncio.to_thread(uploads.staged_path, info["upload"], info["attempt"], *names)
+        else:
+            path = await asyncio.to_thread(uploads.file_path, info["upload"], *names)
         # Two tries of a client may overlap, so each writes into a file of its own.
         partial = path.with_name(f"incoming-{secrets.token_hex(4)}-{path.name}")
         received = _ReceivedFile(partial)
@@ -173,6 +197,12 @@ class InsertHandlers(Handlers):
         finally:
             await asyncio.shield(asyncio.to_thread(received.remove))
         return json_response({"bytes": size})
+
+    async def _gather(self, request: web.Request) -> web.Response:
+        """Make the files of the attempts that count the files of an upload."""
+        table, body = self._table(request), await read_body(request, GatherBody)
+        await asyncio.to_thread(table.uploads.gather, request.match_info["upload"], body.files)
+        return json_response({})
 
     async def _commit_upload(self, request: web.Request) -> web.Response:
         """Commit an upload once, however often it is requested; a repeated request gets the answer of the first one."""
@@ -216,11 +246,19 @@ class InsertHandlers(Handlers):
 def _sealed(table: TableReplica, upload: str, body: CommitBody) -> Path:
     """Seal an upload, wherever its data files are, and verify what can be verified of its rows; return its folder."""
     if all(manifest.share_id is None for manifest in body.manifests):
+        from replitree.storage.parts.joined import joined_manifest
         from replitree.storage.parts.upload_check import UploadCheck
 
         folder, check = table.uploads.seal(upload, body.manifests, table.store), UploadCheck()
         for manifest in body.manifests:
-            check.part(folder / manifest.partition, manifest, table.definitions.at(manifest.schema_version))
+            pieces = body.pieces.get(manifest.partition, (manifest,))
+            # As bytes: a bound that is NaN is not equal to itself.
+            if joined_manifest(pieces).encode() != manifest.encode():
+                raise BadInput(
+                    f"the pieces of partition {manifest.partition} are not those of its manifest; run the job again"
+                )
+            for piece in pieces:
+                check.part(folder / manifest.partition, piece, table.definitions.at(manifest.schema_version))
         return folder
     if table.sharing is None:
         raise BadInput("the table has no object store: send the files")

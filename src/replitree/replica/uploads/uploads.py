@@ -5,6 +5,7 @@
     <root>/<upload>/<partition>/data-0.parquet    the data files; the manifests arrive with the commit
     <root>/<upload>_life                          who writes it; its time is that of the last renewal
     <root>/<upload>_scratch/                      what a client on this machine has not finished
+    <root>/<upload>_scratch/<attempt>/<partition>/    files of one attempt of a Spark task, until it is known which ones count
     <root>/<upload>_made/                         a part made of it, see `replitree.replica.parts.prepared`
 
 A client on the same machine writes the files itself, another one sends them.  Nothing in an upload is part of the table.  An
@@ -21,7 +22,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,7 +36,9 @@ from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import sums_path
 from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
 from replitree.storage.parts.part_folder import check_file_name, is_staged_name
-from replitree.wire.upload_life import LIFE_SUFFIX, UploadSilence, Writer, is_given_up
+from replitree.storage.parts.sums_files import move_sums
+from replitree.wire.staged_file import StagedFile
+from replitree.wire.upload_life import LIFE_SUFFIX, SCRATCH_SUFFIX, UploadSilence, Writer, is_given_up
 
 UPLOADS_MAX = 1000
 SWEEP_S = 30.0
@@ -44,6 +47,7 @@ SWEEP_S = 30.0
 MADE_SUFFIX = "_made"
 
 _UPLOAD = re.compile(r"[0-9a-f]{32}")
+_ATTEMPT = re.compile(r"[0-9a-z-]{1,100}")
 
 
 class NoSuchUpload(BadInput):
@@ -146,6 +150,38 @@ class Uploads:
         private.make_folder(folder / partition, exist_ok=True)
         return folder / partition / file
 
+    def staged_path(self, upload: str, attempt: str, partition: str, file: str) -> Path:
+        """Return where a file of one attempt of a task goes; the names are checked."""
+        self.folder(upload)
+        if not _ATTEMPT.fullmatch(attempt) or not is_staged_name(partition) or check_file_name(file) == MANIFEST_FILE:
+            raise BadInput(f"{attempt}/{partition}/{file} is no data file of a task's attempt")
+        folder = self.root / f"{upload}{SCRATCH_SUFFIX}" / attempt / partition
+        private.make_folder(folder, parents=True, exist_ok=True)
+        return folder / file
+
+    def gather(self, upload: str, files: Sequence[StagedFile]) -> None:
+        """Make files of tasks' attempts the files of an upload; those of all other attempts are removed.  It may be done again.
+
+        Raises
+        ------
+        BadInput
+            There is no such upload, a name is wrong, or a file is not there.
+        """
+        for file in files:
+            source = self.staged_path(upload, file.attempt, file.partition, file.file)
+            target = self.file_path(upload, file.partition, file.name)
+            try:
+                source.rename(target)
+            except FileNotFoundError as error:
+                # An earlier request, whose answer was lost, has renamed it.
+                if not target.exists():
+                    raise BadInput(
+                        f"{file.attempt}/{file.partition}/{file.file} was not sent: run the job again"
+                    ) from error
+            else:
+                move_sums(source, target)
+        shutil.rmtree(self.root / f"{upload}{SCRATCH_SUFFIX}", ignore_errors=True)
+
     def discard(self, upload: str) -> None:
         """Delete an upload and what it holds.
 
@@ -161,6 +197,7 @@ class Uploads:
                 raise BadInput("the upload is being committed; ask for its insert by the token")
             folder = folder.rename(self.root / f"{upload}_removed")
         shutil.rmtree(folder)
+        shutil.rmtree(self.root / f"{upload}{SCRATCH_SUFFIX}", ignore_errors=True)
         (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
 
     def remove(self, upload: str) -> None:

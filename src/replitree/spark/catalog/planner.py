@@ -7,8 +7,8 @@ does not change costs one short request for each load, none of them to coordinat
 Spark loads each table of a query two times or more.  At the level ``eventual`` the loads within `NEWEST_S` of a request share
 its answer, unless the application has written more since then: a query asks once for each table.
 
-`files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of this machine, or
-URLs of this process's gateway for what is in a bucket.
+`files` prunes the parts by a scan's condition, and makes their files openable for the JVM: verified paths of this machine, URLs
+of this process's gateway for what is in a bucket, and on a cluster URLs that every executor opens.
 
 Guarantees: all files of one handle are of one snapshot.  Parts are left out only when their statistics prove that they have no
 row that the condition keeps; a condition that can't be read prunes nothing.
@@ -48,6 +48,7 @@ from replitree.spark.session.types import spark_type
 from replitree.spark.session.written import last_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
+from replitree.spark.store.remote import remote_files, remote_options
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.sql.predicate_parser import parse_predicate
 
@@ -282,17 +283,15 @@ class Planner:
         return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
 
     def _described(self, table: Table, snapshot: Snapshot) -> _KeptSnapshot:
-        if is_local_master(self._settings.master):
-            versions = {part.manifest.schema_version for part in snapshot.parts}
-            other_way = unreadable(snapshot.definition, versions)
-        else:
-            other_way = 'executors on other machines: read by format("replitree")'
+        other_way = unreadable(snapshot.definition, {part.manifest.schema_version for part in snapshot.parts})
+        if not self._is_local and any(part.manifest.share_id is not None for part in snapshot.parts):
+            other_way = 'objects in a store, for executors of a cluster: read by format("replitree")'
         description = self._description(snapshot, other_way)
         return _KeptSnapshot(table, snapshot, other_way, description, time.monotonic() + LEASE_FRESH_S)
 
     def _description(self, snapshot: Snapshot, other_way: str) -> dict[str, Any]:
         """Return what the JVM learns of a snapshot, but for its handle."""
-        definition, version, stored = snapshot.definition, self._name(snapshot)[1], snapshot.stored
+        definition, version = snapshot.definition, self._name(snapshot)[1]
         fields = [
             StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
             for column in definition.columns
@@ -322,10 +321,22 @@ class Planner:
             "other_way": other_way,
             "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
-            "read_options": this_gateway().options if stored is not None and not stored.is_folder else {},
+            "read_options": self._read_options(snapshot),
             "table_options": {name: value for name, value in table.items() if value},
             "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether the JVM that asks runs all tasks itself."""
+        return is_local_master(self._settings.master)
+
+    def _read_options(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the options with which the JVM opens the files of a snapshot.  They hold secrets."""
+        if not self._is_local:
+            return remote_options(snapshot)
+        stored = snapshot.stored
+        return this_gateway().options if stored is not None and not stored.is_folder else {}
 
     @staticmethod
     def _name(snapshot: Snapshot) -> tuple[str, str]:
@@ -377,6 +388,9 @@ class Planner:
         if held is None:
             raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
         snapshot, parts = held.snapshot, _pruned(held, where)
+        if not self._is_local:
+            snapshot.check()
+            return [(url, size, 0, part) for part, url, size in remote_files(snapshot, parts)]
         found = list[tuple[str, int, int, str]]()
         others, at_gateway, known = list[SnapshotPart](), {}, {}
         stored = None if snapshot.stored is None or snapshot.stored.is_folder else snapshot.stored
@@ -412,7 +426,7 @@ class Planner:
     def begin_rewrite(self, name: str) -> dict[str, Any]:
         """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
         table = self._connected().table(name)
-        begun = self._rewriting.begin(table, is_local=is_local_master(self._settings.master))
+        begun = self._rewriting.begin(table, is_local=self._is_local)
         # Never fresh: another statement must not read it.
         held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
         handle, _ = self._keep(held, None)

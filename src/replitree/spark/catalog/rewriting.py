@@ -16,7 +16,8 @@ are as they were is left alone, and an entry without any part is not written.  A
 before.
 
 Refused, each with its reason: tables whose policy makes something of several rows, as a statement would change versions that no
-final read shows; parts that Spark's own scan can't read; executors on other machines, which do not see the folder.
+final read shows; parts that Spark's own scan can't read; on a cluster, parts in an object store.  A task fails when its
+executor can't write into the folder.
 
 Absent on purpose: another try after a conflict.  The rows were made of what was read, and only Spark can make them anew.
 """
@@ -126,7 +127,7 @@ class Rewriting:
         table
             Its rows are to be changed.
         is_local
-            Whether Spark's executors are on this machine.
+            Whether the JVM that asks runs all tasks itself.
 
         Raises
         ------
@@ -142,11 +143,6 @@ class Rewriting:
                 " final read may show others. Insert new versions of the rows, or delete and update by a condition:"
                 ' replitree sql "UPDATE …"'
             )
-        if not is_local:
-            raise BadInput(
-                f"executors on other machines can't rewrite rows of {table.name} yet: use a session with master local[*] on the"
-                ' machine of a replica, or a condition that replitree sql "DELETE …" takes'
-            )
         with ExitStack() as stack:
             plan = stack.enter_context(begun_rewrite(table, timeout_s=BEGIN_S))
             problem = unreadable(plan.definition, {source.manifest.schema_version for source in plan.sources})
@@ -155,6 +151,11 @@ class Rewriting:
                     f"table {table.name} has {problem.partition(':')[0]}, and the scan that this statement needs can't read"
                     ' their older files: change the rows by a condition, replitree sql "UPDATE …". If a column has another type'
                     f" only, replitree optimize {table.name} --final writes new files"
+                )
+            if not is_local and any(source.manifest.share_id is not None for source in plan.sources):
+                raise BadInput(
+                    f"executors of a cluster can't rewrite rows of {table.name} that are in an object store: use a session with"
+                    ' master local[*], or a condition that replitree sql "DELETE …" takes'
                 )
             shown = plan.table.snapshot(timeout_s=BEGIN_S)
             snapshot = replace(shown, definition=plan.definition, index=plan.index, parts=plan.sources, tag="")

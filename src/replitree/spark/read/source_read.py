@@ -281,7 +281,11 @@ class _TaskFiles:
         return FinalUnit(tuple(parts), unit.key_range, 0)
 
     def _folder(self, part: SnapshotPart, machine: str) -> Path | None:
-        return near_folder(part, machine, self.definition.name, self._stored)
+        try:
+            return near_folder(part, machine, self.definition.name, self._stored)
+        except SnapshotExpired:
+            # An executor may see other file systems than the replica of its machine; if the part is gone, replicas say so.
+            return None
 
 
 def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _TaskFiles) -> Iterator[pa.RecordBatch]:

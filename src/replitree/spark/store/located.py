@@ -1,7 +1,9 @@
 """Located: where Spark's JVM opens the files of a snapshot's parts.
 
 ==============================  ==========================================================================================
-a replica's disk, this machine  by their paths
+a replica's disk, and the       by their paths
+executor is this machine's JVM
+a replica's disk, a cluster     on the executor's own disk, or from the replicas (`replitree.spark.store.remote`)
 a store that is a folder here   by the paths of the objects
 a bucket                        small parts by the paths of copies (`replitree.spark.store.copies`), others at this process's
                                 gateway (`replitree.spark.store.gateway`), which verifies them; with S3A where `S3A_OPTION`
@@ -13,16 +15,15 @@ Guarantees: every byte that is read was compared with a checksum, except with S3
 of this snapshot, or its store was proved to be the table's.  Copies stay as long as a frame that was given to
 `SnapshotPlace.read_by` can be read.  No path, URL or option but the gateway's has a secret: S3A has credentials of its own.
 
-Absent on purpose: executors on other machines, except with S3A.  Their tasks can read through ``format("replitree")``.
+Absent on purpose: parts in an object store, for executors of a cluster, except with S3A.  Tasks can read them through
+``format("replitree")``.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -35,6 +36,7 @@ from replitree.errors import BadInput
 from replitree.spark.session.actions import watch
 from replitree.spark.store.copies import Claim, frame_bytes_max, these_copies
 from replitree.spark.store.gateway import this_gateway
+from replitree.spark.store.remote import has_file_system, remote_files, remote_options
 from replitree.storage.parts.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPar
     """Find out where parts of a snapshot are opened.  Raises as `SnapshotPlace.paths`."""
     snapshot.check()
     files, stored, shared = _LocalFiles(snapshot, spark), snapshot.stored, _divided(parts)[0]
+    if not is_local(spark) and all(part.manifest.share_id is None for part in parts) and has_file_system(spark):
+        return _RemoteFiles(snapshot)
     if not shared or stored is None or stored.is_folder:
         return files
     is_read_here = is_local(spark) and stored.problem(shared[0].manifest) is None
@@ -111,6 +115,23 @@ class _LocalFiles:
 
     def read_by(self, frame: DataFrame) -> None:
         """Keep everything until the process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteFiles:
+    """Files that each executor finds on its own disk, or asks the replicas for."""
+
+    snapshot: Snapshot
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return remote_options(self.snapshot)
+
+    def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
+        return [url for _, url, _ in remote_files(self.snapshot, parts)]
+
+    def read_by(self, frame: DataFrame) -> None:
+        """Keep nothing: there are no copies."""
 
 
 class _Client(Protocol):
@@ -272,42 +293,27 @@ def check_local(spark: SparkSession, table: str) -> None:
     """
     if not is_local(spark):
         raise BadInput(
-            "Spark's executors may run on other machines and not see these files; each task finds or fetches its own, and"
+            "Spark's executors are processes of their own, and may not see these files; each task finds or fetches its own, and"
             f' verifies it, with spark.read.format("replitree").load("{table}"). S3A, which verifies less, also reads objects'
             f" of a bucket there, if {S3A_OPTION} is true (docs/shared-storage-reading.md)"
         )
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Tell whether Spark's executors run on this machine, so that they see its files."""
+    """Tell whether the driver's own JVM runs all tasks, on this machine, so that they see its files."""
     return is_local_master(spark.conf.get("spark.master", None) or "")
 
 
 def is_local_master(master: str) -> bool:
-    """Tell whether the executors of a master, named by its URL, run on this machine.
+    """Tell whether a master, named by its URL, lets the driver's JVM run all tasks.
 
-    >>> is_local_master("local[2]"), is_local_master("yarn")
-    (True, False)
+    Every other master has executors, which are asked when they read and write: their machine, their user and the file systems
+    that they see can't be told by its URL.
+
+    >>> is_local_master("local"), is_local_master("local[2]"), is_local_master("local-cluster[2,1,1024]")
+    (True, True, False)
     """
-    if not master.startswith("spark://"):
-        return master.startswith("local")
-    # Workers reach a master at a loopback address from this machine only, whatever it is called.
-    hosts = [address.rpartition(":")[0].strip("[]") for address in master.removeprefix("spark://").split(",")]
-    return all(map(is_loopback, hosts))
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a name means this machine and can't be reached from others.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("")
-    (True, True, False, False)
-    """
-    try:
-        found = {str(address[0]) for _, _, _, _, address in socket.getaddrinfo(host or None, 0)} if host else set()
-    except (OSError, UnicodeError):
-        # A name that does not resolve here may be known to the workers: it must not pass for this machine.
-        return False
-    return bool(found) and all(ip_address(each.partition("%")[0]).is_loopback for each in found)
+    return master == "local" or master.startswith("local[")
 
 
 __all__ = ["SnapshotPlace", "check_local", "is_local", "is_local_master", "located", "s3a_opens", "same_server"]

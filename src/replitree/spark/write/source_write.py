@@ -2,7 +2,7 @@
 
 Order, and what is left behind when it ends there:
 
-1. *plan*     columns are checked; an upload is opened if a replica shares a disk with us    an empty upload
+1. *plan*     columns are checked; an upload is opened                                       an empty upload
 2. *stage*    each task attempt writes part files under a name of its own                    garbage in scratch
 3. *gather*   the files of the attempts that Spark chose become one part per partition       garbage in the upload
 4. *mark*     a file says that a commit may have begun                                       the same
@@ -18,7 +18,7 @@ What a job that overwrites takes the place of may be the session's to say; its t
 only when the mark of step 4 is not there, for otherwise it may be part of the table.  The replica
 removes the rest, some minutes after the driver's process has ended (`replitree.wire.upload_life`).
 
-Without a shared disk, the files of an attempt travel in its message to the driver, which sends them on.
+A task that does not find the replica's disk sends its files to the replica, and the driver has manifests only.
 
 Of a table in an object store, tasks put the files there (`replitree.spark.write.store_write`); step 3 then joins
 manifests only, and the replica takes the objects over in step 5.  What no insert has, it deletes with the upload.
@@ -114,9 +114,6 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         job = job_of(table.definition, names, http, upload, store=store, through=through)
         if job.scratch is not None:
             private.make_folder(job.scratch)
-        elif not job.upload:
-            # Tasks could do nothing with the upload: it is opened again when there is something to send.
-            discard_upload(upload, table.http)
     return WritePlan(dict(options), job, token, replaced)
 
 

@@ -1,7 +1,7 @@
 """Writing into the object store: tasks put their files there, and no row goes through a replica.
 
 A task whose process has no credentials, or does not reach the store, says so in its log, and does as if there were none: its
-rows go through the driver or the shared disk, and the replica puts them.  With the option ``through=store`` it fails instead.
+rows go to the replica, by its disk or by HTTP, and it puts them.  With the option ``through=store`` it fails instead.
 
 The manifests of several tasks for one partition become one without reading anything (`replitree.storage.parts.joined`).
 """

@@ -1,8 +1,9 @@
 """Write: a DataFrame becomes one insert.
 
-Where the table's new parts go into an object store that Spark's workers reach, its tasks put the files there
-(`replitree.spark.write.store_insert`).  Elsewhere the JVM's own Parquet writer does it, on the disk of a replica;
-order, and a crash or a failure before step 5 leaves an upload that no part refers to:
+Where the table's new parts go into an object store that Spark's workers reach, its tasks put the files there; where
+executors are processes of their own, its tasks leave the files at a replica (`replitree.spark.write.task_insert`).
+Elsewhere the JVM's own Parquet writer does it, on the disk of a replica; order, and a crash or a failure before step 5
+leaves an upload that no part refers to:
 
 1. *open*     an upload at a replica on this machine
 2. *write*    Spark sorts each task's rows by partition and order key and writes Parquet into a scratch folder beside it;
@@ -11,8 +12,6 @@ order, and a crash or a failure before step 5 leaves an upload that no part refe
 4. *tidy*     the scratch folder goes
 5. *commit*   once, here on the driver, with the token: all rows or none; when it overwrites, the same commit removes what
               it takes the place of
-
-Where Spark can't write into a replica's folder (another machine), `replitree.spark.source` is the way; it is slower.
 
 Absent on purpose: deduplication of rows.  A job that is run again is another insert, unless it has the same token or
 content; content is the same when the same rows come in the same tasks, in the same way.
@@ -37,7 +36,7 @@ from replitree.spark.session.columns import conformed, quoted
 from replitree.spark.session.nested import with_stored_names
 from replitree.spark.store.located import is_local
 from replitree.spark.write.shuffle import with_groups
-from replitree.spark.write.store_insert import insert_stored, is_in_reach
+from replitree.spark.write.task_insert import insert_by_tasks, is_in_reach
 from replitree.spark.write.write_tasks import scratch_folder
 from replitree.storage.files.folder_walk import below
 from replitree.storage.parts.adopt import adopt_files
@@ -111,23 +110,19 @@ def insert_frame(
     except BaseException:
         discard_upload(upload, table.http)
         raise
-    if is_stored:
-        return insert_stored(table, rows, upload, terms, shuffle=shuffle, through=through)
-    return _insert_written(table, rows, upload, terms, shuffle=shuffle)
+    folder = upload.folder
+    # Spark's writer would make the folder anew on an executor that does not see it, and its rows would be lost.
+    if is_stored or folder is None or not is_local(frame.sparkSession):
+        store = upload.store if is_stored else ""
+        return insert_by_tasks(table, rows, upload, terms, store=store, shuffle=shuffle, through=through)
+    return _insert_written(table, rows, upload, folder, terms, shuffle=shuffle)
 
 
 def _insert_written(
-    table: Table, rows: DataFrame, upload: Upload, terms: Terms, *, shuffle: bool | None
+    table: Table, rows: DataFrame, upload: Upload, folder: Path, terms: Terms, *, shuffle: bool | None
 ) -> InsertResult:
     """Insert the files that the JVM writes into a replica's folder."""
     definition = table.definition
-    folder = upload.folder
-    if folder is None or not is_local(rows.sparkSession):
-        discard_upload(upload, table.http)
-        raise BadInput(
-            f"Spark and replica {upload.replica.name} do not share a disk; write through the data source instead:"
-            f' df.write.format("replitree").option("table", "{upload.table}").mode("append").save()'
-        )
     try:
         with scratch_folder(folder) as scratch:
             stored = definition.stored

@@ -2,8 +2,8 @@
 
 Order, after the tasks (`replitree.spark.write.write_tasks`); whatever is left when it ends early goes with the upload:
 
-1. *gather*   the files of the attempts that Spark chose become one part per partition; of what is in the object store only
-              manifests are joined, and what other tasks have is sent to the replica, which puts it beside that
+1. *gather*   the files of the attempts that Spark chose become one part per partition: on this disk by this process, else by
+              the replica, which renames them, while manifests are joined here; of what is in the object store the same
 2. *mark*     a file beside the upload says that a commit may have begun
 3. *commit*   with the job's token; a lost answer is settled by repeating it
 """
@@ -11,7 +11,6 @@ Order, after the tasks (`replitree.spark.write.write_tasks`); whatever is left w
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +21,17 @@ from pyspark.sql.datasource import WriterCommitMessage
 from replitree import private
 from replitree.client.insert.insert import InsertResult, Terms
 from replitree.client.insert.stored_upload import PutParts
-from replitree.client.insert.upload import discard_upload, renewed, send_part
+from replitree.client.insert.upload import discard_upload, gather_files
 from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
 from replitree.spark.write.store_write import check_partitions, joined, sent
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob
 from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.joined import joined_manifest
 from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
 from replitree.storage.parts.sums_files import move_sums
 from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import LIFE_SUFFIX
 
 MARK = "commit_may_have_begun"
@@ -53,7 +54,7 @@ def commit_staged(
         return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
     if any(message.tags is not None for message in staged):
         return _commit_stored(job, table, staged, terms)
-    if job.path is not None and all(message.folder for message in staged):
+    if job.path is not None:
         folder, scratch = job.folder, job.scratch
         assert folder is not None
         assert scratch is not None
@@ -63,19 +64,18 @@ def commit_staged(
         result = table.inserter.commit(job.opened, manifests, terms)
         remove_scratch(job)
         return result
-    return _commit_remote(job, table, staged, terms)
+    return _commit_sent(job, table, staged, terms)
 
 
 def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
     """Make an insert of what is in the object store; the files of other tasks are sent to the replica, which puts them."""
     upload, tasks = job.opened, list[PutParts]()
-    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
-        for number, message in enumerate(staged):
-            if message.tags is not None:
-                tasks.append(PutParts(message.decoded(), message.tags))
-            else:
-                folder = _unpacked(job, message, Path(temporary) / f"{number}")
-                tasks.append(sent(table.http, upload, folder, message.decoded()))
+    for message in staged:
+        if message.tags is not None:
+            tasks.append(PutParts(message.decoded(), message.tags))
+        else:
+            assert job.scratch is not None
+            tasks.append(sent(table.http, upload, job.scratch / message.folder, message.decoded()))
     parts = joined(job.table, tasks)
     if job.scratch is not None:
         private.touch(job.scratch / MARK)
@@ -84,32 +84,23 @@ def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage],
     return result
 
 
-def _commit_remote(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
-    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
-        folders = [
-            (_unpacked(job, message, Path(temporary) / f"{number}"), message) for number, message in enumerate(staged)
-        ]
-        target = Path(temporary) / "parts"
-        private.make_folder(target)
-        manifests = gather(job.table, folders, target)
-        upload = table.inserter.open_upload(terms.timeout_s)
-        with renewed(upload, table.http):
-            for manifest in manifests:
-                send_part(table.http, upload, target / manifest.partition, manifest)
-    # The job's own upload, which not all tasks could reach.
-    discard_job(job, table.http)
-    return table.inserter.commit(upload, manifests, terms)
-
-
-def _unpacked(job: WriteJob, message: StagedMessage, folder: Path) -> Path:
-    """Return where the files of a task are: in scratch, or else in a folder here, unpacked from its message."""
-    if job.scratch is not None and message.folder:
-        return job.scratch / message.folder
-    for name, content in message.files.items():
-        target = folder / name
-        private.make_folder(target.parent, parents=True, exist_ok=True)
-        private.write_file(target, content)
-    return folder
+def _commit_sent(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
+    """Make an insert of what tasks have left at the replica, of which this process sees nothing."""
+    files: list[StagedFile] = []
+    pieces: dict[str, list[PartManifest]] = {}
+    for message in staged:
+        for manifest in message.decoded():
+            some = pieces.setdefault(manifest.partition, [])
+            named: list[FileEntry] = []
+            for number, file in enumerate(manifest.files, sum(len(piece.files) for piece in some)):
+                named.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
+                files.append(StagedFile(message.folder, manifest.partition, file.name, data_file(number)))
+            some.append(msgspec.structs.replace(manifest, files=tuple(named)))
+    check_partitions(job.table, pieces)
+    gather_files(table.http, job.opened, files)
+    several = {partition: tuple(some) for partition, some in pieces.items() if len(some) > 1}
+    manifests = tuple(joined_manifest(some) for _, some in sorted(pieces.items()))
+    return table.inserter.commit(replace(job.opened, pieces=several), manifests, terms)
 
 
 def gather(
@@ -144,10 +135,9 @@ def gather(
 
 
 def discard_job(job: WriteJob, http: HttpClient) -> None:
-    """Discard the upload of a job, if there is one, and what its tasks have staged."""
-    if job.upload:
-        discard_upload(job.opened, http)
-        remove_scratch(job)
+    """Discard the upload of a job, and what its tasks have staged."""
+    discard_upload(job.opened, http)
+    remove_scratch(job)
 
 
 def remove_scratch(job: WriteJob) -> None:

@@ -4,21 +4,23 @@
 the rows' files go            when
 ============================  ===========================================================================================
 into the object store         the table's new parts do, and the task reaches it (`replitree.spark.write.store_write`)
-into a folder of the upload   a replica's disk is this machine's
-into the task's message       else, up to `MESSAGE_BYTES_MAX`
+into a folder of the upload   the task finds the folder, which only the replica's machine and user have
+to the replica, by HTTP       else; into the same folder
 ============================  ===========================================================================================
 
-Guarantees: no two attempts write under the same name; what an attempt leaves that does not count goes with the upload.
+Guarantees: no two attempts write under the same name; what an attempt leaves that does not count goes with the upload.  No row
+travels through the driver: a task's message has manifests only.
 
 Absent on purpose: commits.  A task knows nothing of the others.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,21 +33,14 @@ from replitree import private
 from replitree.client.insert.slices import cut
 from replitree.client.insert.staging import stage_slices
 from replitree.client.insert.stored_upload import Tags, put_parts
-from replitree.client.insert.upload import Upload
+from replitree.client.insert.upload import Upload, send_file
 from replitree.client.transport.catalog import ReplicaInfo
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.stored import Through
-from replitree.errors import BadInput
-from replitree.spark.write.store_write import reached
+from replitree.spark.write.store_write import reached, sent
 from replitree.storage.parts.manifest import PartManifest, decode_manifest
 from replitree.storage.schema.definition import TableDefinition, decode_definition
-
-MESSAGE_BYTES_MAX = 256 << 20
-"""Bytes of part files that one task may send through the driver."""
-
-SCRATCH_SUFFIX = "_scratch"
-"""A folder beside an upload, on the same disk, which the replica removes with the uploads if the driver has
-not."""
+from replitree.wire.upload_life import SCRATCH_SUFFIX
 
 SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
 """Spark's setting of the overwrite mode, for a job without the option.
@@ -66,7 +61,7 @@ class WriteJob:
     http
         How replicas are asked.
     replica, address, upload
-        Whose upload it is, and its id; no id when tasks could do nothing with it.
+        Whose upload it is, and its id.
     path
         The upload's folder, if the driver may write there; tasks try.
     store
@@ -103,7 +98,6 @@ class WriteJob:
     @property
     def opened(self) -> Upload:
         """The upload."""
-        assert self.upload, "it was opened when the job was planned"
         return Upload(self.table.name, self.upload, ReplicaInfo(self.replica, self.address), "", self.path)
 
 
@@ -117,15 +111,14 @@ def job_of(
     through: Through | None = None,
 ) -> WriteJob:
     """Return what tasks that fill an upload are given: see `WriteJob`."""
-    is_shared = upload.folder is not None
     return WriteJob(
         (definition.encode_metadata(), definition.encode_columns()),
         tuple(names),
         http,
         upload.replica.name,
         upload.replica.address,
-        upload.id if is_shared or store else "",
-        upload.path if is_shared else None,
+        upload.id,
+        upload.path if upload.folder is not None else None,
         store,
         through,
     )
@@ -137,30 +130,22 @@ class StagedMessage(WriterCommitMessage):
     Attributes
     ----------
     folder
-        Name of its folder in scratch; empty when the files are in `files`.
+        Name of its folder beside the upload; empty when the files are in the upload or in the object store.
     manifests
         One for each part, encoded.
-    files
-        Contents by ``partition/file``, when there is no shared disk.
     tags
-        When the files are in the object store: what that said of them.  None otherwise.
+        When the files are in the object store: what that said of them; empty when they were sent to the replica, which
+        puts them there.  None otherwise.
     session_mode
         The session's `SESSION_MODE`; None when it is not set.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        manifests: Sequence[PartManifest],
-        files: Mapping[str, bytes],
-        tags: Tags | None = None,
-    ) -> None:
+    def __init__(self, folder: str, manifests: Sequence[PartManifest], tags: Tags | None = None) -> None:
         # The session's setting for overwrites: on a worker only the task's context has it.
         context = TaskContext.get()
         self.session_mode = context.getLocalProperty(SESSION_MODE) if context is not None else None
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
-        self.files = dict(files)
         self.tags = tags
 
     def decoded(self) -> tuple[PartManifest, ...]:
@@ -175,15 +160,15 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
     ------
     SchemaMismatch
         A column that may not be null has nulls.
-    BadInput
-        Without a shared disk: the rows are too many to travel through the driver.
+    ReplicaUnavailable
+        A file did not get to the replica.
     NotAuthorized, StoreError
         They have to go into the object store, which does not work here.
     """
     definition = job.table
     rows = _reader(job, batches)
     if rows is None:
-        return StagedMessage("", (), {})
+        return StagedMessage("", ())
     objects = reached(definition, job.store, job.through, job.replica)
     if objects is not None:
         with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
@@ -191,30 +176,35 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
             # Not synced: the files are in the object store before the folder goes.
             manifests = stage_slices(cut(rows, definition), definition, folder, sync=False)
             put = put_parts(job.http, job.opened, objects, folder, manifests)
-        return StagedMessage("", put.manifests, {}, put.tags)
+        return StagedMessage("", put.manifests, put.tags)
+    context = TaskContext.get()
+    number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
+    # By chance as well as by Spark's number of the attempt: another Spark context counts from 0 again.
+    attempt = f"task-{number}-{secrets.token_hex(4)}"
     scratch = job.scratch
-    if scratch is not None and scratch.is_dir():
-        context = TaskContext.get()
-        number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
-        # By chance as well as by Spark's number of the attempt: another Spark context counts from 0 again.
-        attempt = f"task-{number}-{secrets.token_hex(4)}"
-        return StagedMessage(attempt, stage_slices(cut(rows, definition), definition, scratch / attempt), {})
+    if scratch is not None and _is_here(scratch):
+        return StagedMessage(attempt, stage_slices(cut(rows, definition), definition, scratch / attempt))
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         folder = Path(temporary) / "parts"
-        manifests = stage_slices(cut(rows, definition), definition, folder)
-        size = sum(manifest.bytes for manifest in manifests)
-        # Before the files are read: the message is in this worker's memory as a whole, and in the driver's.
-        if size > MESSAGE_BYTES_MAX:
-            raise BadInput(
-                f"a task has {size >> 20} MiB of rows, and executors that share no disk with a replica may send"
-                f" {MESSAGE_BYTES_MAX >> 20} MiB each: repartition into more tasks, or run Spark where a replica runs"
-            )
-        contents = {
-            f"{manifest.partition}/{file.name}": (folder / manifest.partition / file.name).read_bytes()
-            for manifest in manifests
-            for file in manifest.files
-        }
-        return StagedMessage("", manifests, contents)
+        # Not synced: the replica has the files before the folder goes.
+        manifests = stage_slices(cut(rows, definition), definition, folder, sync=False)
+        if job.store:
+            put = sent(job.http, job.opened, folder, manifests)
+            return StagedMessage("", put.manifests, put.tags)
+        for manifest in manifests:
+            for file in manifest.files:
+                path = folder / manifest.partition / file.name
+                send_file(job.http, job.opened, manifest.partition, path, file, attempt)
+    return StagedMessage(attempt, manifests)
+
+
+def _is_here(scratch: Path) -> bool:
+    """Tell whether this task may write into the folder.  Its name is the upload's, so no other machine has it by chance."""
+    try:
+        return scratch.is_dir() and os.access(scratch, os.W_OK | os.X_OK)
+    except PermissionError:
+        # The replica's folders are private to its user.
+        return False
 
 
 def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
@@ -244,8 +234,6 @@ def scratch_folder(upload: Path) -> Iterator[Path]:
 
 
 __all__ = [
-    "MESSAGE_BYTES_MAX",
-    "SCRATCH_SUFFIX",
     "SESSION_MODE",
     "StagedMessage",
     "WriteJob",

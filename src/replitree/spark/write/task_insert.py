@@ -1,12 +1,10 @@
-"""A DataFrame becomes an insert whose files its tasks put into the object store, and no row goes through a replica.
+"""A DataFrame becomes an insert whose files its tasks write, and no row goes through the driver.
 
 Order; what it leaves when it ends early, the replica of the upload removes:
 
-1. *look*     one task finds out whether Spark's workers reach the table's store; if not, a log says why, and the caller goes
-              another way (`replitree.spark.write.write`)
-2. *stage*    each task puts the files of its rows (`replitree.spark.write.write_tasks`); one that does not reach the
-store all the
-              same leaves them on the shared disk, or gives them to the driver
+1. *look*     of a table in an object store, one task finds out whether Spark's workers reach it; if not, a log says why
+2. *stage*    each task leaves the files of its rows in the store, on the replica's disk or at the replica, whichever it reaches
+              (`replitree.spark.write.write_tasks`)
 3. *commit*   once, here on the driver (`replitree.spark.write.write_commit`)
 
 Spark runs a task as often as it likes: only what the attempts say whose answers it has taken counts.
@@ -54,7 +52,6 @@ class _TaskResult(msgspec.Struct, frozen=True):
 
     folder: str = ""
     manifests: tuple[bytes, ...] = ()
-    files: dict[str, bytes] = {}
     tags: Tags | None = None
     problem: dict[str, str] = {}
 
@@ -90,29 +87,32 @@ def _why_not(store: tuple[tuple[bytes, bytes], str]) -> str:
     return ""
 
 
-def insert_stored(
+def insert_by_tasks(
     table: Table,
     rows: DataFrame,
     upload: Upload,
     terms: Terms,
     *,
+    store: str,
     shuffle: bool | None = None,
     through: Through | None = None,
 ) -> InsertResult:
-    """Insert a frame whose tasks put their files into the store.
+    """Insert a frame whose tasks write their files.
 
     Parameters
     ----------
     rows
         With the table's columns, by their names and in their order.
     upload
-        Open, with a store; it is discarded when nothing comes of it.
+        Open; it is discarded when nothing comes of it.
     terms
         How to insert.
+    store
+        Id of the object store that tasks put into; empty: into none.
     shuffle, through
         As `replitree.spark.write.write.insert_df`; errors, too.
     """
-    job = job_of(table.definition, rows.columns, table.http, upload, store=upload.store, through=through)
+    job = job_of(table.definition, rows.columns, table.http, upload, store=store, through=through)
     with ExitStack() as stack:
         stack.enter_context(renewed(upload, table.http))
         if job.folder is not None:
@@ -135,7 +135,7 @@ def _stage(rows: DataFrame, table: Table, job: WriteJob, *, shuffle: bool | None
     for each in map(msgpack_decoder(_TaskResult).decode, told):
         if each.problem:
             raise error_from(each.problem)
-        messages.append(StagedMessage(each.folder, tuple(map(decode_manifest, each.manifests)), each.files, each.tags))
+        messages.append(StagedMessage(each.folder, tuple(map(decode_manifest, each.manifests)), each.tags))
     return messages
 
 
@@ -147,8 +147,8 @@ def _staged(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> bytes:
         # Not raised here: Spark would try the task again, with the same end.
         told = _TaskResult(problem={"error": type(error).__name__, "message": str(error)})
     else:
-        told = _TaskResult(message.folder, message.manifests, message.files, message.tags)
+        told = _TaskResult(message.folder, message.manifests, message.tags)
     return msgspec.msgpack.encode(told)
 
 
-__all__ = ["insert_stored", "is_in_reach"]
+__all__ = ["insert_by_tasks", "is_in_reach"]

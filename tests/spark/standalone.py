@@ -1,0 +1,132 @@
+"""A standalone cluster of Spark whose executors can't see the replicas' folders: a master and workers as processes.
+
+Everything comes from PySpark's own jars.  The folder that is hidden belongs to another user.  As root, workers run without the
+capabilities with which root opens such a folder; as any other user, in a mount namespace of their own in which it is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import pyspark
+import pytest
+
+from replitree.java import java_home
+from tests.waiting import wait_for
+
+NOBODY = 65534
+"""A user that runs none of these processes, by its number on every Linux."""
+
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+AS_ORDINARY_USER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
+IN_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+def way_to_hide(folder: Path) -> tuple[str, ...]:
+    """Return the begin of a command that does not see a folder; empty when this kernel lets no command be kept from it."""
+    way: tuple[str, ...] = (*IN_NAMESPACE, str(folder))
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+        way = AS_ORDINARY_USER
+    folder.chmod(0o700)
+    (folder / "seen").touch()
+    looked = subprocess.run([*way, "ls", str(folder / "seen")], check=False, capture_output=True, text=True)
+    # Of a command that could not be run nothing is known; `ls` says 2 of what it does not see.
+    return way if looked.returncode == 2 else ()
+
+
+class StandaloneSpark:
+    """A master and workers; a context manager that ends all of them.
+
+    Parameters
+    ----------
+    hidden
+        The folder that executors must not see.
+    workers
+        How many, each with one core.
+    """
+
+    def __init__(self, hidden: Path, workers: int = 2) -> None:
+        self._way = way_to_hide(hidden)
+        self._folder = tempfile.TemporaryDirectory(prefix="replitree-standalone-")
+        self.folder = Path(self._folder.name)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers = workers
+        self.master = ""
+
+    def __enter__(self) -> Self:
+        if not self._way:
+            pytest.skip("this kernel lets no process be kept from a folder: neither setpriv nor unshare does it")
+        log = self._start("master", [MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
+        self.master = wait_for(lambda: _said(log, "Starting Spark master at "), "the master has a port")
+        # Not waited for: the first job waits until a worker has an executor for it.
+        for number in range(self._workers):
+            self.add_worker(number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._folder.cleanup()
+
+    def add_worker(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a worker, as a process that does not see the hidden folder."""
+        work = self.folder / f"work-{number}"
+        options = [
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--work-dir",
+            str(work),
+        ]
+        self._start(f"worker-{number}", [WORKER, *options, self.master], self._way)
+        return self._processes[-1]
+
+    def _start(self, name: str, words: list[str], way: tuple[str, ...] = ()) -> Path:
+        home, jars = java_home(), Path(pyspark.__file__).parent / "jars"
+        command = [
+            *ENDS_WITH_PARENT,
+            *way,
+            str(home / "bin" / "java"),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+        ]
+        command += ["-cp", f"{jars}/*", *words]
+        environment = os.environ | {
+            "JAVA_HOME": str(home),
+            "SPARK_HOME": str(jars.parent),
+            # As Spark's own scripts say it: a worker that starts executors looks for it.
+            "SPARK_SCALA_VERSION": next(jars.glob("scala-library-*.jar"))
+            .stem.removeprefix("scala-library-")
+            .rpartition(".")[0],
+            "SPARK_LOCAL_DIRS": str(self.folder),
+            "HOME": str(self.folder),
+            # Nothing of the driver's way to the cluster: executors have what their tasks bring.
+            "REPLITREE_TOKEN": "",
+        }
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as out:
+            self._processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self.folder))
+        return log
+
+
+def _said(log: Path, words: str) -> str:
+    """Return what follows some words in a log; an empty text when they are not there yet."""
+    _, found, rest = log.read_text(errors="replace").partition(words)
+    line, end, _ = rest.partition("\n")
+    return line.split()[0] if found and end else ""

@@ -1,0 +1,336 @@
+"""Spark on a cluster of its own: executors that can't open the replicas' folders, as on other machines, read and write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.read.part_cache import PartCache, ReplicaAccess
+from replitree.client.table import Table
+from replitree.spark.session.catalog import CATALOG
+from replitree.spark.session.session import spark_session
+from replitree.storage.files.sums import BLOCK_BYTES
+from tests.spark.conftest import SharedSpark, uploads_left
+from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
+from tests.spark.standalone import StandaloneSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.system,
+    # PySpark says so when a function in Python is made.
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Cannot infer the eval type from type hints:UserWarning"),
+]
+
+ROWS = 180_000
+MONTHS = 3
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+NAME = "replitree.default.filled"
+RESULT_BYTES_MAX = 1 << 20
+"""What tasks of one job may give to their driver."""
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that executors do not see."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def standalone(hidden: Path) -> Iterator[StandaloneSpark]:
+    with StandaloneSpark(hidden) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def replicas(hidden: Path, standalone: StandaloneSpark) -> Iterator[LocalCluster]:
+    del standalone  # Its processes start meanwhile.
+    with LocalCluster(hidden / "replicas", 2, durable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def elsewhere(
+    standalone: StandaloneSpark,
+    replicas: LocalCluster,
+    shared_spark: SharedSpark,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SparkSession]:
+    shared_spark.stop()
+    session = spark_session(
+        master=standalone.master,
+        conf={
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.driver.maxResultSize": RESULT_BYTES_MAX,
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": 2,
+            # Each query runs once here: compiling it costs more than running it.
+            "spark.sql.codegen.wholeStage": False,
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.eventLog.enabled": True,
+            "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
+            f"{CATALOG}.url": str(replicas.folder),
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def filled(replicas: LocalCluster) -> Table:
+    """A table of three months; the file of each is too large to be asked for as a whole."""
+    table = replicas.create_table(
+        "filled",
+        "k bigint not null, m date, g int, s string, v double",
+        order_by="k",
+        partition_by="month(m)",
+        settings={"row_group_rows": 20_000},
+        timeout_s=120,
+    )
+    for month in range(MONTHS):
+        table.insert(rows(month * ROWS // MONTHS, ROWS // MONTHS), quorum=2)
+    files = [file for part in table.snapshot().parts for file in part.manifest.files]
+    assert [file.bytes > 8 * BLOCK_BYTES for file in files] == [True] * MONTHS
+    return table
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Rows whose text does not compress well."""
+    keys = range(first, first + count)
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "m": pa.array([17_532 + 31 * (k * MONTHS // ROWS) for k in keys], pa.int32()).cast(pa.date32()),
+            "g": pa.array([k % 7 for k in keys], pa.int32()),
+            "s": pa.array([hashlib.sha256(b"%d" % k).hexdigest()[:24] for k in keys]),
+            "v": pa.array([k / 8 for k in keys]),
+        }
+    )
+
+
+@pytest.fixture
+def passing(
+    filled: Table, replicas: LocalCluster, elsewhere: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Passing]]:
+    """Servers in front of both replicas; executors ask the first one first.  Both have the same files."""
+    del elsewhere
+    access = PartCache.access
+
+    with ExitStack() as stack:
+        found = [stack.enter_context(Passing(each.address)) for each in filled.replicas()]
+
+        def through(cache: PartCache) -> ReplicaAccess:
+            return access(cache)._replace(addresses=tuple(each.address for each in found))
+
+        monkeypatch.setattr(PartCache, "access", through)
+        yield found
+
+
+def collected(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(map(tuple, frame.collect()))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_queries_give_the_rows_of_the_table(elsewhere: SparkSession, filled: Table) -> None:
+    filled.to_df(elsewhere).createOrReplaceTempView("frame")
+    everything = filled.to_arrow()
+    few = everything.filter(pc.less(everything["k"], 20))
+    by_group = everything.group_by("g").aggregate([("v", "sum"), ("k", "count")])
+    expected = {
+        "select * from frame where k < 20": list(zip(*few.to_pydict().values(), strict=True)),
+        f"select g, sum(v), count(*) from {NAME} group by g": list(zip(*by_group.to_pydict().values(), strict=True)),
+        "select count(*), max(a.s) from frame a join frame b on a.k = b.k + 1 where a.g = 0 and b.m < '2018-02-01'": [
+            _joined(everything)
+        ],
+        f"select count(*) from {NAME} where m = '2018-03-04'": [(ROWS // MONTHS,)],
+    }
+    for query, wanted in expected.items():
+        assert collected(elsewhere.sql(query)) == sorted(wanted), query
+
+
+def _joined(table: pa.Table) -> tuple[int, str]:
+    texts = [
+        after["s"]
+        for before, after in pairwise(table.sort_by("k").to_pylist())
+        if after["g"] == 0 and before["k"] < ROWS // MONTHS
+    ]
+    return len(texts), max(texts)
+
+
+def test_no_request_is_sent_for_what_a_query_does_not_need(
+    elsewhere: SparkSession, filled: Table, passing: list[Passing]
+) -> None:
+    size = filled.snapshot().bytes
+    first, second = passing
+    filled.to_df(elsewhere).selectExpr("max(s)", "sum(v)", "sum(k)", "sum(g)").collect()
+    whole = first.ranges()
+    filled.to_df(elsewhere, where="m < date'2018-02-01'").where("k < 20000").selectExpr("sum(v)").collect()
+    few = first.ranges()
+    bytes_whole, bytes_few = (sum(each.bytes for each in some) for some in (whole, few))
+    assert size * 0.5 < bytes_whole < size * 1.5, "blocks at the ends of ranges, and footers"
+    # Two columns of one row group of one file, and its footer.
+    assert len({each.path for each in few}) == 1
+    assert bytes_few < size / 4
+    assert second.seen == [], "the second replica is asked when the first one does not answer"
+
+
+def test_a_task_goes_on_at_another_replica_where_the_first_one_stopped(
+    elsewhere: SparkSession, filled: Table, passing: list[Passing]
+) -> None:
+    first, second = passing
+    first.script.extend([CUT, REFUSE])
+    frame = filled.to_df(elsewhere).selectExpr("count(s)", "sum(k)")
+    assert collected(frame) == [(ROWS, ROWS * (ROWS - 1) // 2)]
+    cut = next(each for each in first.ranges() if each.bytes)
+    begin, end = map(int, cut.range.removeprefix("bytes=").split("-"))
+    assert f"bytes={begin + cut.bytes}-{end}" in [each.range for each in second.ranges()]
+
+
+def test_damaged_bytes_are_read_from_another_replica_and_reported(
+    elsewhere: SparkSession, filled: Table, passing: list[Passing]
+) -> None:
+    first, second = passing
+    first.script.append(DAMAGE)
+    assert collected(filled.to_df(elsewhere).selectExpr("count(s)", "sum(k)")) == [(ROWS, ROWS * (ROWS - 1) // 2)]
+    assert [each.path.endswith("/check") for each in first.seen if each.method == "POST"] == [True]
+    assert len(second.ranges()) == 1
+
+
+def test_the_token_is_in_no_plan_and_no_log(elsewhere: SparkSession, filled: Table) -> None:
+    token = filled.http.token
+    for frame in (filled.to_df(elsewhere), elsewhere.table("replitree.default.filled")):
+        frame.groupBy("g").count().collect()
+        shown = frame._jdf.queryExecution().toString()  # noqa: SLF001 - as Spark's page shows it
+        assert "Scan" in shown
+        assert token not in shown
+    folder = Path(elsewhere.conf.get("spark.eventLog.dir") or "")
+    logs = [path for path in folder.rglob("*") if path.is_file()]
+    assert logs
+    assert all(token.encode() not in path.read_bytes() for path in logs)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def target(replicas: LocalCluster) -> Iterator[Table]:
+    made = replicas.create_table(
+        "target", "k bigint not null, g int, s string", order_by="k", partition_by="g", timeout_s=120
+    )
+    yield made
+    replicas.drop_table("target")
+
+
+def made_rows(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
+    """Rows of more bytes than tasks may give to the driver."""
+    return spark.range(0, count, 1, tasks).selectExpr(
+        "id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s"
+    )
+
+
+def total(table: Table) -> tuple[int, int]:
+    # Another process may have written: the catalog's, or the source's.
+    found = table.to_arrow(columns=["k"], level="linearizable")["k"]
+    return len(found), pc.sum(found).as_py() or 0
+
+
+def test_rows_travel_from_tasks_to_a_replica_and_not_through_the_driver(
+    elsewhere: SparkSession, replicas: LocalCluster, target: Table
+) -> None:
+    count = 80_000
+    result = target.insert(made_rows(elsewhere, count), token="first")
+    assert (result.outcome, result.rows) == ("inserted", count)
+    assert target.snapshot().bytes > 2 * RESULT_BYTES_MAX
+    assert {len(part.manifest.files) for part in target.snapshot().parts} == {4}
+    assert target.insert(made_rows(elsewhere, count), token="first").outcome == "duplicate"
+    options = {"table": "target", "url": str(replicas.folder)}
+    made_rows(elsewhere, count).write.format("replitree").options(**options).mode("append").save()
+    made_rows(elsewhere, count).createOrReplaceTempView("made")
+    elsewhere.sql("insert into replitree.default.target select * from made")
+    assert total(target) == (3 * count, 3 * count * (count - 1) // 2)
+    # Small parts are decoded as a whole by the replica, piece by piece.
+    assert target.insert(made_rows(elsewhere, 9)).rows == 9
+    elsewhere.sql("insert overwrite replitree.default.target select * from made where k < 5")
+    assert total(target) == (5, 10)
+    assert uploads_left(replicas, target) == []
+
+
+def test_merges_are_made_by_executors_that_do_not_see_the_folder(elsewhere: SparkSession, target: Table) -> None:
+    for first in (0, 30):
+        target.insert(made_rows(elsewhere, 30 + first))
+    before = total(target)
+    result = target.optimize(spark=elsewhere, final=True)
+    assert [each.applied for each in result.merges] == [True] * 3
+    assert (len(target.snapshot(level="linearizable").parts), total(target)) == (3, before)
+
+
+def test_a_statement_that_rewrites_rows_fails_where_executors_do_not_see_the_folder(
+    elsewhere: SparkSession, replicas: LocalCluster, target: Table
+) -> None:
+    target.insert(made_rows(elsewhere, 30))
+    with pytest.raises(Py4JJavaError, match="can't write into the replica's folder"):
+        elsewhere.sql("update replitree.default.target set s = 'new' where k < 5").collect()
+    assert target.to_arrow(where="s = 'new'", level="linearizable").num_rows == 0
+    assert total(target) == (30, 435)
+    assert uploads_left(replicas, target) == []
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def with_a_death(frame: DataFrame, marker: Path) -> DataFrame:
+    """Return the frame with one executor killed by the task that comes first."""
+    from pyspark.sql.functions import col, udf
+
+    path = str(marker)
+
+    @udf("bigint")
+    def first_one_dies(key: int) -> int:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return key
+        # The parent of the daemon that has forked this process is the executor.
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        return key
+
+    return frame.withColumn("k", first_one_dies(col("k")))
+
+
+def test_an_executor_is_killed_while_it_reads(
+    elsewhere: SparkSession, standalone: StandaloneSpark, filled: Table
+) -> None:
+    frame = with_a_death(filled.to_df(elsewhere).select("k", "g"), standalone.folder / "read")
+    assert collected(frame.selectExpr("count(*)", "sum(k)")) == [(ROWS, ROWS * (ROWS - 1) // 2)]
+    assert (standalone.folder / "read").exists()
+
+
+def test_an_executor_is_killed_while_it_writes(
+    elsewhere: SparkSession, standalone: StandaloneSpark, replicas: LocalCluster, target: Table
+) -> None:
+    count = 6000
+    result = target.insert(with_a_death(made_rows(elsewhere, count), standalone.folder / "write"))
+    assert (standalone.folder / "write").exists()
+    assert (result.rows, total(target)) == (count, (count, count * (count - 1) // 2))
+    assert uploads_left(replicas, target) == []
