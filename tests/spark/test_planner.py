@@ -19,6 +19,7 @@ from replitree.spark.catalog import planner
 from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.definition import define_table
+from replitree.wire.ticket import read_ticket
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 
@@ -192,11 +193,13 @@ def test_executors_of_a_cluster_get_urls_and_not_paths_and_no_url_has_the_token(
     loaded = answer.load(LOAD)
     assert loaded["other_way"] == ""
     options = loaded["read_options"]
-    assert options["fs.replitree.secret"] == TOKEN
+    ticket = read_ticket(options["fs.replitree.secret"], TOKEN.encode())
+    assert ticket is not None
+    assert (ticket.table, ticket.reads, ticket.upload) == ("t", True, "")
     assert options["fs.replitree.addresses"] == planned.replica.address
     assert options["fs.replitree.folder"] == "/somewhere/parts"
     (file,) = manifest.files
     url = f"replitree://parts/t/all_3_3_0/{file.bytes}-{file.checksum}/data-0.parquet"
     assert answer.files(loaded["handle"], "k = 1") == [(url, file.bytes, 0, "all_3_3_0")]
     assert answer.files(loaded["handle"], "k = 3") == [], "parts are pruned"
-    assert TOKEN not in url
+    assert TOKEN not in url + str(options)

@@ -15,7 +15,7 @@ from replitree.spark.session.types import spark_schema
 from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
 from replitree.spark.write.write_tasks import write_task
 from replitree.storage.parts.joined import joined_manifest
-from tests.client.conftest import FakeCluster
+from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
 READ_ONLY = Failure(503, "ReadOnly", "no session")
@@ -143,6 +143,7 @@ def test_without_a_shared_disk_tasks_send_their_files_and_the_driver_manifests_o
     lost = write_task(plan.job, batches(5, 5))  # a speculative attempt that Spark did not choose
     assert [seen.method for seen in far.seen].count("PUT") == 3
     assert sum(len(pickle.dumps(message)) for message in messages) < 4096, "no row is in a message"
+    assert TOKEN.encode() not in pickle.dumps(plan), "an executor has a ticket for its upload only"
     far.script.append(DROP_SERVED)  # of the request that names the files
     commit_job(plan, messages)
     assert (far.manifests[0].rows, [file.name for file in far.manifests[0].files]) == (

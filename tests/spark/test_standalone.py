@@ -217,16 +217,18 @@ def test_damaged_bytes_are_read_from_another_replica_and_reported(
 
 
 def test_the_token_is_in_no_plan_and_no_log(elsewhere: SparkSession, filled: Table) -> None:
-    token = filled.http.token
+    token, ticket = filled.http._token, "ticket.filled."  # noqa: SLF001 - nothing else has it
     for frame in (filled.to_df(elsewhere), elsewhere.table("replitree.default.filled")):
         frame.groupBy("g").count().collect()
         shown = frame._jdf.queryExecution().toString()  # noqa: SLF001 - as Spark's page shows it
         assert "Scan" in shown
         assert token not in shown
+        assert ticket not in shown
     folder = Path(elsewhere.conf.get("spark.eventLog.dir") or "")
     logs = [path for path in folder.rglob("*") if path.is_file()]
     assert logs
     assert all(token.encode() not in path.read_bytes() for path in logs)
+    assert all(ticket.encode() not in path.read_bytes() for path in logs)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -179,6 +179,8 @@ class _Front:
     def authorize(self, header: str) -> None:
         check_token(header, self._token)
 
+    admit = authorize
+
     def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
         kind = "application/json"
         if action == METRICS:

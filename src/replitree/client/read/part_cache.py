@@ -72,10 +72,10 @@ class NoGoodFile(CorruptPart):
 
 
 class ReplicaAccess(NamedTuple):
-    """What a program needs to ask replicas for files: ``host:port`` of each, the one of the snapshot first, and the token."""
+    """What a task needs to ask replicas for files: ``host:port`` of each, the one of the snapshot first, and a ticket."""
 
     addresses: tuple[str, ...]
-    token: str
+    ticket: str
 
 
 class PartCache:
@@ -145,8 +145,9 @@ class PartCache:
         return PartCache(self._http, self._table, self.addresses, self._folder, owner=self._owner, others=self._others)
 
     def access(self) -> ReplicaAccess:
-        """Return what another program needs to ask the replicas for files."""
-        return ReplicaAccess(tuple(filter(None, dict.fromkeys((self._owner, *self.addresses)))), self._http.token)
+        """Return what a task needs to ask the replicas for files."""
+        addresses = tuple(filter(None, dict.fromkeys((self._owner, *self.addresses))))
+        return ReplicaAccess(addresses, self._http.ticket(self._table, reads=True))
 
     def into(self, folder: Path) -> PartCache:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""

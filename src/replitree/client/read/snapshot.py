@@ -188,7 +188,7 @@ class PartSource(Protocol):
         """Bring a part with the same rows from a replica that has them in other files."""
 
     def access(self) -> ReplicaAccess:
-        """Return what another program needs to ask the replicas for files."""
+        """Return what a task needs to ask the replicas for files."""
 
     def into(self, folder: Path) -> PartSource:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""

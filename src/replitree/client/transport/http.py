@@ -19,6 +19,7 @@ import os
 import select
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from typing_extensions import override
 from replitree.decoding import json_decoder
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
 from replitree.wire.errors_http import error_from
+from replitree.wire.ticket import TICKET_S, Ticket
 
 CONNECT_S_MAX = 3.0
 """How long a replica may take to accept a connection, in seconds."""
@@ -133,13 +135,13 @@ class HttpClient:
     Parameters
     ----------
     token
-        The cluster's shared secret; an attribute of this name has it.
+        The cluster's shared secret, or a ticket made of it.
     """
 
     def __init__(self, token: str) -> None:
         if not token.isascii() or not token.isprintable():
             raise NotAuthorized("the token has characters that no token has; copy the cluster's token again")
-        self.token = token
+        self._token = token
         self._headers = f"Authorization: Bearer {token}\r\n"
         self._kept = threading.local()
         self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
@@ -147,11 +149,15 @@ class HttpClient:
     @override
     def __reduce__(self) -> tuple[type[HttpClient], tuple[str]]:
         """Travel to another process without connections."""
-        return HttpClient, (self.token,)
+        return HttpClient, (self._token,)
 
     @override
     def __repr__(self) -> str:
         return "HttpClient()"
+
+    def ticket(self, table: str, *, reads: bool = False, upload: str = "") -> str:
+        """Return what a Spark task sends in place of the token: see `replitree.wire.ticket`."""
+        return Ticket(table, int(time.time()) + TICKET_S, reads, upload).signed(self._token)
 
     def request(
         self,

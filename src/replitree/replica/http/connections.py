@@ -3,8 +3,8 @@
 What happens on a connection, in this order:
 
 1. A head is awaited, at most `HEAD_BYTES_MAX` bytes and `HEAD_S` seconds.
-2. ``/health`` and ``/metrics`` are answered.  Any other head must have the token: the answer to one without is 401, and the
-   connection ends; of a body that follows nothing is kept.
+2. ``/health`` and ``/metrics`` are answered.  Any other head must have the token, or a ticket for the general server
+   (`replitree.wire.ticket`): the answer to one without is 401, and the connection ends; of a body that follows nothing is kept.
 3. A plain insert or snapshot (`replitree.replica.http.heads`) is served by the fast path, where there is one.  Its body
 is received
    at not less than `BODY_BYTES_PER_S_MIN` bytes per second, and counted among the bytes of all unfinished bodies (`HeldBytes`).
@@ -79,6 +79,9 @@ class Front(Protocol):
 
     def authorize(self, header: str) -> None:
         """Raise `NotAuthorized` unless an ``Authorization`` header has the token."""
+
+    def admit(self, header: str) -> object:
+        """Raise `NotAuthorized` unless a header has the token, or a ticket, of which the general server knows what it opens."""
 
     def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
         """Give the answer to a request that needs no token, and its content type, to `tell`, now or later on the loop."""
@@ -360,7 +363,10 @@ class ServedConnection(asyncio.Protocol):
             self._refuse(BadInput("this is not a request of HTTP/1.1"), "its head is not one of HTTP")
             return False
         try:
-            self._all.gate.authorize(head.authorization if head is not None else authorization_of(raw))
+            if head is not None:
+                self._all.gate.authorize(head.authorization)
+            else:
+                self._all.gate.admit(authorization_of(raw))
         except NotAuthorized as error:
             self._refuse(error, "it has no valid token")
             return False

@@ -20,6 +20,7 @@ from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.token import check_token
 from replitree.replica.table.table_replica import TableReplica
 from replitree.wire.errors_http import body_of, status_of
+from replitree.wire.ticket import Ticket, read_ticket
 
 WAIT_S_DEFAULT = 30.0
 WAIT_S_MAX = 300.0
@@ -87,6 +88,15 @@ class Gate:
     def authorize(self, header: str) -> None:
         """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
         check_token(header, self._token)
+
+    def admit(self, header: str) -> Ticket | None:
+        """Return the ticket that a header has; None: it has the token.  Raises `NotAuthorized` when it has neither."""
+        ticket = (
+            read_ticket(header.removeprefix("Bearer "), self._token) if header.startswith("Bearer ticket.") else None
+        )
+        if ticket is None:
+            check_token(header, self._token)
+        return ticket
 
     def find(self, table: str) -> TableReplica:
         """Return a hosted table, or raise `TableNotFound`."""

@@ -7,11 +7,13 @@ over to the table replica, and wait without blocking the loop.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import HttpVersion11, web
 
+from replitree.errors import NotAuthorized
 from replitree.replica.http.gate import Gate, Tables
 from replitree.replica.http.heads import HEALTH, METRICS
 from replitree.replica.http.http_base import Handlers, json_response, response
@@ -88,7 +90,7 @@ class HttpApi(Handlers):
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
                 if request.path not in ("/health", "/metrics"):
-                    self._gate.authorize(request.headers.get("Authorization", ""))
+                    self._admit(request)
                 answer: web.StreamResponse = await handler(request)
             except (web.HTTPException, asyncio.CancelledError):
                 raise
@@ -104,6 +106,13 @@ class HttpApi(Handlers):
             return answer
 
         return guarded
+
+    def _admit(self, request: web.Request) -> None:
+        """Raise `NotAuthorized` unless a request has the token, or a ticket that opens its route."""
+        ticket, resource = self._gate.admit(request.headers.get("Authorization", "")), request.match_info.route.resource
+        route = resource.canonical if resource is not None else ""
+        if ticket is not None and not ticket.opens(request.method, route, request.match_info, time.time()):
+            raise NotAuthorized("the ticket of this Spark task is for something else, or too old: make the frame again")
 
     # --- looking ---
 

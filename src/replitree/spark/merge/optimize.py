@@ -175,7 +175,9 @@ def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_
     """Have tasks put results into the object store; return those that are there, by the numbers of their merges."""
     encoded, addresses = _encoded(plan), _addresses(plan)
     wanted = {
-        number: StoreMerge(encoded, merge.sources, addresses, plan.table.http, upload, _ranges_max(merge, range_bytes))
+        number: StoreMerge(
+            encoded, merge.sources, addresses, _http(plan, upload), upload, _ranges_max(merge, range_bytes)
+        )
         for number, (merge, upload) in enumerate(zip(plan.merges, uploads, strict=True))
         if upload.store
     }
@@ -218,7 +220,7 @@ def _tasks(
             merge.sources,
             plan.machine,
             _addresses(plan),
-            plan.table.http,
+            _http(plan, upload),
             key_range,
             number,
             upload,
@@ -227,6 +229,11 @@ def _tasks(
         )
         for number, key_range in enumerate(ranges)
     ]
+
+
+def _http(plan: MergePlan, upload: Upload) -> HttpClient:
+    """Return how a task asks replicas: it may read the table's parts and fill the upload."""
+    return HttpClient(plan.table.http.ticket(plan.table.name, reads=True, upload=upload.id))
 
 
 def _encoded(plan: MergePlan) -> tuple[bytes, bytes]:

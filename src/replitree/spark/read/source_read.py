@@ -79,7 +79,7 @@ class ReadPlan:
     index: int = -1
     addresses: tuple[str, ...] = ()
     owner: str = ""
-    token: str = field(default="", repr=False)
+    ticket: str = field(default="", repr=False)
     lease: LeaseHandle | None = None
 
 
@@ -173,7 +173,7 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
         replicas = table.replicas()
         addresses = tuple(replica.address for replica in replicas if replica.address)
-        token = connection.access.token
+        ticket = table.http.ticket(table.name, reads=True)
     units, sizes = _units(snapshot, options)
     tasks = number(options, "partitions")
     if tasks is not None and tasks < 1:
@@ -188,7 +188,7 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         index=snapshot.index,
         addresses=addresses,
         owner=next((replica.address for replica in replicas if replica.name == snapshot.replica), ""),
-        token=token,
+        ticket=ticket,
         lease=lease,
     )
     return planned, [FilesPartition(planned, units_) for units_ in packed]
@@ -229,7 +229,7 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     plan, units = task.plan, task.units
     # A context, so that the folder goes also when a LIMIT closes this generator early.
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
-        http = HttpClient(plan.token)
+        http = HttpClient(plan.ticket)
         files = _TaskFiles(plan, http, Path(folder))
         with _leased(plan.lease, http) as check:
             for batch in _read(plan, units, files):

@@ -8,8 +8,9 @@ Guarantees:
 
 * Every byte that is read was compared with a block checksum of the file that the manifest names.
 * A replica that does not answer, or has other bytes, is passed over: the next one goes on where it stopped.
-* A URL names the table, the part, the file, its size and its checksum.  The addresses and the cluster's token are among the
-  options of the reader, under a name that Spark hides wherever it shows options; neither plans nor logs have them.
+* A URL names the table, the part, the file, its size and its checksum.  The addresses and a ticket that opens the files of this
+  table only (`replitree.wire.ticket`) are among the options of the reader.  Spark hides the ticket's name wherever it shows
+  options; neither plans nor logs have it, and no executor has the cluster's token.
 
 Absent on purpose: parts in an object store.  Executors read these there, or through ``format("replitree")``.
 """
@@ -45,14 +46,14 @@ def has_file_system(spark: SparkSession) -> bool:
 
 
 def remote_options(snapshot: Snapshot) -> dict[str, str]:
-    """Return the options of a reader that opens what `remote_files` names.  They hold the cluster's token."""
+    """Return the options of a reader that opens what `remote_files` names.  They hold a ticket."""
     access = snapshot.source.access()
     options = {
         f"fs.{SCHEME}.impl": FILE_SYSTEM,
         # Hadoop's cache keeps a file system for all readers, with the options of the first one.
         f"fs.{SCHEME}.impl.disable.cache": "true",
         f"fs.{SCHEME}.addresses": ",".join(access.addresses),
-        f"fs.{SCHEME}.secret": access.token,
+        f"fs.{SCHEME}.secret": access.ticket,
     }
     folders = {Path(part.path).parent for part in snapshot.parts if part.path}
     return options | ({f"fs.{SCHEME}.folder": str(folders.pop())} if len(folders) == 1 else {})

@@ -40,7 +40,6 @@ from replitree import private
 from replitree.client.insert.insert import TIMEOUT_S, Terms
 from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.upload import Overwrite, discard_upload, fresh_token
-from replitree.client.transport.http import HttpClient
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns
@@ -104,14 +103,13 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         names = check_columns(schema, table.definition)
         token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
-        http = HttpClient(connection.access.token)
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         try:
             store = offered(upload, through)
         except BadInput:
             discard_upload(upload, table.http)
             raise
-        job = job_of(table.definition, names, http, upload, store=store, through=through)
+        job = job_of(table.definition, names, table.http, upload, store=store, through=through)
         if job.scratch is not None:
             private.make_folder(job.scratch)
     return WritePlan(dict(options), job, token, replaced)

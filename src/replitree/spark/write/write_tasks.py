@@ -59,7 +59,7 @@ class WriteJob:
     names
         The table's names of the columns that the rows have, in the rows' order.
     http
-        How replicas are asked.
+        How replicas are asked, with a ticket for the upload.
     replica, address, upload
         Whose upload it is, and its id.
     path
@@ -110,11 +110,11 @@ def job_of(
     store: str,
     through: Through | None = None,
 ) -> WriteJob:
-    """Return what tasks that fill an upload are given: see `WriteJob`."""
+    """Return what tasks that fill an upload are given: see `WriteJob`.  They get a ticket in place of the client's token."""
     return WriteJob(
         (definition.encode_metadata(), definition.encode_columns()),
         tuple(names),
-        http,
+        HttpClient(http.ticket(definition.name, upload=upload.id)),
         upload.replica.name,
         upload.replica.address,
         upload.id,
