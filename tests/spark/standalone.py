@@ -96,6 +96,14 @@ class StandaloneSpark:
         self._start(f"worker-{number}", [WORKER, *options, self.master], self._way)
         return self._processes[-1]
 
+    def replace_the_killed(self) -> int:
+        """Start a worker for each process that a test has killed; return how many these are."""
+        killed = [process for process in self._processes if process.poll() is not None]
+        for process in killed:
+            self._processes.remove(process)
+            self.add_worker(len(self._processes) + 100)
+        return len(killed)
+
     def _start(self, name: str, words: list[str], way: tuple[str, ...] = ()) -> Path:
         home, jars = java_home(), Path(pyspark.__file__).parent / "jars"
         command = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -25,6 +27,7 @@ from replitree.storage.files.sums import BLOCK_BYTES
 from tests.spark.conftest import SharedSpark, uploads_left
 from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
 from tests.spark.standalone import StandaloneSpark
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +82,8 @@ def elsewhere(
             "spark.driver.memory": "1g",
             "spark.driver.maxResultSize": RESULT_BYTES_MAX,
             "spark.executor.memory": "512m",
+            # A worker that a test adds is left to another driver.
+            "spark.cores.max": 2,
             "spark.sql.shuffle.partitions": 2,
             # Each query runs once here: compiling it costs more than running it.
             "spark.sql.codegen.wholeStage": False,
@@ -300,8 +305,8 @@ def test_a_statement_that_rewrites_rows_fails_where_executors_do_not_see_the_fol
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-def with_a_death(frame: DataFrame, marker: Path) -> DataFrame:
-    """Return the frame with one executor killed by the task that comes first."""
+def with_a_death(frame: DataFrame, marker: Path, *, of_worker: bool = False) -> DataFrame:
+    """Return the frame with one executor, or its worker, killed by the task that comes first."""
     from pyspark.sql.functions import col, udf
 
     path = str(marker)
@@ -312,9 +317,11 @@ def with_a_death(frame: DataFrame, marker: Path) -> DataFrame:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return key
-        # The parent of the daemon that has forked this process is the executor.
-        stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        # The parent of the daemon that has forked this process is the executor, and its parent is the worker.
+        process = os.getppid()
+        for _ in range(2 if of_worker else 1):
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(process, signal.SIGKILL)
         return key
 
     return frame.withColumn("k", first_one_dies(col("k")))
@@ -336,3 +343,77 @@ def test_an_executor_is_killed_while_it_writes(
     assert (standalone.folder / "write").exists()
     assert (result.rows, total(target)) == (count, (count, count * (count - 1) // 2))
     assert uploads_left(replicas, target) == []
+
+
+def test_a_worker_is_killed_while_it_reads(elsewhere: SparkSession, standalone: StandaloneSpark, filled: Table) -> None:
+    frame = with_a_death(filled.to_df(elsewhere).select("k"), standalone.folder / "read-worker", of_worker=True)
+    shown = frame.selectExpr("count(*)", "count(distinct k)", "sum(k)")
+    assert collected(shown) == [(ROWS, ROWS, ROWS * (ROWS - 1) // 2)]
+    assert standalone.replace_the_killed() == 1
+
+
+def test_a_worker_is_killed_while_it_writes(
+    elsewhere: SparkSession, standalone: StandaloneSpark, replicas: LocalCluster, target: Table
+) -> None:
+    count = 6000
+    result = target.insert(
+        with_a_death(made_rows(elsewhere, count), standalone.folder / "write-worker", of_worker=True)
+    )
+    assert standalone.replace_the_killed() == 1
+    assert (result.rows, sorted(target.to_arrow(columns=["k"])["k"].to_pylist())) == (count, list(range(count)))
+    assert uploads_left(replicas, target) == []
+
+
+DRIVER = """
+import os, sys
+import replitree
+from pyspark.sql.functions import udf
+from replitree.spark.session.session import spark_session
+
+master, folder, marker, gate = sys.argv[1:]
+session = spark_session(
+    master=master,
+    conf={
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.cores.max": 1,
+    },
+)
+
+@udf("bigint")
+def last_one_waits(key):
+    if key == 5999:
+        open(marker, "w").close()
+        os.open(gate, os.O_RDONLY)
+    return key
+
+rows = session.range(0, 6000, 1, 2).select(last_one_waits("id").alias("k"))
+table = replitree.connect(folder).table("target")
+table.insert(rows.selectExpr("k", "cast(k % 3 as int) as g", "sha2(string(k), 256) as s"), token="job")
+"""
+"""A driver whose job does not end by itself: its second task waits after the first one has sent its files."""
+
+
+def test_a_driver_is_killed_while_it_writes(
+    elsewhere: SparkSession, standalone: StandaloneSpark, replicas: LocalCluster, target: Table
+) -> None:
+    marker, gate, log = (standalone.folder / name for name in ("waits", "gate", "driver.log"))
+    os.mkfifo(gate)
+    standalone.add_worker(9)
+    words = [sys.executable, "-c", DRIVER, standalone.master, str(replicas.folder), str(marker), str(gate)]
+    with log.open("wb") as out:
+        # A group of its own: the driver's JVM is killed with it.
+        driver = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
+    try:
+        wait_for(lambda: marker.exists() or driver.poll() is not None, "a task waits", deadline_s=120)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert marker.exists(), log.read_text(errors="replace")[-3000:]
+    assert uploads_left(replicas, target), "the first task has sent its files"
+    assert total(target) == (0, 0)
+    rows = made_rows(elsewhere, 6000)
+    assert target.insert(rows, token="job").outcome == "inserted", "the token is free: nothing was committed"
+    assert target.insert(rows, token="job").outcome == "duplicate"
+    assert sorted(target.to_arrow(columns=["k"])["k"].to_pylist()) == list(range(6000))
