@@ -12,12 +12,9 @@ from replitree_verify.process.uploads import AwaitUpload, DiscardUpload, HearNam
 
 
 def _move_text(outcome: moving.MoveOutcome) -> str:
-    match outcome:
-        case moving.Moved():
-            return "moved"
-        case moving.NotMoved(reason):
-            return f"not moved: {reason}"
-    return "may have moved"
+    if isinstance(outcome, moving.NotMoved):
+        return f"not moved: {outcome.reason}"
+    return "moved" if isinstance(outcome, moving.Moved) else "may have moved"
 
 
 # fmt: off

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.rescue.fsck_look import ListAges
 from replitree_verify.effects.numbers import Numbers, union
 from replitree_verify.effects.row import (
@@ -12,7 +11,6 @@ from replitree_verify.effects.row import (
     EVERYTHING,
     MEMORIES,
     MEMORY,
-    Paths,
     Row,
     Touches,
 )
@@ -37,14 +35,6 @@ def _written(on: Numbers, commit: fx.Commit, _disk: int) -> int:
             case fx.Delete(path):
                 written |= on.bit("node", path) | on.bit("deleted", parent)
     return written
-
-
-def _needed(commit: fx.Commit, _replica: Replica) -> Paths:
-    # A sequential name is not known before: any child of its folder stands for it, and `#` is in no name.
-    needed = (
-        f"{each.path}#" if isinstance(each, fx.Create) and each.sequential else each.path for each in commit.operations
-    )
-    return tuple(dict.fromkeys(needed)), ()
 
 
 # fmt: off
@@ -74,7 +64,10 @@ ROWS = (
         touches=Touches((), (), "unseen"), probe=None),
     Row(fx.Commit, text=lambda e, r: ("commit", commit_text(e.operations, r)), shown=True,
         performs=None, ends=branches.commit, footprint=COORDINATION, joins="never", takes="request", asked=False,
-        touches=Touches(("epoch", "session"), (), "seen", leaves=_written, paths=_needed), probe=probes_of_commit),
+        # A sequential name is not known before: any child of its folder stands for it, and `#` is in no name.
+        touches=Touches(("epoch", "session"), (), "seen", leaves=_written, paths=lambda e, _: (tuple(dict.fromkeys(
+            f"{each.path}#" if isinstance(each, fx.Create) and each.sequential else each.path for each in e.operations)), ())),
+        probe=probes_of_commit),
     Row(RepairCommit, text=lambda e, r: ("repair", commit_text(e.operations, r)), shown=True,
         performs=None, ends=branches.commit, footprint=EVERYTHING, joins="never", takes="request", asked=False,
         touches=None, probe=None),

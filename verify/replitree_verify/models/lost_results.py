@@ -58,10 +58,7 @@ KILLED = replace(
     description="the mutation of a merged part is killed; the merged part is broken where it was, its source is lost",
     commands=(MUTATION,),
     kills=(Kill("r1", "m"),),
-    prelude=(
-        *("r1 ins 1", "r1 ins 3", *BOTH, "r1 lead1", "r1", "r2 pull", "r1 ask 9", "r1 pull", "r1 kill"),
-        *(*NOTED, "r2 lose5"),
-    ),
+    prelude=(*RESULT.prelude[: -len(NOTED)], "r1 ask 9", "r1 pull", "r1 kill", *NOTED, "r2 lose5"),
     resting=("r1", "r1 watch2", "r2 watch4", "r2 lose5"),
     probes=("made empty", "merged", "let be"),
 )

@@ -21,7 +21,7 @@ from replitree.protocol.core.parts import inserted_part, overlapping, parse_part
 from replitree.protocol.execute.making import result_of
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.propose.propose import command_block
-from replitree.protocol.state.registration import content_of, is_broken
+from replitree.protocol.state.registration import LET_BE, content_of, is_broken
 from replitree_verify.process.read_requests import Told, unanswered
 from replitree_verify.rules.lost import (
     has_lost_rows_at_most,
@@ -258,10 +258,10 @@ def parts_have_their_rows(look: Look) -> str | None:
     """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
     # Begins with the results that coordination has forgotten: what was published first still binds.
     lineage, agreed = look.log.lineage, look.log.forgotten_results
-    unclaimed = look.log.unclaimed if look.log.lost else ()
     for name in look.model.replicas:
         for part, value in look.log.registered(look.log.replica(name)).items():
-            if part in unclaimed and not is_broken(value.encode()):
+            result = look.log.tree.get(layout.result(look.log.table, part)) if look.log.lost else None
+            if result is not None and result.value == LET_BE and not is_broken(value.encode()):
                 return f"ROWS: {name} registered {part}, and did not record its content for the others"
             origin, content = lineage.get(parse_part(part)), content_of(value.encode())
             if origin is not None and has_lost_rows_at_most(origin.rows, content, look.log):

@@ -35,7 +35,6 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree.protocol.state.pull import Queued
-from replitree.protocol.state.registration import LET_BE
 from replitree_verify.world.disk import merged_content, mutated_content, rows_in
 from replitree_verify.world.model import TABLE
 from replitree_verify.world.past import Declared, declared, past_result
@@ -208,13 +207,6 @@ class Log:
         """Return the content that the first publisher of a result claimed for it, whether or not that was forgotten since."""
         node = self.tree.get(past_result(part.name)) or self.tree.get(layout.result(self.table, part.name))
         return None if node is None else node.value.decode()
-
-    @property
-    def unclaimed(self) -> frozenset[str]:
-        """The results that a killed mutation leaves as their sources are, and whose content is not known yet (`LET_BE`)."""
-        parent = layout.results(self.table)
-        nodes = {name: self.tree.get(f"{parent}/{name}") for name in self.tree.children(parent) or ()}
-        return frozenset(name for name, node in nodes.items() if node is not None and node.value == LET_BE)
 
     @property
     def results(self) -> dict[str, str]:
