@@ -57,7 +57,7 @@ MUTANTS = {
     ("lost_fetched", "lost-though-whole"): (19, "0 is lost; r1 has {0,1}, executed {0,1}; r2 has {}"),
     ("lost_holder_returns", "lost-though-returned"): (35, "0 is lost; r1 has {0}, of that {0} broken, executed {0}"),
     ("lost_recovering", "lost-while-recovering"): (41, "r2 lost, has {0}, executed {}"),
-    ("lost_result", "broken-result-left"): (46, "r1 has {2}, of that {2} broken, executed {0,1,2,3}"),
+    ("lost_result", "broken-result-left"): (47, "r1 has {2}, of that {2} broken, executed {0,1,2,3}"),
 }
 """Steps of the shortest way to one that the packed model does not have, and what that leads to."""
 
@@ -76,7 +76,7 @@ MUTANTS_SLOWLY = {
     ("merge_crash", "sources-deregistered-first"): (9, "r1 has {}, executed {0,1}; "),
     ("lost_fetched", "lost-while-registered"): (34, "0 is lost; r1 has {0,1}, of that {0} broken"),
     ("lost_mended", "lost-though-mended"): (48, "0 is lost; r1 has {0}, executed {0}"),
-    ("lost_result_returns", "lost-rows-said-whole"): (49, "r1 has {2}, executed {0,1,2}"),
+    ("lost_result_returns", "lost-rows-said-whole"): (50, "r1 has {2}, executed {0,1,2}"),
     ("lost_recovering", "lost-while-recovery-begins"): (41, "r2 lost, has {0}, executed {}"),
 }
 

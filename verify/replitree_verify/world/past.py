@@ -21,6 +21,7 @@ from replitree.protocol.core.fold import restore
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
+from replitree.protocol.state.registration import LET_BE
 from replitree_verify.world import windows
 from replitree_verify.world.model import seat_of
 from replitree_verify.world.windows import PAST
@@ -55,8 +56,8 @@ def remember(operations: Sequence[fx.Operation], before: Tree, after: Tree, tabl
         kept.append(fx.Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
     for each in operations:  # of the results of one part the first that was forgotten counts
         name = each.path.rpartition("/")[2]
-        is_result = isinstance(each, fx.Delete | fx.Set) and each.path == layout.result(table, name)
-        node = before.get(each.path) if is_result else None
+        is_forgotten = isinstance(each, fx.Delete) or (isinstance(each, fx.Set) and each.value == LET_BE)
+        node = before.get(each.path) if is_forgotten and each.path == layout.result(table, name) else None
         if node is not None and not before.exists(past_result(name)):
             kept.append(fx.Create(past_result(name), node.value))
     kept += windows.remembered(operations, before, table)

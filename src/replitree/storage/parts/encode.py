@@ -204,10 +204,7 @@ def write_files(
     """
     options = writer_options(rows, definition)
     group = definition.settings.row_group_rows
-    files = max(1, min(files_max, rows.num_rows // FILE_ROWS_MIN))
-    # Pieces end where row groups do: otherwise each file would have one more short row group.
-    size = -(-rows.num_rows // (files * group)) * group
-    pieces = [rows] if files == 1 else [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+    pieces = _cut(rows, files_max, group)
     paths = [folder / data_file(number) for number in range(len(pieces))]
 
     def write(piece: pa.Table, path: Path) -> FileEntry:
@@ -234,6 +231,16 @@ def write_files(
 
     run = map if pool is None or len(pieces) == 1 else pool.map
     return tuple(run(write, pieces, paths))
+
+
+def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
+    """Cut into about equal pieces that end where row groups do."""
+    files = max(1, min(files_max, rows.num_rows // FILE_ROWS_MIN))
+    if files == 1:
+        return [rows]
+    # Pieces end where row groups do: otherwise each file would have one more short row group.
+    size = -(-rows.num_rows // (files * group)) * group
+    return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
 
 
 def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int) -> None:

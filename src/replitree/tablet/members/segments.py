@@ -160,13 +160,7 @@ class Segments:
         """
         self._open.clear()
         self._is_current = False
-        # In order of their paths.  It is done for every request, so without `glob`.
-        there = dict[str, int]()
-        for tablet in folders_in(str(self._folder)):
-            for channel in folders_in(tablet):
-                with os.scandir(channel) as entries:
-                    there |= {entry.path: entry.stat().st_size for entry in entries if entry.name.endswith(".seg")}
-        sizes = dict(sorted(there.items()))
+        sizes = _sizes(str(self._folder))
         known = self._lost
         # A file is shorter than it was, or gone: everything is read again, and what was there must be found.
         if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
@@ -378,6 +372,16 @@ def _sync_way_to(path: Path) -> None:
     """Make the names of a segment and of the folders above it durable, which are made for it."""
     for folder in path.parents[:3]:
         sync_names(folder)
+
+
+def _sizes(folder: str) -> dict[str, int]:
+    """Return the sizes of all segments, in bytes, in order of their paths: done for every request, so without `glob`."""
+    found = dict[str, int]()
+    for tablet in folders_in(folder):
+        for channel in folders_in(tablet):
+            with os.scandir(channel) as entries:
+                found |= {entry.path: entry.stat().st_size for entry in entries if entry.name.endswith(".seg")}
+    return dict(sorted(found.items()))
 
 
 def folders_in(folder: str) -> list[str]:
