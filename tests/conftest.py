@@ -38,8 +38,8 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 LONG = (
     "spark/test_store.py",
     "spark/test_overwrite.py",
-    "spark/test_read.py",
     "spark/test_catalog.py",
+    "spark/test_read.py",
     "spark/test_write.py",
     "spark/test_damage.py",
     "spark/test_evolve.py",
@@ -53,6 +53,7 @@ LONG = (
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
     "spark/test_s3a.py",
+    "spark/test_standalone.py",
     "faults/test_full_disk.py",
     "verify/histories/test_spark_system.py",
     "storage/test_mutate_spark.py",
@@ -69,19 +70,32 @@ LONG = (
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`).
 
-Spark comes first: its files run on two workers, one after the other (`SparkTogether`), which takes longer than any other file.
+Spark comes first: its files run on three workers, one after the other (`SparkTogether`), and take longer than any other file.
 Those that share a session stand together.  The checker's tests compute and wait for nothing, so they come last.
 """
+
+SPARK_IN_SQL = (
+    "tests/spark/test_catalog.py",
+    "tests/spark/test_catalog_rows.py",
+    "tests/spark/test_catalog_layouts.py",
+    "tests/spark/test_catalog_scan.py",
+    "tests/spark/test_sql_page.py",
+    "tests/spark/test_planner.py",
+    "tests/spark/test_jar.py",
+    "tests/spark/test_optimize.py",
+    "tests/spark/test_evolve.py",
+)
+"""What one worker runs of Spark: the catalog, and what is as long as the rest then."""
 
 SPARK_WITH_A_STORE = (
     "tests/spark/test_store.py",
     "tests/spark/test_store_damage.py",
     "tests/bench/test_read_store.py",
 )
-"""What one worker runs of Spark; another one has the other files.
+"""What another worker runs of Spark; a third one has the other files.
 
 Its Java machine begins with a store's credentials, which the processes of Python tasks inherit.  A file whose tasks must not
-have them runs on the other one.
+have them runs on one of the others.
 """
 
 Golden = Callable[[str, str], None]
@@ -114,10 +128,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Each file on one worker, files of Spark on one of two workers: a Java machine that is warm is several times faster.
+    """Each file on one worker, files of Spark on one of three workers: a Java machine that is warm is several times faster.
 
-    One has the tables in an object store, whose files begin sessions with settings of their own; the other has all else, which
-    takes about as long.  A file that begins and ends a Java machine of its own goes to any worker.
+    One has the tables in an object store, whose files begin sessions with settings of their own, one has the catalog, and one
+    all else; each takes about as long.  A file that begins and ends Java machines of its own goes to any worker.
 
     A search of the checker shares nothing with others: it goes to the next free worker, so that all workers end together.
     Packed models are compiled, which takes longer than to search them: once.
@@ -127,7 +141,9 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
         file: str = super()._split_scope(nodeid)
         if file in SPARK_WITH_A_STORE:
             return "spark with a store"
-        if "spark" in file and not file.endswith("test_s3a.py"):
+        if file in SPARK_IN_SQL:
+            return "spark in SQL"
+        if "spark" in file and not file.endswith(("test_s3a.py", "test_standalone.py")):
             return "spark"
         if file.startswith("tests/verify/packed/"):
             return "packed"

@@ -180,8 +180,7 @@ def test_part_that_is_gone_is_an_error_or_read_elsewhere_never_fewer_rows(
         assert snapshot.to_df(spark).count() == 1000  # the rows of the part come from another replica
         with pytest.raises(Exception, match=r"FileNotFound|does not exist|no good copy"):
             frame.select("v").collect()
-        with pytest.raises(Exception, match=r"SnapshotExpired|gone"):
-            source.select("v").collect()
+        assert len(source.select("v").collect()) == 1000  # a task asks the other replica
     finally:
         part.unlink()
         part.with_name("hidden").rename(part)
