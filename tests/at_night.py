@@ -1,6 +1,6 @@
-"""Tests for which the day has no time: what each of them checks, smaller ones of the same file check by day.
+"""Tests that only `make nightly` runs, because they take long; smaller tests of the same files check the same by day.
 
-Sizes of models say the rest: `replitree_verify.pins` has what explores each model, and a file of tests may mark its own.
+`replitree_verify.pins` says by its size which model is explored only at night.  Some files mark other tests themselves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ AT_NIGHT = {
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
     "tests/bench/test_write_store.py::test_both_ways_write_all_rows_and_one_goes_through_a_replica": (),
 }
-"""A test, with those of its parameters for which that holds; none: with all."""
+"""A test, with the parameters with which only the night runs it; none are named: with all."""
 
 
 def is_at_night(test: str) -> bool:

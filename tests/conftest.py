@@ -85,14 +85,14 @@ SPARK_IN_SQL = (
     "tests/spark/test_optimize.py",
     "tests/spark/test_evolve.py",
 )
-"""What one worker runs of Spark: the catalog, and what is as long as the rest then."""
+"""Files that one worker runs: those of the catalog, and some others, so that the workers of Spark take about equally long."""
 
 SPARK_WITH_A_STORE = (
     "tests/spark/test_store.py",
     "tests/spark/test_store_damage.py",
     "tests/bench/test_read_store.py",
 )
-"""What another worker runs of Spark; a third one has the other files.
+"""Files that another worker runs; a third one runs the other files of Spark.
 
 Its Java machine begins with a store's credentials, which the processes of Python tasks inherit.  A file whose tasks must not
 have them runs on one of the others.

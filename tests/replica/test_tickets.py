@@ -63,7 +63,7 @@ def test_ticket_for_reads_opens_the_files_of_its_table(node: Node) -> None:
 def test_ticket_for_reads_opens_nothing_else(node: Node, method: str, path: str) -> None:
     ticket = Ticket("t", LATER, reads=True, upload="0" * 32).signed(TOKEN)
     status, answer = node.request(method, path, b"{}" if method == "POST" else None, ticket)
-    # Of a path that no route has, the router says 404 to everybody.
+    # The router answers 404 for a path without a route, whatever the request has sent as its token.
     assert status == 401 or (status, answer) == node.request(method, path), answer
     assert status in (401, 404)
 

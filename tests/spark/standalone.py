@@ -18,8 +18,8 @@ import pytest
 from replitree.java import java_home
 from tests.waiting import wait_for
 
-NOBODY = 65534
-"""A user that runs none of these processes, by its number on every Linux."""
+OTHER_USER = 65534
+"""Number of a user that runs none of these processes; Linux keeps it for users without a name."""
 
 ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 AS_ORDINARY_USER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
@@ -30,10 +30,10 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 def way_to_hide(folder: Path) -> tuple[str, ...]:
-    """Return the begin of a command that does not see a folder; empty when this kernel lets no command be kept from it."""
+    """Return the first words of a command that does not see a folder; none when this kernel can't hide it from a command."""
     way: tuple[str, ...] = (*IN_NAMESPACE, str(folder))
     if os.geteuid() == 0:
-        os.chown(folder, NOBODY, NOBODY)
+        os.chown(folder, OTHER_USER, OTHER_USER)
         way = AS_ORDINARY_USER
     folder.chmod(0o700)
     (folder / "seen").touch()
@@ -63,7 +63,7 @@ class StandaloneSpark:
 
     def __enter__(self) -> Self:
         if not self._way:
-            pytest.skip("this kernel lets no process be kept from a folder: neither setpriv nor unshare does it")
+            pytest.skip("this kernel can't hide a folder from a process: neither setpriv nor unshare does it")
         log = self._start("master", [MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
         self.master = wait_for(lambda: _said(log, "Starting Spark master at "), "the master has a port")
         # Not waited for: the first job waits until a worker has an executor for it.
@@ -81,19 +81,8 @@ class StandaloneSpark:
     def add_worker(self, number: int) -> subprocess.Popen[bytes]:
         """Start a worker, as a process that does not see the hidden folder."""
         work = self.folder / f"work-{number}"
-        options = [
-            "--host",
-            "127.0.0.1",
-            "--webui-port",
-            "0",
-            "--cores",
-            "1",
-            "--memory",
-            "1g",
-            "--work-dir",
-            str(work),
-        ]
-        self._start(f"worker-{number}", [WORKER, *options, self.master], self._way)
+        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir"]
+        self._start(f"worker-{number}", [WORKER, *options, str(work), self.master], self._way)
         return self._processes[-1]
 
     def replace_the_killed(self) -> int:
@@ -106,22 +95,14 @@ class StandaloneSpark:
 
     def _start(self, name: str, words: list[str], way: tuple[str, ...] = ()) -> Path:
         home, jars = java_home(), Path(pyspark.__file__).parent / "jars"
-        command = [
-            *ENDS_WITH_PARENT,
-            *way,
-            str(home / "bin" / "java"),
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-        ]
-        command += ["-cp", f"{jars}/*", *words]
+        java = [str(home / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = [*ENDS_WITH_PARENT, *way, *java, "-cp", f"{jars}/*", *words]
+        scala = next(jars.glob("scala-library-*.jar")).stem.removeprefix("scala-library-")
         environment = os.environ | {
             "JAVA_HOME": str(home),
             "SPARK_HOME": str(jars.parent),
             # As Spark's own scripts say it: a worker that starts executors looks for it.
-            "SPARK_SCALA_VERSION": next(jars.glob("scala-library-*.jar"))
-            .stem.removeprefix("scala-library-")
-            .rpartition(".")[0],
+            "SPARK_SCALA_VERSION": scala.rpartition(".")[0],
             "SPARK_LOCAL_DIRS": str(self.folder),
             "HOME": str(self.folder),
             # Nothing of the driver's way to the cluster: executors have what their tasks bring.

@@ -181,16 +181,7 @@ def let_go(
             case fx.Refused(operation, reason):
                 # An owner that has released the share in the same moment is struck off without a second read, so of the two
                 # last owners the slower one needs one commit more.
-                gone = next(
-                    (
-                        names[0]
-                        for share, names in others.items()
-                        if names
-                        and operation
-                        == fx.Check(f"{layout.share(owner.replica.table, share)}/{names[0]}", fx.ANY_VERSION)
-                    ),
-                    None,
-                )
+                gone = _witness(owner, others, operation)
                 if gone is None:
                     return NotOwned(f"{operation.path}: {reason.value}")
                 others = {share: tuple(name for name in names if name != gone) for share, names in others.items()}
@@ -224,6 +215,14 @@ def _leave(owner: ShareOwner, share: ShareId, others: tuple[str, ...]) -> tuple[
         fx.Delete(place, fx.ANY_VERSION),
         fx.Create(layout.garbage(owner.replica.table, share)),
     )
+
+
+def _witness(owner: ShareOwner, others: _Others, refused: fx.Operation) -> str | None:
+    """Return the name of the other owner that has not stayed, if a commit was refused because of one."""
+    for share, names in others.items():
+        if names and refused == fx.Check(f"{layout.share(owner.replica.table, share)}/{names[0]}", fx.ANY_VERSION):
+            return names[0]
+    return None
 
 
 def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned | fx.InDoubt]:

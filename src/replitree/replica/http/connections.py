@@ -5,9 +5,9 @@ What happens on a connection, in this order:
 1. A head is awaited, at most `HEAD_BYTES_MAX` bytes and `HEAD_S` seconds.
 2. ``/health`` and ``/metrics`` are answered.  Any other head must have the token, or a ticket for the general server
    (`replitree.wire.ticket`): the answer to one without is 401, and the connection ends; of a body that follows nothing is kept.
-3. A plain insert or snapshot (`replitree.replica.http.heads`) is served by the fast path, where there is one.  Its body
-is received
-   at not less than `BODY_BYTES_PER_S_MIN` bytes per second, and counted among the bytes of all unfinished bodies (`HeldBytes`).
+3. A plain insert or snapshot (`replitree.replica.http.heads`) is served by the fast path, where there is one.  Its body is
+   received at not less than `BODY_BYTES_PER_S_MIN` bytes per second, and counts among the bytes of all unfinished bodies
+   (`HeldBytes`).
 4. At a request of any other kind the connection goes to the general server, with every byte that has come, and stays there.
 
 Limits of all connections: `connections_max`; one more is answered with 503.  Of those that have not sent the token

@@ -174,16 +174,7 @@ class Run:
     def key(self, row: int) -> tuple[Any, ...]:
         """Give the order key of a row in memory, as a value that compares as rows do."""
         assert self.rows is not None
-        found: list[tuple[int, Any]] = []
-        for name in self._order_by:
-            value = self.rows.column(name)[row]
-            if not value.is_valid:
-                found.append((0, 0))
-                continue
-            plain = value.value if pa.types.is_temporal(value.type) else value.as_py()
-            # Nulls first, NaN last: NaN is what does not equal itself.
-            found.append((1, plain) if plain == plain else (2, 0))  # noqa: PLR0124
-        return tuple(found)
+        return tuple(_comparable(self.rows.column(name)[row]) for name in self._order_by)
 
     def take_up_to(self, key: tuple[Any, ...], *, inclusive: bool) -> pa.Table:
         """Give the rows in memory that are below a key, or not above it, and forget them."""
@@ -204,6 +195,14 @@ class Run:
         self._batches.close()
 
 
+def _comparable(value: pa.Scalar) -> tuple[int, Any]:
+    """Nulls first, NaN last."""
+    if not value.is_valid:
+        return (0, 0)
+    found = value.value if pa.types.is_temporal(value.type) else value.as_py()
+    return (1, found) if found == found else (2, 0)  # noqa: PLR0124 - NaN is what does not equal itself
+
+
 def read_run(file: RunFile, batch_bytes: int) -> Generator[pa.Table, None, None]:
     """Read a file, about as many bytes of rows at a time as are asked for.
 
@@ -215,13 +214,7 @@ def read_run(file: RunFile, batch_bytes: int) -> Generator[pa.Table, None, None]
     row_bytes = 0
     with reading_part(file.part), open_parquet(file.place, buffer_bytes=BUFFER_BYTES) as opened:
         for group in range(opened.num_row_groups) if file.groups is None else file.groups:
-            footer, size = opened.metadata.row_group(group), 0
-            for leaf in map(footer.column, range(footer.num_columns)):
-                width = _WIDTHS.get(leaf.physical_type)
-                # Text has an offset and a bit for null besides its bytes.
-                size += leaf.num_values * width if width else leaf.num_values * 5 + leaf.total_uncompressed_size
-            # The footer tells about how many bytes a row has in memory.
-            row_bytes = max(row_bytes or _probe(opened, file), 1, int(size) // max(1, int(footer.num_rows)))
+            row_bytes = max(row_bytes or _probe(opened, file), _row_bytes(opened.metadata.row_group(group)))
             rows = max(1, batch_bytes // row_bytes)
             threads = min(rows, opened.metadata.num_rows) >= THREADS_ROWS_MIN
             for batch in opened.iter_batches(rows, row_groups=[group], columns=file.columns, use_threads=threads):
@@ -244,6 +237,16 @@ def _probe(opened: pq.ParquetFile, file: RunFile) -> int:
         return 0
     batch = next(opened.iter_batches(PROBE_ROWS, row_groups=[0], columns=file.columns))
     return int(batch.nbytes // max(1, batch.num_rows))
+
+
+def _row_bytes(group: pq.RowGroupMetaData) -> int:
+    """Estimate the bytes of a row in memory by the footer."""
+    size = 0
+    for leaf in map(group.column, range(group.num_columns)):
+        width = _WIDTHS.get(leaf.physical_type)
+        # Text has an offset and a bit for null besides its bytes.
+        size += leaf.num_values * width if width else leaf.num_values * 5 + leaf.total_uncompressed_size
+    return max(1, int(size) // max(1, int(group.num_rows)))
 
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "FIXED_LEN_BYTE_ARRAY": 16}

@@ -84,14 +84,7 @@ def renamed_tail(tail: bytes, layout: Layout) -> bytes:
     found, done = bytearray(), 0
     for element, name in zip(elements, names, strict=True):
         encoded = name.encode()
-        found += footer[done : element.begin]
-        # The length as Thrift's varint: seven bits a byte, the lowest first.
-        length = len(encoded)
-        while length >= 128:
-            found.append(length & 127 | 128)
-            length >>= 7
-        found.append(length)
-        found += encoded
+        found += footer[done : element.begin] + _varint(len(encoded)) + encoded
         done = element.end
     found += footer[done:]
     return bytes(found) + struct.pack("<I", len(found)) + tail[-4:]
@@ -156,18 +149,24 @@ def _rename(
             continue
         shown, stored_type, shown_type = found
         names.append(shown)
-        inside = element.children
-        if not is_nested(shown_type):
-            _keep(left, inside, names)
-            continue
-        if not pa.types.is_struct(shown_type):
-            # Between a list and its element, and between a map and its key and value, Parquet has one more element.
-            group = next(left)
-            names.append(group.name)
-            inside = group.children
-        pairs = zip(children(stored_type), children(shown_type), strict=True)
-        inner = {old.name: (new.name, old.type, new.type) for old, new in pairs}
-        _rename(left, inside, inner, {field.name for field in children(shown_type)}, names)
+        _rename_inside(left, element.children, stored_type, shown_type, names)
+
+
+def _rename_inside(
+    left: Iterator[_Element], count: int, stored: pa.DataType, shown: pa.DataType, names: list[str]
+) -> None:
+    """Name what is inside of one element."""
+    if not is_nested(shown):
+        _keep(left, count, names)
+        return
+    if not pa.types.is_struct(shown):
+        # Between a list and its element, and between a map and its key and value, Parquet has one more element.
+        group = next(left)
+        names.append(group.name)
+        count = group.children
+    pairs = zip(children(stored), children(shown), strict=True)
+    known = {old.name: (new.name, old.type, new.type) for old, new in pairs}
+    _rename(left, count, known, {field.name for field in children(shown)}, names)
 
 
 def _keep(left: Iterator[_Element], count: int, names: list[str]) -> None:
@@ -282,6 +281,15 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number >= 128:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 # --- files --------------------------------------------------------------------------------------------------------------------

@@ -118,15 +118,7 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
         accepted = prepared.recovered.accepted
         fence = Fence(Generation(prepared.generation - 1), candidate.issuer)
         # The snapshot is large and the zero entry small: both travel at once.
-        reading: Future[Contents | ReplitreeError] = Future()
-
-        def read() -> None:
-            try:
-                reading.set_result(running.run(read_snapshot(channels, accepted, fence)))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
-                reading.set_exception(error)
-
-        threading.Thread(target=read, name="tablet-snapshot", daemon=True).start()
+        reading = _in_background(running, read_snapshot(channels, accepted, fence))
         elected = running.run(open_generation(channels, prepared.generation, prepared.recovered))
         if isinstance(elected, NotElected):
             raise refusal(elected)
@@ -217,3 +209,19 @@ def replayed(machine: Machine[State], accepted: Accepted, blobs: Contents | Repl
     except Exception as error:
         raise machine_failed(f"command {commands}, when the log was read up to {place}", error) from error
     return state, commands
+
+
+def _in_background(
+    groups: Groups, procedure: Procedure[Contents | ReplitreeError]
+) -> Future[Contents | ReplitreeError]:
+    """Run a procedure in a thread of its own: the snapshot is read while the zero entry is stored."""
+    future: Future[Contents | ReplitreeError] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(groups.run(procedure))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="tablet-snapshot", daemon=True).start()
+    return future
