@@ -38,6 +38,7 @@ from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 from tests.spark.conftest import SharedSpark, uploads_left
+from tests.spark.drivers import kill_driver_when
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -253,17 +254,6 @@ def closed_gate(folder: Path) -> Iterator[Path]:
         os.close(held)
 
 
-@contextmanager
-def driver_to_be_killed(program: str, *arguments: object) -> Iterator[None]:
-    """Run a driver in a process of its own, and kill it with all that it has started."""
-    driver = subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], start_new_session=True)
-    try:
-        yield
-    finally:
-        os.killpg(driver.pid, 9)
-        driver.wait(20)
-
-
 def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
     """Let nobody have been heard of for years who writes an upload."""
     for name in cluster.names:
@@ -275,11 +265,17 @@ def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
 def test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good(
     stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
 ) -> None:
-    with (
-        closed_gate(tmp_path) as gate,
-        driver_to_be_killed(DRIVER, stored_cluster.folder, table.name, credentials, gate, "store"),
-    ):
-        wait_for(lambda: any(key.endswith("parquet") for key in stored.objects()), "the first task has put", 120)
+    with closed_gate(tmp_path) as gate:
+        kill_driver_when(
+            lambda: any(key.endswith("parquet") for key in stored.objects()),
+            "the first task has put",
+            DRIVER,
+            stored_cluster.folder,
+            table.name,
+            credentials,
+            gate,
+            "store",
+        )
     (share,) = stored.attempts()
     assert keys(table) == []
     assert uploads_left(stored_cluster, table) != [], "it is given up when it has been silent for long"
@@ -501,12 +497,15 @@ def test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good(
     filled(session, table)
     wait_for(lambda: len(stored.owned()) == 6, "all parts are registered")
     before = stored.owned()
-    with (
-        closed_gate(tmp_path) as gate,
-        driver_to_be_killed(MERGING_DRIVER, stored_cluster.folder, table.name, credentials, gate),
-    ):
-        wait_for(
-            lambda: len(stored.attempts()) == 2 and stored.shares() >= set(stored.attempts()), "results are put", 120
+    with closed_gate(tmp_path) as gate:
+        kill_driver_when(
+            lambda: len(stored.attempts()) == 2 and stored.shares() >= set(stored.attempts()),
+            "results are put",
+            MERGING_DRIVER,
+            stored_cluster.folder,
+            table.name,
+            credentials,
+            gate,
         )
     assert stored.owned() == before
     assert len(stored.attempts()) == 2

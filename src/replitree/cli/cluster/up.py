@@ -25,6 +25,12 @@ from replitree.errors import ReplitreeError
 if TYPE_CHECKING:
     from replitree.client.cluster import LocalCluster
 
+KEPT_S_MAX = 30.0
+"""How long replicas that have just begun to serve have for saying what lies in their folders, in seconds."""
+
+KEPT_LOOK_S = 0.2
+"""Pause before those that have not said it are asked again, in seconds."""
+
 LOG_FILES_MAX = 100
 """Log files of a replica that are looked through, at most."""
 
@@ -83,7 +89,7 @@ def up(
     chosen = dict(map(parse_setting, settings or ()))
     local = LocalCluster(folder, replicas, zookeeper=zookeeper, settings=chosen)
     with _stopped_by_signals() as stop, local as cluster:
-        _say_ready(cluster, as_json=as_json)
+        _say_ready(cluster, stop, as_json=as_json)
         restarts = (
             Restarts(cluster, lambda line: print(plain(line), file=sys.stderr, flush=True), time.monotonic())
             if restart
@@ -114,14 +120,15 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _say_ready(cluster: LocalCluster, *, as_json: bool) -> None:
+def _say_ready(cluster: LocalCluster, stop: threading.Event, *, as_json: bool) -> None:
     from replitree.client.admin.doctor_finding import listed
 
-    lines, kept = look(cluster), kept_tables(cluster)
+    kept, silent = kept_tables(cluster, stop)
+    lines = look(cluster)
     if as_json:
         replicas = [{"name": line.name, "address": line.address, "pid": line.pid} for line in lines]
         ready = {"ready": True, "url": cluster.url, "dir": str(cluster.folder), "replicas": replicas}
-        Output(as_json=True).json({**ready, "kept_tables": kept})
+        Output(as_json=True).json({**ready, "kept_tables": kept, "kept_tables_unknown": silent})
         return
     print(f"cluster {cluster.url}")
     print(f"folder  {cluster.folder}")
@@ -133,6 +140,9 @@ def _say_ready(cluster: LocalCluster, *, as_json: bool) -> None:
         print(
             f"         `replitree doctor --dir {cluster.folder}` says whether ZooKeeper has lost it, and how to restore it"
         )
+    if silent:
+        print(f"warning: {listed(silent)} did not say whether folders hold tables that ZooKeeper does not have")
+        print(f"         `replitree doctor --dir {cluster.folder}` asks again")
     print("Ctrl-C stops all\n", flush=True)
 
 
@@ -161,18 +171,30 @@ def _watch(cluster: LocalCluster, stop: threading.Event, restarts: Restarts | No
         stop.wait(LOOK_S)
 
 
-def kept_tables(cluster: LocalCluster) -> dict[str, list[str]]:
-    """Return the tables that lie in folders and that ZooKeeper does not have, each with the replicas that have parts of it."""
+def kept_tables(cluster: LocalCluster, stop: threading.Event) -> tuple[dict[str, list[str]], list[str]]:
+    """Ask the replicas which tables lie in their folders and are not in ZooKeeper.
+
+    Returns
+    -------
+    kept, silent
+        The tables, each with the replicas that have parts of it; and the replicas that did not answer within `KEPT_S_MAX`.
+    """
+    end = time.monotonic() + KEPT_S_MAX
+    while True:
+        try:
+            answered = {server.name: server for server in cluster.look_over().servers if not server.problem}
+        except ReplitreeError:
+            # Only a warning depends on it: the cluster serves without.
+            answered = {}
+        silent = [name for name in cluster.names if name not in answered]
+        # A replica that has just begun to serve may need longer for an answer than one of these looks waits.
+        if not silent or time.monotonic() >= end or stop.wait(KEPT_LOOK_S):
+            break
     kept: dict[str, list[str]] = {}
-    try:
-        servers = cluster.look_over().servers
-    except ReplitreeError:
-        # Only a warning depends on it: the cluster serves without.
-        return {}
-    for server in servers:
+    for name, server in sorted(answered.items()):
         for table in server.kept_tables:
-            kept.setdefault(table.table, []).append(server.name)
-    return dict(sorted(kept.items()))
+            kept.setdefault(table.table, []).append(name)
+    return dict(sorted(kept.items())), silent
 
 
 def look(cluster: LocalCluster) -> list[ReplicaLine]:
