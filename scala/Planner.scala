@@ -2,7 +2,7 @@ package io.replitree.spark
 
 import java.io.{BufferedReader, BufferedWriter, IOException, InputStreamReader, OutputStreamWriter}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, ExecutionException}
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import java.util.concurrent.atomic.AtomicLong
 
 import scala.jdk.CollectionConverters._
@@ -10,17 +10,12 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import org.apache.spark.sql.AnalysisException
 
-/** What a planner answers instead of a result: the class of replitree's error, and its message. */
-final class PlannerError(val kind: String, text: String) extends IOException(text)
-
-/** An error that a user of SQL reads: PySpark shows its message without the JVM's stack. */
-final class CatalogError(text: String, reason: Throwable = null)
-    extends AnalysisException(text, None, None, Option(reason), None, Map.empty, Array.empty) {
-  /** The class of replitree's error behind it; "" when there is none. */
-  def kind: String = reason match {
-    case error: PlannerError => error.kind
-    case _ => ""
-  }
+/**
+ * An error that a user of SQL reads: PySpark shows its message without the JVM's stack. `kind` is the class of replitree's error
+ * behind it; "" when there is none.
+ */
+final class CatalogError(text: String, val kind: String) extends AnalysisException(text, None, None, None, None, Map.empty, Array.empty) {
+  def this(text: String) = this(text, "")
 }
 
 /**
@@ -36,14 +31,14 @@ final class Planner(python: String, settings: Map[String, String]) {
   private val numbers = new AtomicLong
   private var running: Running = _
 
-  /** Asks for one thing, and waits for the answer. Throws [[PlannerError]]. */
-  def ask(operation: String, fields: (String, Any)*): JsonNode =
-    try send(operation, fields).get()
-    catch { case error: ExecutionException => throw error.getCause }
-
-  /** Asks as [[ask]], for a statement of SQL. Throws [[CatalogError]]. */
-  def answer(operation: String, fields: (String, Any)*): JsonNode =
-    try ask(operation, fields: _*) catch { case error: PlannerError => throw new CatalogError(error.getMessage, error) }
+  /** Asks for one thing, and waits for the answer. Throws [[CatalogError]]. */
+  def answer(operation: String, fields: (String, Any)*): JsonNode = {
+    val answer = send(operation, fields).get()
+    val error = answer.get("error")
+    // Here, and not where the answer was read: the stack is that of the statement.
+    if (error != null) throw new CatalogError(error.get("message").asText, error.get("kind").asText)
+    answer.get("result")
+  }
 
   /** Says something, and waits for nothing. */
   def tell(operation: String, fields: (String, Any)*): Unit = send(operation, fields)
@@ -67,7 +62,7 @@ final class Planner(python: String, settings: Map[String, String]) {
       try builder.start()
       catch {
         case error: IOException =>
-          throw new PlannerError("BadInput",
+          throw new CatalogError(
             s"can't start $python (${error.getMessage}): set PYSPARK_PYTHON to the Python that has replitree")
       }
     }
@@ -104,18 +99,13 @@ final class Planner(python: String, settings: Map[String, String]) {
 
     private def settle(answer: JsonNode): Unit = {
       val asked = waiting.remove(answer.get("id").asLong)
-      if (asked != null) {
-        val error = answer.get("error")
-        if (error == null) asked.complete(answer.get("result"))
-        else asked.completeExceptionally(new PlannerError(error.get("kind").asText, error.get("message").asText))
-      }
+      if (asked != null) asked.complete(answer)
     }
 
     private def fail(): Unit = waiting.keySet.forEach { id =>
       val asked = waiting.remove(id)
-      if (asked != null) asked.completeExceptionally(
-        new PlannerError("Ended",
-          "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"))
+      if (asked != null) asked.complete(json.readTree(
+        """{"error": {"kind": "Ended", "message": "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"}}"""))
     }
   }
 }

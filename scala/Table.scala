@@ -7,14 +7,16 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
-import org.apache.spark.sql.{DataFrame, SaveMode}
+import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsDelete, SupportsMetadataColumns, SupportsRead}
 import org.apache.spark.sql.connector.catalog.{SupportsRowLevelOperations, SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo}
-import org.apache.spark.sql.connector.write.{SupportsTruncate, V1Write, WriteBuilder}
-import org.apache.spark.sql.sources.{Filter, InsertableRelation}
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, LogicalWriteInfoImpl, RowLevelOperationBuilder}
+import org.apache.spark.sql.connector.write.{RowLevelOperationInfo, SupportsDynamicOverwrite, SupportsOverwrite}
+import org.apache.spark.sql.connector.write.{SupportsTruncate, Write, WriteBuilder}
+import org.apache.spark.sql.execution.datasources.DataSource
+import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -39,16 +41,13 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
   val sourceOptions: Map[String, String] = tableOptions ++ texts(answer.get("snapshot_options"))
   val description: String = s"$name at $index of ${answer.get("replica").asText}"
 
+  /** Each is its name in Spark with its arguments: a column, or a whole number before it. */
   val partitioning: Array[Transform] = answer.get("partition_by").elements.asScala.map { each =>
-    val (kind, column) = (each.get(0).asText, each.get(1).asText)
-    kind match {
-      case "identity" => Expressions.identity(column)
-      case "year" => Expressions.years(column)
-      case "month" => Expressions.months(column)
-      case "day" => Expressions.days(column)
-      case "hour" => Expressions.hours(column)
-      case "bucket" => Expressions.bucket(each.get(2).asInt, column)
-      case _ => Expressions.apply(kind, Expressions.literal(each.get(2).asInt), Expressions.column(column))
+    val (name, column) = (each.get(0).asText, each.get(each.size - 1).asText)
+    if (name == "identity") Expressions.identity(column)
+    else {
+      val number = if (each.size > 2) Seq(Expressions.literal(each.get(1).asInt)) else Seq.empty
+      Expressions.apply(name, number :+ Expressions.column(column): _*)
     }
   }.toArray
 
@@ -87,7 +86,9 @@ final class ReplitreeTable(
   override def partitioning(): Array[Transform] = snapshot.partitioning
   override def properties(): util.Map[String, String] = snapshot.properties.asJava
   override def capabilities(): util.Set[TableCapability] =
-    util.EnumSet.of(TableCapability.BATCH_READ, TableCapability.V1_BATCH_WRITE, TableCapability.TRUNCATE)
+    util.EnumSet.of(
+      TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_DYNAMIC,
+      TableCapability.OVERWRITE_BY_FILTER)
   override def toString: String = s"$qualified at ${snapshot.index}"
 
   /** Spark 4.2 does not pass a read's options to `loadTable`: one snapshot for all uses of this object with equal ones. */
@@ -120,7 +121,7 @@ final class ReplitreeTable(
   }
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new TableWriteBuilder(snapshot.tableOptions ++ info.options.asCaseSensitiveMap.asScala)
+    new TableWriteBuilder(info, snapshot.tableOptions)
 
   override def canDeleteWhere(filters: Array[Filter]): Boolean = Conditions.whole(filters).isDefined
 
@@ -133,18 +134,29 @@ final class ReplitreeTable(
     planner.answer(operation, fields :+ ("table" -> table): _*)
 }
 
-/** A write by `format("replitree")`; after `truncate` its rows take the place of all that are in the table. */
-final class TableWriteBuilder(options: Map[String, String]) extends SupportsTruncate with V1Write {
-  private var mode = SaveMode.Append
+/**
+ * A write by `format("replitree")`: its tasks, and its commit. The rows take the place of all that are in the table, or, when
+ * Spark overwrites partitions, of those in the partitions that they belong to.
+ */
+final class TableWriteBuilder(info: LogicalWriteInfo, table: Map[String, String])
+    extends SupportsOverwrite with SupportsDynamicOverwrite {
+  private var mode: Option[String] = None
 
-  override def truncate(): WriteBuilder = { mode = SaveMode.Overwrite; this }
+  override def truncate(): WriteBuilder = { mode = Some("static"); this }
+  override def overwriteDynamicPartitions(): WriteBuilder = { mode = Some("dynamic"); this }
+  override def overwrite(filters: Array[Filter]): WriteBuilder = throw new CatalogError(
+    "rows can't take the place of those that a condition names: set spark.sql.sources.partitionOverwriteMode to dynamic, which "
+      + "replaces the partitions that the new rows belong to, or DELETE before the INSERT")
 
-  override def build(): V1Write = this
-
-  override def toInsertableRelation(): InsertableRelation = (rows: DataFrame, _: Boolean) => {
-    // The whole table, whatever the session says of overwriting partitions.
-    val all = if (mode == SaveMode.Overwrite) Map("partitionOverwriteMode" -> "static") else Map.empty
-    rows.write.format("replitree").options(options ++ all).mode(mode).save()
+  override def build(): Write = {
+    // The session may say otherwise.
+    val chosen = mode.map("partitionOverwriteMode" -> _)
+    val options = new CaseInsensitiveStringMap((table ++ info.options.asCaseSensitiveMap.asScala ++ chosen).asJava)
+    val conf = SparkSession.active.asInstanceOf[classic.SparkSession].sessionState.conf
+    val source = DataSource.lookupDataSourceV2("replitree", conf).get
+    val write = source.getTable(info.schema, Array.empty, options).asInstanceOf[SupportsWrite]
+      .newWriteBuilder(LogicalWriteInfoImpl(info.queryId, info.schema, options))
+    (if (mode.isEmpty) write else write.asInstanceOf[SupportsTruncate].truncate()).build()
   }
 }
 

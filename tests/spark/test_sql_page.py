@@ -1,4 +1,4 @@
-"""The page on SQL: its statements and its programs run, in their order."""
+"""The pages on SQL: their statements and their programs run, in their order."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-PAGE = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+PAGES = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("sql.md", "sql-statements.md"))
 BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_statements_and_programs_of_the_page_run(
+def test_statements_and_programs_of_the_pages_run(
     spark: SparkSession, running: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, object] = {}
@@ -34,7 +34,7 @@ def test_statements_and_programs_of_the_page_run(
     spark.conf.set(f"{CATALOG}.url", str(running.folder))
     table = running.create_table("events", "id bigint not null, kind string", order_by="id", wait_replicas=2)
     names: dict[str, Any] = {"table": table, "spark": spark}
-    blocks = BLOCK.findall(PAGE)
+    blocks = BLOCK.findall(PAGES)
     assert {language for language, _ in blocks} == {"python", "sql"}
     try:
         for language, text in blocks:

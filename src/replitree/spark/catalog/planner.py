@@ -49,6 +49,7 @@ from replitree.spark.session.written import last_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
 from replitree.spark.store.remote import remote_files, remote_options
+from replitree.storage.schema.definition import Transform, TransformKind
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.sql.predicate_parser import parse_predicate
 
@@ -64,6 +65,9 @@ NEWEST_S = 0.1
 SNAPSHOTS_MAX = 64
 """Snapshots that are kept; the one that was given longest ago is forgotten first."""
 
+
+CALENDAR = frozenset({TransformKind.YEAR, TransformKind.MONTH, TransformKind.DAY, TransformKind.HOUR})
+"""Transforms that Spark calls by a plural."""
 
 CONDITIONS_MAX = 256
 """Conditions of one snapshot whose parts are remembered."""
@@ -319,7 +323,7 @@ class Planner:
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
             "other_way": other_way,
-            "partition_by": [[each.kind.value, each.column, each.argument] for each in definition.partition_by],
+            "partition_by": [_in_spark(each) for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
             "read_options": self._read_options(snapshot),
             "table_options": {name: value for name, value in table.items() if value},
@@ -470,6 +474,13 @@ def _pruned(held: _KeptSnapshot, where: str) -> tuple[SnapshotPart, ...]:
         held.pruned.clear()
     held.pruned[where] = found
     return found
+
+
+def _in_spark(transform: Transform) -> list[str | int]:
+    """Return a partition transform as Spark has it: its name, its number if it takes one, and its column."""
+    name = transform.kind.value
+    number = () if transform.argument is None else (transform.argument,)
+    return [f"{name}s" if transform.kind in CALENDAR else name, *number, transform.column]
 
 
 def _as_of(options: dict[str, str]) -> int | str | None:
