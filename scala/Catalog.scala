@@ -1,7 +1,5 @@
 package io.replitree.spark
 
-import java.time.Instant
-import java.time.temporal.ChronoUnit
 import java.util
 import java.util.concurrent.ConcurrentHashMap
 
@@ -9,8 +7,9 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
-import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, SupportsNamespaces, Table}
-import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange, TableContext, TimeTravel}
+import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, ProcedureCatalog, SupportsNamespaces}
+import org.apache.spark.sql.connector.catalog.{Table, TableCatalog, TableChange, TableContext, TimeTravel}
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -26,7 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *
  * Absent on purpose: namespaces other than `default`.
  */
-class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
+class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with ProcedureCatalog {
   private var known = "replitree"
   private var level: Option[String] = None
   private var python = "python3"
@@ -54,7 +53,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   private def isolation: Option[String] = SparkSession.active.conf.getOption(s"spark.sql.catalog.$known.isolation")
 
   /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
-  override def tableStateOptionKeys(): util.Set[String] = ReadOptions.names.asJava
+  override def tableStateOptionKeys(): util.Set[String] = ReplitreeCatalog.ReadOptions.asJava
 
   // --- tables ---
 
@@ -86,7 +85,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
         throw new CatalogError("the history of a table is that of now: leave VERSION AS OF and TIMESTAMP AS OF out")
       val name = table.namespace.last
       if (!tableExists(Identifier.of(ReplitreeCatalog.Namespace, name))) throw new NoSuchTableException(table)
-      return new HistoryTable(planner, name, s"$known.default.$name.history")
+      return new AnswerRows(
+        s"$known.default.$name.history", AnswerRows.History, () => planner.answer("history", "table" -> name))
     }
     if (!isDefault(table.namespace)) throw new NoSuchTableException(table)
     def snapshot(options: CaseInsensitiveStringMap): LoadedSnapshot = {
@@ -96,12 +96,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
         "table" -> table.name,
         "known" -> Option(known).map(_.handle).orNull,
         "version" -> version.orNull,
-        "timestamp" -> timestamp.map(micros => Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString).orNull,
-        "level" -> Option(options.get("level")).orElse(level).orNull,
-        "min_index" -> options.get("minIndex"),
-        "as_of" -> options.get("asOf"),
-        "final" -> options.get("final"),
-        "timeout" -> options.get("timeout"))
+        "timestamp" -> timestamp.map(_.toString).orNull,
+        "options" -> (level.map("level" -> _).toMap ++ ReplitreeCatalog.readState(options)).asJava)
       catch {
         case error: CatalogError if error.kind == "TableNotFound" => throw new NoSuchTableException(table)
       }
@@ -171,6 +167,18 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
   private def quoted(name: String) = "`" + name.replace("`", "``") + "`"
   private def path(names: Array[String]) = names.map(quoted).mkString(".")
 
+  // --- procedures: below the catalog itself, and below its namespace ---
+
+  override def listProcedures(namespace: Array[String]): Array[Identifier] = {
+    if (namespace.nonEmpty) check(namespace)
+    planner.answer("procedures").elements.asScala.map(name => Identifier.of(namespace, name.asText)).toArray
+  }
+
+  override def loadProcedure(procedure: Identifier): UnboundProcedure = {
+    if (procedure.namespace.nonEmpty) check(procedure.namespace)
+    new PlannerProcedure(planner, planner.answer("procedure", "procedure" -> procedure.name))
+  }
+
   // --- namespaces ---
 
   override def listNamespaces(): Array[Array[String]] = Array(ReplitreeCatalog.Namespace)
@@ -200,4 +208,10 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces {
 
 object ReplitreeCatalog {
   private val Namespace = Array("default")
+
+  /** The options that say which rows a read has. */
+  private val ReadOptions = Set("level", "minIndex", "asOf", "final", "timeout")
+
+  def readState(options: CaseInsensitiveStringMap): Map[String, String] =
+    ReadOptions.flatMap(name => Option(options.get(name)).map(value => name.toLowerCase -> value)).toMap
 }

@@ -8,8 +8,10 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.{classic, SparkSession}
-import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsDelete, SupportsMetadataColumns, SupportsRead}
-import org.apache.spark.sql.connector.catalog.{SupportsRowLevelOperations, SupportsWrite, Table, TableCapability}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsDelete, SupportsMetadataColumns}
+import org.apache.spark.sql.connector.catalog.{SupportsPartitionManagement, SupportsRead, SupportsRowLevelOperations}
+import org.apache.spark.sql.connector.catalog.{SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, LogicalWriteInfoImpl, RowLevelOperationBuilder}
@@ -41,6 +43,8 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
   val sourceOptions: Map[String, String] = tableOptions ++ texts(answer.get("snapshot_options"))
   val description: String = s"$name at $index of ${answer.get("replica").asText}"
 
+  /** The transforms as columns of statements about partitions. */
+  val partitionSchema: StructType = DataType.fromJson(answer.get("partition_schema").asText).asInstanceOf[StructType]
   /** Each is its name in Spark with its arguments: a column, or a whole number before it. */
   val partitioning: Array[Transform] = answer.get("partition_by").elements.asScala.map { each =>
     val (name, column) = (each.get(0).asText, each.get(each.size - 1).asText)
@@ -77,7 +81,7 @@ final class ReplitreeTable(
     planner: Planner, table: String, qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
     load: CaseInsensitiveStringMap => LoadedSnapshot, isolation: () => Option[String])
     extends Table with SupportsRead with SupportsWrite with SupportsDelete with SupportsMetadataColumns
-    with SupportsRowLevelOperations {
+    with SupportsRowLevelOperations with SupportsPartitionManagement {
   override def name(): String = qualified
   /** A table that is dropped and created again has another id, so Spark never takes one for the other. */
   override def id(): String = snapshot.tableId
@@ -95,10 +99,10 @@ final class ReplitreeTable(
   private val others = new ConcurrentHashMap[Map[String, String], LoadedSnapshot]
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
-    val isFinal = ReadOptions.isFinal(options)
-    val state = ReadOptions.state(options)
+    val isFinal = options.getBoolean("final", false)
+    val state = ReplitreeCatalog.readState(options)
     val read =
-      if (state != ReadOptions.state(loadedWith)) others.computeIfAbsent(state, _ => load(options))
+      if (state != ReplitreeCatalog.readState(loadedWith)) others.computeIfAbsent(state, _ => load(options))
       else rewrite.filter(_.isOpen).fold(snapshot)(_.begun.snapshot)
     if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
     else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
@@ -127,6 +131,27 @@ final class ReplitreeTable(
 
   /** Spark has asked `canDeleteWhere` before. */
   override def deleteWhere(filters: Array[Filter]): Unit = change("delete", "where" -> Conditions.whole(filters).get)
+
+  // --- partitions: each transform is a column of theirs ---
+
+  override def partitionSchema(): StructType = snapshot.partitionSchema
+
+  override def listPartitionIdentifiers(names: Array[String], values: InternalRow): Array[InternalRow] =
+    AnswerRows.of(
+      planner.answer("partitions", "handle" -> snapshot.handle, "names" -> names, "values" -> texts(values)), partitionSchema())
+
+  override def dropPartition(values: InternalRow): Boolean = {
+    change("drop_partition", "handle" -> snapshot.handle, "values" -> texts(values))
+    true
+  }
+  override def truncatePartition(values: InternalRow): Boolean = dropPartition(values)
+  override def createPartition(values: InternalRow, properties: util.Map[String, String]): Unit =
+    throw new CatalogError("a partition is there as long as it has rows: INSERT them")
+  override def loadPartitionMetadata(values: InternalRow): util.Map[String, String] = util.Map.of()
+  override def replacePartitionMetadata(values: InternalRow, properties: util.Map[String, String]): Unit = ()
+
+  private def texts(values: InternalRow) =
+    Array.tabulate(values.numFields)(at => if (values.isNullAt(at)) null else values.getString(at))
 
   override def truncateTable(): Boolean = { change("truncate"); true }
 
@@ -158,14 +183,4 @@ final class TableWriteBuilder(info: LogicalWriteInfo, table: Map[String, String]
       .newWriteBuilder(LogicalWriteInfoImpl(info.queryId, info.schema, options))
     (if (mode.isEmpty) write else write.asInstanceOf[SupportsTruncate].truncate()).build()
   }
-}
-
-/** The options of a read. */
-object ReadOptions {
-  val names: Set[String] = Set("level", "minIndex", "asOf", "final", "timeout")
-
-  def state(options: CaseInsensitiveStringMap): Map[String, String] =
-    names.flatMap(name => Option(options.get(name)).map(value => name.toLowerCase -> value)).toMap
-
-  def isFinal(options: CaseInsensitiveStringMap): Boolean = options.getBoolean("final", false)
 }

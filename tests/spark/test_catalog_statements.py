@@ -1,4 +1,4 @@
-"""Statements about partitions: each is one entry of the log, and leaves the other partitions alone."""
+"""Statements about partitions, and procedures: each is one entry of the log, and leaves the other partitions alone."""
 
 from __future__ import annotations
 
@@ -51,3 +51,78 @@ def test_overwrite_of_partitions_is_one_entry_and_leaves_the_other_partitions(
     assert found() == [(0, 1, "new"), (1, 1, "last"), (2, 2, "two"), (3, None, "new")]
     assert running.table(name).status().log_tail == tail + 3, "no rows are no entry"
     session.sql(f"drop table {there}")
+
+
+def test_partitions_are_listed_and_dropped(session: SparkSession, running: LocalCluster, name: str) -> None:
+    there = f"replitree.default.{name}"
+    session.sql(
+        f"create table {there} (c decimal(5, 2), d date, s string, x bigint) partitioned by (c, months(d), s, bucket(2, x))"
+    )
+    session.sql(f"insert into {there} values (-1.5, date'2024-01-02', 'it/s=a-b', 1), (2, date'2024-02-02', null, 1)")
+
+    def shown(partition: str = "") -> list[str]:
+        return [row.partition for row in session.sql(f"show partitions {there} {partition}").collect()]
+
+    first, second = "c=-1.50/d_month=2024-01/s=it%2Fs%3Da-b/x_bucket=0", "c=2.00/d_month=2024-02/s=null/x_bucket=0"
+    assert shown() == [first, second]
+    assert shown("partition (d_month = '2024-02')") == [second]
+    tail = running.table(name).status().log_tail
+    whole = "c = -1.5, d_month = '2024-01', s = '{}', x_bucket = 0"
+    for statement, message in {
+        f"drop partition ({whole.format('other')})": "PARTITIONS_NOT_FOUND",
+        "drop partition (d = '2024-01')": "PARTITIONS_NOT_FOUND",
+        "drop partition (c = 2)": "must match the partition spec",
+        f"add partition ({whole.format('new')})": "INSERT them",
+    }.items():
+        with pytest.raises(AnalysisException, match=message):
+            session.sql(f"alter table {there} {statement}")
+    session.sql(f"alter table {there} drop if exists partition ({whole.format('other')})")
+    assert running.table(name).status().log_tail == tail
+    session.sql(f"alter table {there} drop partition ({whole.format('it/s=a-b').replace('-1.5', '-1.50')})")
+    assert (shown(), session.table(there).select("x", "s").collect()) == ([second], [(1, None)])
+    session.sql(f"truncate table {there} partition (c = '2.00', d_month = '2024-02', s = null, x_bucket = 0)")
+    assert (shown(), session.table(there).count()) == ([], 0)
+    assert running.table(name).status().log_tail == tail + 2
+    session.sql(f"drop table {there}")
+
+
+def test_procedures_do_what_the_client_does(session: SparkSession, running: LocalCluster, name: str) -> None:
+    table = running.create_table(name, "k bigint not null, p int", order_by="k", partition_by="p", wait_replicas=2)
+    for first in (0, 2, 4):
+        table.insert({"k": [first, first + 1], "p": [1, -2]})
+
+    def call(procedure: str) -> dict[str, object]:
+        (row,) = session.sql(f"call replitree.{procedure}").collect()
+        return dict(row.asDict())
+
+    merged = call(f"optimize('{name}', '1', final => true)")
+    assert (merged["finished"], merged["reason"]) == (True, "")
+    assert "merge" in {each.kind for each in table.history()}
+    # A merge that begins by itself would be an entry of the log, too.
+    table.pause_merges()
+    frozen = call(f"default.freeze('default.{name}', name => 'before', note => 'it''s mine')")
+    assert (frozen["name"], frozen["rows"]) == ("before", 6)
+    kept, _ = table.frozen_everywhere()
+    assert [(each.name, each.note, each.path) for each in kept] == [("before", "it's mine", frozen["path"])]
+    dropped = call(f"drop_partition(table => 'replitree.default.{name}', partition => '~m2')")
+    assert dropped["index"] == table.status().log_tail - 1
+    assert session.table(f"replitree.default.{name}").where("p = -2").count() == 0
+    assert call(f"detach_partition('{name}', '1')")["index"] == table.status().log_tail - 1
+    assert session.table(f"replitree.default.{name}").count() == 0
+    listed = {row.procedure_name for row in session.sql("show procedures in replitree").collect()}
+    assert listed == {"optimize", "freeze", "drop_partition", "detach_partition"}
+    table.insert({"k": [1], "p": [1]})
+    for wrong, message in {
+        f"drop_partition('{name}', '7')": "has no partition '7': it has '1'",
+        f"drop_partition('{name}', null)": "needs a partition",
+        "optimize('x.y')": "namespace default",
+        "optimize('nowhere')": "does not exist",
+        f"snapshot('{name}')": "did you mean freeze",
+        "nothing()": "there are optimize, freeze",
+        "other.optimize('x')": "SCHEMA_NOT_FOUND",
+        f"optimize('{name}', colour => 'red')": "Did you mean",
+        f"freeze('{name}', 'a b')": "use letters",
+    }.items():
+        with pytest.raises(AnalysisException, match=message):
+            session.sql(f"call replitree.{wrong}")
+    running.drop_table(name)

@@ -16,7 +16,8 @@ from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import TableNotFound
 from replitree.spark.catalog import planner
-from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
+from replitree.spark.catalog.planner import Planner
+from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.definition import define_table
 from replitree.wire.ticket import read_ticket
@@ -135,7 +136,7 @@ def test_level_that_is_asked_for_goes_with_the_tag(planned: Planned) -> None:
     planned.load()
     planned.replica.snapshot["level"] = "linearizable"
     planned.replica.seen.clear()
-    planned.planner.load(PlannerRequest(2, "load", table="t", level="linearizable", min_index="6"))
+    planned.planner.load(PlannerRequest(2, "load", table="t", options={"level": "linearizable", "minindex": "6"}))
     (seen,) = planned.replica.seen
     assert (seen.query["level"], seen.query["tag"], seen.query["min_index"]) == ("linearizable", "one", "7")
 
@@ -155,7 +156,7 @@ def test_loads_of_one_query_share_an_answer_and_the_description_goes_to_the_jvm_
 
 @pytest.mark.parametrize(
     "asked",
-    [{"level": "sequential"}, {"level": "linearizable"}, {"min_index": "7"}],
+    [{"level": "sequential"}, {"level": "linearizable"}, {"minindex": "7"}],
     ids=["sequential", "linearizable", "min_index"],
 )
 def test_load_that_promises_more_than_eventual_asks_though_a_load_has_just_asked(
@@ -166,7 +167,7 @@ def test_load_that_promises_more_than_eventual_asks_though_a_load_has_just_asked
     planned.planner.load(LOAD)
     planned.show(8, "two")
     planned.replica.snapshot["level"] = asked.get("level", "eventual")
-    assert planned.planner.load(PlannerRequest(2, "load", table="t", **asked))["index"] == 8
+    assert planned.planner.load(PlannerRequest(2, "load", table="t", options=asked))["index"] == 8
 
 
 def test_load_after_a_job_of_the_application_has_written_asks(

@@ -18,7 +18,8 @@ import msgspec
 
 from replitree.decoding import json_decoder
 from replitree.errors import ReplitreeError
-from replitree.spark.catalog.planner import CatalogSettings, Planner, PlannerRequest
+from replitree.spark.catalog.planner import Planner
+from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 
 REQUESTS_MAX = 16
 """Requests that are answered at the same time."""

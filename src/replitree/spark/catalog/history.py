@@ -9,7 +9,7 @@ from replitree.client.table import Table
 
 
 def history_rows(table: Table) -> list[tuple[object, ...]]:
-    """Return the entries of a table's kept log, the newest first, each as a row of `scala/History.scala`.
+    """Return the entries of a table's kept log, the newest first, each as a row of `scala/AnswerRows.scala`.
 
     Raises
     ------

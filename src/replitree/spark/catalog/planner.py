@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import xxhash
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from replitree.client.connection import Connection, connect
 from replitree.client.read.scan import FRAME_LEASE_S
@@ -41,6 +40,9 @@ from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailab
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
+from replitree.spark.catalog.partitions import matching, partition_columns, partition_with
+from replitree.spark.catalog.procedures import PROCEDURES, call, described
+from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 from replitree.spark.catalog.rewriting import Rewriting
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_as_of, read_level, seconds
@@ -71,54 +73,6 @@ CALENDAR = frozenset({TransformKind.YEAR, TransformKind.MONTH, TransformKind.DAY
 
 CONDITIONS_MAX = 256
 """Conditions of one snapshot whose parts are remembered."""
-
-
-class CatalogSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """The catalog's settings: the cluster, the file with its token, and Spark's master."""
-
-    url: str = ""
-    token_file: str = ""
-    master: str = ""
-
-
-class PlannerRequest(msgspec.Struct, frozen=True):
-    """One request; what it needs depends on `do`."""
-
-    id: int
-    do: str
-    table: str = ""
-    version: str = ""
-    level: str = ""
-    min_index: str = ""
-    as_of: str = ""
-    timestamp: str = ""
-    final: str = ""
-    timeout: str = ""
-    handle: str = ""
-    known: str = ""
-    where: str = ""
-    columns: str = ""
-    partition_by: tuple[str, ...] = ()
-    properties: dict[str, str] = {}
-    sql: str = ""
-    rewrite: str = ""
-    statement: str = ""
-    parts: tuple[str, ...] = ()
-    written: tuple[tuple[str, str], ...] = ()
-    isolation: str = ""
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of the read that were given, as ``format("replitree")`` names them."""
-        named = {
-            "level": self.level,
-            "minindex": self.min_index,
-            "asof": self.version or self.as_of,
-            "timestampasof": self.timestamp,
-            "final": self.final,
-            "timeout": self.timeout,
-        }
-        return {name: value for name, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +155,12 @@ class Planner:
                 with self._lock:
                     self._newest.pop(request.table, None)
                 return self._connected().drop_table(request.table)
-            case "alter":
-                return self._connected().table(request.table).alter(request.sql).index
-            case "delete":
-                return self._connected().table(request.table).delete(request.where).index
-            case "truncate":
-                return self._connected().table(request.table).truncate().index
+            case "alter" | "delete" | "truncate":
+                return self._change(request)
+            case "procedures" | "procedure" | "call":
+                return self._procedure(request)
+            case "partitions" | "drop_partition":
+                return self._partitions(request)
             case "begin_rewrite" | "commit_rewrite" | "end_rewrite":
                 return self._rewrite(request)
         raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
@@ -227,7 +181,7 @@ class Planner:
 
     def _unchanged(self, request: PlannerRequest) -> tuple[str, _KeptSnapshot] | None:
         """Return the newest snapshot of a table that is kept, when a read would get the same one: a replica says so."""
-        options, now = request.options, time.monotonic()
+        options, now = request.read_options, time.monotonic()
         with self._lock:
             newest = self._newest.get(request.table)
         if newest is None or _as_of(options) is not None:
@@ -263,7 +217,7 @@ class Planner:
 
     def _snapshot(self, table: Table, request: PlannerRequest) -> tuple[str, _KeptSnapshot]:
         """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
-        options, now = request.options, time.monotonic()
+        options, now = request.read_options, time.monotonic()
         level, as_of = read_level(options), _as_of(options)
         if as_of is None:
             self._include_written(table)
@@ -323,6 +277,9 @@ class Planner:
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
             "other_way": other_way,
+            "partition_schema": StructType(
+                [StructField(n, StringType()) for n in partition_columns(definition)]
+            ).json(),
             "partition_by": [_in_spark(each) for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
             "read_options": self._read_options(snapshot),
@@ -377,6 +334,14 @@ class Planner:
             keep_for_frame(held.snapshot.lease, held.table.http)
         return handle, held
 
+    def _kept(self, handle: str) -> _KeptSnapshot:
+        """Return the snapshot of a handle; raise `SnapshotExpired` when it is kept no longer."""
+        with self._lock:
+            held = self._held.get(handle)
+        if held is None:
+            raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
+        return held
+
     def files(self, handle: str, where: str) -> list[tuple[str, int, int, str]]:
         """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms, part.
 
@@ -387,10 +352,7 @@ class Planner:
         RowsUnavailable
             A part that is needed can't be read.
         """
-        with self._lock:
-            held = self._held.get(handle)
-        if held is None:
-            raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
+        held = self._kept(handle)
         snapshot, parts = held.snapshot, _pruned(held, where)
         if not self._is_local:
             snapshot.check()
@@ -416,6 +378,32 @@ class Planner:
             status = file.path.stat()
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
         return found
+
+    def _change(self, request: PlannerRequest) -> int:
+        """Append a change of a table to its log, and return its index there."""
+        table = self._connected().table(request.table)
+        match request.do:
+            case "alter":
+                return table.alter(request.sql).index
+            case "delete":
+                return table.delete(request.where).index
+        return table.truncate().index
+
+    def _procedure(self, request: PlannerRequest) -> Any:
+        """List procedures, or describe or run one."""
+        match request.do:
+            case "procedures":
+                return list(PROCEDURES)
+            case "procedure":
+                return described(request.procedure)
+        return call(self._connected(), request.procedure, request.arguments)
+
+    def _partitions(self, request: PlannerRequest) -> Any:
+        """List partitions of a kept snapshot, or drop one of the table."""
+        snapshot = self._kept(request.handle).snapshot
+        if request.do == "partitions":
+            return matching(snapshot, request.names, request.values)
+        return self._connected().table(request.table).drop_partition(partition_with(snapshot, request.values)).index
 
     def _rewrite(self, request: PlannerRequest) -> Any:
         """Begin, commit or end a statement that changes rows."""

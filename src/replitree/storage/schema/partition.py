@@ -296,6 +296,31 @@ def _plain_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: b
     return None
 
 
+def value_text(transform: Transform, arrow: pa.DataType, value: Scalar) -> str | None:
+    """Write a partition value for people; times are in UTC.
+
+    Parameters
+    ----------
+    transform
+        What gave the value.
+    arrow
+        The type of its column.
+    value
+        As in a manifest.
+
+    Returns
+    -------
+    str or None
+        ``2018-01`` for a month, ``-17`` for an integer; None for null.
+    """
+    # Manifests have decimals, and bytes in hexadecimal digits, as texts already.
+    if value is None or isinstance(value, str):
+        return value
+    is_calendar = transform.kind in _CALENDAR_UNITS or pa.types.is_temporal(arrow)
+    text = _plain_text(transform, arrow, value, last=True) if isinstance(value, bool) or is_calendar else None
+    return str(value) if text is None else text
+
+
 _CALENDAR_UNITS = {
     TransformKind.YEAR: ("Y", 4),
     TransformKind.MONTH: ("M", 7),
