@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, ProcedureCatalog, SupportsNamespaces}
-import org.apache.spark.sql.connector.catalog.{Table, TableCatalog, TableChange, TableContext, TimeTravel}
+import org.apache.spark.sql.connector.catalog.{Table, TableCatalog, TableCatalogCapability, TableChange, TableContext, TimeTravel}
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -54,6 +54,10 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
 
   /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
   override def tableStateOptionKeys(): util.Set[String] = ReplitreeCatalog.ReadOptions.asJava
+
+  /** Of columns in CREATE TABLE; ALTER TABLE has them without. */
+  override def capabilities(): util.Set[TableCatalogCapability] =
+    util.EnumSet.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
 
   // --- tables ---
 
@@ -120,14 +124,14 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
       table: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String]): Table = {
     check(table.namespace)
     val described = columns.map { column =>
-      if (column.defaultValue != null || column.generationExpression != null || column.identityColumnSpec != null)
-        throw new CatalogError(s"column ${column.name} has a default, which CREATE TABLE does not take here: leave it out")
       quoted(column.name) + " " + column.dataType.sql + (if (column.nullable) "" else " NOT NULL")
     }
+    val defaults = columns.filter(_.defaultValue != null).map(column => column.name -> column.defaultValue.getSql).toMap
     try planner.answer(
       "create",
       "table" -> table.name,
       "columns" -> described.mkString(", "),
+      "defaults" -> defaults.asJava,
       "partition_by" -> partitions.map(_.describe),
       "properties" -> properties)
     catch {
@@ -143,24 +147,32 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
 
   override def alterTable(table: Identifier, changes: TableChange*): Table = {
     val text = changes.map {
-      case add: TableChange.AddColumn if isPlain(add) =>
-        s"ADD COLUMN ${path(add.fieldNames)} ${add.dataType.sql}"
+      case add: TableChange.AddColumn if add.comment == null =>
+        val default = if (add.defaultValue == null) "" else s" DEFAULT ${add.defaultValue.getSql}"
+        val place = add.position match {
+          case null => ""
+          case after: TableChange.After => s" AFTER ${quoted(after.column)}"
+          case first => s" $first"
+        }
+        s"ADD COLUMN ${path(add.fieldNames)} ${add.dataType.sql}${if (add.isNullable) "" else " NOT NULL"}$default$place"
       case drop: TableChange.DeleteColumn => s"DROP COLUMN ${path(drop.fieldNames)}"
       case rename: TableChange.RenameColumn =>
         s"RENAME COLUMN ${path(rename.fieldNames)} TO ${quoted(rename.newName)}"
       case widen: TableChange.UpdateColumnType =>
         s"ALTER COLUMN ${path(widen.fieldNames)} TYPE ${widen.newDataType.sql}"
+      case change: TableChange.UpdateColumnDefaultValue =>
+        val default = change.newCurrentDefault
+        s"ALTER COLUMN ${path(change.fieldNames)} ${if (default == null) "DROP DEFAULT" else s"SET DEFAULT ${default.getSql}"}"
+      case change: TableChange.UpdateColumnNullability =>
+        s"ALTER COLUMN ${path(change.fieldNames)} ${if (change.nullable) "DROP" else "SET"} NOT NULL"
       case other => throw new CatalogError(
-        s"${other.getClass.getSimpleName} is not supported by the catalog $known: it adds columns that may be null at the end, "
-          + "drops, renames and widens columns; for all else there is replitree table alter")
+        s"${other.getClass.getSimpleName} is not supported by the catalog $known: it adds columns without comments, drops, "
+          + "renames and widens them, and changes their defaults; for another order key or other settings fill another table")
     }
     if (!tableExists(table)) throw new NoSuchTableException(table)
     planner.answer("alter", "table" -> table.name, "sql" -> text.mkString(", "))
     loadTable(table)
   }
-
-  private def isPlain(add: TableChange.AddColumn) =
-    add.isNullable && add.position == null && add.comment == null && add.defaultValue == null
 
   override def renameTable(from: Identifier, to: Identifier): Unit = throw unsupported("ALTER TABLE … RENAME TO")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.spark.catalog.layouts import EXISTENCE_DEFAULT, field_metadata, unreadable
+from replitree.spark.catalog.layouts import EXISTENCE_DEFAULT, INSERT_DEFAULT, field_metadata, unreadable
 from replitree.storage.schema.definition import TableDefinition, define_table
 from replitree.storage.sql.alter_parser import parse_alter
 from replitree.storage.sql.evolve import apply_alter
@@ -51,5 +51,15 @@ def test_altered_columns_are_named(changes: tuple[str, ...], found: str) -> None
 )
 def test_added_column_shows_its_default_in_older_files(kind: str, default: str, constant: str) -> None:
     definition = altered(f"ADD COLUMN w {kind} DEFAULT {default}")
-    assert field_metadata(definition.column("w")) == {EXISTENCE_DEFAULT: constant}
+    assert field_metadata(definition.column("w")) == {EXISTENCE_DEFAULT: constant, INSERT_DEFAULT: constant}
     assert field_metadata(definition.column("k")) == {}
+
+
+def test_defaults_of_inserts_and_of_older_files_are_two() -> None:
+    definition = altered("ADD COLUMN w int DEFAULT 5", "ALTER COLUMN w SET DEFAULT 6", "ALTER COLUMN v SET DEFAULT 7")
+    five, six, seven = (f"CAST('{number}' AS int)" for number in (5, 6, 7))
+    assert field_metadata(definition.column("w")) == {EXISTENCE_DEFAULT: five, INSERT_DEFAULT: six}
+    assert field_metadata(definition.column("v")) == {EXISTENCE_DEFAULT: "NULL", INSERT_DEFAULT: seven}
+    assert field_metadata(altered("ADD COLUMN w int DEFAULT 5", "ALTER COLUMN w DROP DEFAULT").column("w")) == {
+        EXISTENCE_DEFAULT: five
+    }

@@ -1,4 +1,4 @@
-"""Statements about partitions, and procedures: each is one entry of the log, and leaves the other partitions alone."""
+"""Statements about partitions, procedures and defaults: what each does, and what the wrong ones say."""
 
 from __future__ import annotations
 
@@ -126,3 +126,43 @@ def test_procedures_do_what_the_client_does(session: SparkSession, running: Loca
         with pytest.raises(AnalysisException, match=message):
             session.sql(f"call replitree.{wrong}")
     running.drop_table(name)
+
+
+def test_defaults_are_what_inserts_get_that_leave_columns_out(
+    session: SparkSession, running: LocalCluster, name: str
+) -> None:
+    there = f"replitree.default.{name}"
+    session.sql(
+        f"create table {there} (k bigint not null, s string default 'it\\'s', n int not null default -7,"
+        " t timestamp default timestamp'2024-01-31 10:00:00')"
+    )
+    assert running.table(name).definition.schema_version == 1
+    session.sql(f"insert into {there} (k) values (1)")
+    session.sql(f"alter table {there} add column c decimal(5, 2) default 1.5 after k")
+    session.sql(f"alter table {there} alter column s set default 'new'")
+    session.sql(f"alter table {there} alter column t drop default")
+    session.sql(f"alter table {there} alter column n drop not null")
+    session.range(2, 3).selectExpr("id as k").writeTo(there).append()
+    session.sql(f"insert into {there} (k, n, c) values (3, null, default)")
+    session.sql(f"update {there} set n = default where k = 3")
+    session.sql(f"merge into {there} using (select 4L as id) on k = id when not matched then insert (k) values (id)")
+    found = session.sql(f"select k, cast(c as string), s, n, t is null from {there} order by k").collect()
+    assert [tuple(row) for row in found] == [
+        (1, "1.50", "it's", -7, False),
+        (2, "1.50", "new", -7, True),
+        (3, "1.50", "new", -7, True),
+        (4, "1.50", "new", -7, True),
+    ]
+    for wrong, message in {
+        f"alter table {there} add column z int not null": "needs a default",
+        f"alter table {there} add column z int comment 'no'": "without comments",
+        f"alter table {there} alter column s set default current_user()": "give one constant",
+        f"create table {there}_2 (d date default current_date())": "give one constant",
+        f"create table {there}_2 (s string default 'it''s')": "for a quote in a text",
+        f"create table {there}_2 (a array<int> default array(1))": "leave the default out",
+        f"create table {there}_2 (k bigint generated always as identity)": "identity column",
+    }.items():
+        with pytest.raises(AnalysisException, match=message):
+            session.sql(wrong)
+    assert f"{name}_2" not in running.tables()
+    session.sql(f"drop table {there}")

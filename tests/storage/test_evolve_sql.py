@@ -23,6 +23,7 @@ from replitree.storage.sql.evolve import (
     RenameColumn,
     SetDefault,
     WidenColumn,
+    with_defaults,
 )
 from tests.storage.evolving import plain_default, table
 from tests.storage.support import PLAIN_TYPES, values
@@ -91,6 +92,20 @@ def test_statement_is_read(text: str, changes: list[Change]) -> None:
 def test_statement_that_is_not_understood_is_refused(text: str, problem: str) -> None:
     with pytest.raises(BadInput, match=problem):
         parse_alter(text, table())
+
+
+def test_new_table_has_defaults_in_its_first_version() -> None:
+    definition = with_defaults(table(), {"V": "2.5"})
+    assert (definition.schema_version, definition.column("v").default) == (table().schema_version, 2.5)
+    assert [column.name for column in definition.columns] == [column.name for column in table().columns]
+    assert with_defaults(table(), {"v": "null"}) == table()
+    for name, text, problem in (
+        ("z", "1", "no column 'z'"),
+        ("v", "'it''s'", "for a quote in a text"),
+        ("v", "'", "quote"),
+    ):
+        with pytest.raises(BadInput, match=problem):
+            with_defaults(table(), {name: text})
 
 
 # --- defaults ---------------------------------------------------------------------------------------------------------------

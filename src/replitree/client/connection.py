@@ -42,6 +42,7 @@ from replitree.protocol.rescue.recover import Survivor
 from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
 from replitree.storage.schema.storage_policy import LOCAL
+from replitree.storage.sql.evolve import with_defaults
 from replitree.wire.history_recorder import Recorder
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Connection:
         settings: _Settings = None,
         policy: str | MergePolicy = PLAIN,
         storage: str = LOCAL,
+        defaults: Mapping[str, str] | None = None,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
     ) -> Table:
@@ -184,6 +186,8 @@ class Connection:
             which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials
             are no part of it; see `replitree.storage.objects.location`.  Or ``"tiered(URL, older=7d)"``: parts that have
             lain on the disks for so long go there; see `replitree.storage.schema.storage_policy`.
+        defaults
+            What inserts get that leave a column out: a literal of Spark SQL by the column's name, as in ``{"price": "0.5"}``.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.
         timeout_s
@@ -215,6 +219,8 @@ class Connection:
             policy=policy,
             storage=with_url(self.catalog, storage),
         )
+        if defaults:
+            definition = with_defaults(definition, defaults)
         # The token is required before anything is created.
         http = self._http_client()
         check_store(self.catalog, http, definition.name, definition.storage)

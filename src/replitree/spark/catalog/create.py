@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 
 from replitree.client.connection import Connection
 from replitree.errors import BadInput
+from replitree.spark.catalog.requests import PlannerRequest
 from replitree.storage.schema.definition import TableSettings
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.schema.storage_policy import LOCAL
@@ -18,29 +17,20 @@ FROM_SPARK = frozenset({"provider", "owner"})
 DEFINITION = ("order_by", "policy", "storage")
 
 
-def create(
-    connection: Connection, name: str, columns: str, partition_by: Sequence[str], properties: Mapping[str, str]
-) -> None:
-    """Create a table.
+def create(connection: Connection, request: PlannerRequest) -> None:
+    """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Parameters
-    ----------
-    columns
-        As Spark's DDL.
-    partition_by
-        Transforms, as Spark writes them: ``months(d)``, ``bucket(16, k)``.
-    properties
-        ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
+    Properties are ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
 
     Raises
     ------
     BadInput
-        A property is unknown or has a wrong value, or the definition makes no sense.
+        A property is unknown or has a wrong value, a default is no constant, or the definition makes no sense.
     TableExists
         There is a table of this name.
     """
     settings = {field.name for field in msgspec.structs.fields(TableSettings)}
-    given = {key: value for key, value in properties.items() if key not in FROM_SPARK}
+    given = {key: value for key, value in request.properties.items() if key not in FROM_SPARK}
     for key, value in given.items():
         if key not in settings and key not in DEFINITION:
             known = ", ".join([*DEFINITION, *sorted(settings)])
@@ -48,11 +38,12 @@ def create(
         if key in settings and not value.isdecimal():
             raise BadInput(f"property {key} is a whole number, not {value!r}")
     connection.create_table(
-        name,
-        columns,
+        request.table,
+        request.columns,
         order_by=given.get("order_by", ""),
-        partition_by=list(partition_by),
+        partition_by=list(request.partition_by),
         policy=given.get("policy", PLAIN.text),
         storage=given.get("storage", LOCAL),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
+        defaults=request.defaults,
     )

@@ -25,6 +25,9 @@ from replitree.storage.schema.layout import layouts_of
 EXISTENCE_DEFAULT = "EXISTS_DEFAULT"
 """Spark's name, in a field's metadata, of the value that files without the column show."""
 
+INSERT_DEFAULT = "CURRENT_DEFAULT"
+"""Spark's name, there too, of the value that an insert gets which leaves the column out."""
+
 
 def unreadable(definition: TableDefinition, versions: Iterable[int]) -> str:
     """Return why Spark's scan can't read parts of these schema versions; "" when it can."""
@@ -41,9 +44,13 @@ def unreadable(definition: TableDefinition, versions: Iterable[int]) -> str:
 
 
 def field_metadata(column: Column) -> dict[str, str]:
-    """Return the metadata of a column's field for Spark: what files show that were written before it was added."""
-    value = column.initial_scalar
-    return {EXISTENCE_DEFAULT: _literal(value)} if value.is_valid else {}
+    """Return the metadata of a column's field for Spark: what older files show, and what inserts get that leave it out."""
+    initial = column.initial_scalar
+    shown = _literal(initial) if initial.is_valid else "NULL"
+    if column.has_default:
+        # Spark takes the one only with the other.
+        return {EXISTENCE_DEFAULT: shown, INSERT_DEFAULT: _literal(column.default_scalar)}
+    return {EXISTENCE_DEFAULT: shown} if initial.is_valid else {}
 
 
 def _literal(value: pa.Scalar) -> str:

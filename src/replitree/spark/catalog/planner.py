@@ -148,9 +148,7 @@ class Planner:
             case "history":
                 return history_rows(self._connected().table(request.table))
             case "create":
-                return create(
-                    self._connected(), request.table, request.columns, request.partition_by, request.properties
-                )
+                return create(self._connected(), request)
             case "drop":
                 with self._lock:
                     self._newest.pop(request.table, None)

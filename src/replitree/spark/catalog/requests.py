@@ -32,6 +32,7 @@ class PlannerRequest(msgspec.Struct, frozen=True):
     known: str = ""
     where: str = ""
     columns: str = ""
+    defaults: dict[str, str] = {}
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     sql: str = ""

@@ -29,6 +29,8 @@ Absent on purpose: order of existing columns, order key and partitions of a tabl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -41,7 +43,7 @@ from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.nested import children
 from replitree.storage.schema.types import format_type, is_nested, parse_type
 from replitree.storage.schema.widen import can_widen, keeps_partitions
-from replitree.storage.sql.defaults import plain_of_scalar
+from replitree.storage.sql.defaults import plain_of_scalar, sql_default
 from replitree.storage.sql.evolve_nested import add_inside, drop_inside, free_name, rename_inside, widen_inside
 
 COLUMNS_BYTES_MAX = 512 << 10
@@ -361,6 +363,30 @@ def _widened(altered: _Altered, column: Column, change: WidenColumn) -> Column:
 
 def _unset_if_null(value: Plain | None) -> Any:
     return UNSET if value is None else value
+
+
+def with_defaults(definition: TableDefinition, defaults: Mapping[str, str]) -> TableDefinition:
+    """Return the definition of a new table with defaults of its columns.
+
+    Parameters
+    ----------
+    definition
+        Of a table that has no rows.
+    defaults
+        A literal of Spark SQL by the column's name.
+
+    Raises
+    ------
+    BadInput
+        There is no such column, or the text is not a literal of its type.
+    """
+    columns = {column.id: column for column in definition.columns}
+    for name, text in defaults.items():
+        column = find_column(definition, name)
+        value = sql_default(text, column.type)
+        if value is not None:
+            columns[column.id] = _with_default(column, value)
+    return replace(definition, columns=tuple(columns.values()))
 
 
 def _with_default(column: Column, value: Plain) -> Column:
