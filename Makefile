@@ -67,8 +67,11 @@ collected: $(READY)
 unit: collected
 	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
 
+.venv/spark.jsa: $(READY) tools/class_archive.py
+	@said=$$($(BIN)/python -m tools.class_archive 2>&1) || { echo "$$said"; exit 1; }
+
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
-system: $(READY)
+system: .venv/spark.jsa
 	$(PYTEST) -n $$(($(WORKERS) + 3)) --dist loadfile --no-loadscope-reorder -m "(slow or system) and not nightly" tests
 
 # --- see it work --------------------------------------------------------------------------------------------------------------

@@ -48,7 +48,28 @@ AT_NIGHT = {
     ),
     "tests/verify/tablets/test_simulate.py::test_rare_branches_are_seen_and_nothing_is_violated": (),
     "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
+    "tests/verify/packed/test_golden.py::test_model_holds": (
+        *("mended/replication-queues", "mended/quorum-queues", "mended/quorum-partitions", "mended/truncate-log"),
+        *("published/quorum-views", "published/truncate-log"),
+    ),
+    "tests/verify/histories/test_spark_system.py::test_right_and_wrong_histories_are_judged_alike": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
+    "tests/spark/test_damage.py::test_each_action_that_only_reads_goes_on_after_damage": (),
+    "tests/spark/test_store_damage.py::test_no_reader_shows_a_wrong_row_where_no_good_copy_is_left": ("page header",),
+    "tests/spark/test_store_damage.py::test_the_read_goes_on_with_the_copy_of_a_replica_and_the_part_is_repaired": (
+        "page header",
+    ),
+    "tests/spark/test_store_damage.py::test_without_its_sums_object_an_object_is_read_right": (
+        *("damaged", "of another file"),
+    ),
+    "tests/spark/test_standalone.py::test_an_executor_is_killed_while_it_reads": (),
+    "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_writes": (),
+    "tests/spark/test_standalone.py::test_a_driver_is_killed_while_it_writes": (),
+    "tests/spark/test_jar.py::test_same_sources_give_the_same_bytes": (),
+    "tests/spark/test_overwrite.py::test_final_frame_is_what_a_merge_leaves": ("summing(v)",),
+    "tests/test_java.py::test_spark_runs_through_the_wrapper": (),
+    "tests/bench/test_read_store.py::test_both_tables_are_read_by_every_query": (),
+    "tests/bench/test_shared.py::test_a_fetch_reads_a_manifest_and_no_rows_and_a_merge_leaves_one_copy": (),
     "tests/bench/test_write_store.py::test_both_ways_write_all_rows_and_one_goes_through_a_replica": (),
 }
 """A test, with the parameters with which only the night runs it; none are named: with all."""

@@ -23,6 +23,7 @@ from tests.at_night import is_at_night
 from tests.examples import GATE
 from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
 from tests.storage.objects.seaweed import Seaweed
+from tools.class_archive import java_options
 
 pytest.register_assert_rewrite("tests.verify.small_models")
 
@@ -32,8 +33,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gate")
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-"""For Java machines that live a minute, as those of tests do: with Java's usual ones, Spark's tests need 1.7 times the CPU."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 LONG = (
     "spark/test_store.py",

@@ -27,6 +27,7 @@ from tests.spark.drivers import kill_driver_when
 from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
 from tests.spark.standalone import StandaloneSpark
 from tests.waiting import wait_for
+from tools.class_archive import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +41,6 @@ pytestmark = [
 
 ROWS = 180_000
 MONTHS = 3
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 NAME = "replitree.default.filled"
 RESULT_BYTES_MAX = 1 << 20
 """What tasks of one job may give to their driver."""
@@ -86,8 +86,7 @@ def elsewhere(
             "spark.sql.shuffle.partitions": 2,
             # Each query runs once here: compiling it costs more than running it.
             "spark.sql.codegen.wholeStage": False,
-            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": java_options(),
             "spark.eventLog.enabled": True,
             "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
             f"{CATALOG}.url": str(replicas.folder),

@@ -1,0 +1,79 @@
+"""An archive of the classes of Spark, from which Java maps them into memory instead of reading, checking and laying them out.
+
+Java writes it when a session ends that has used what tests use.  A session that begins with it needs about half of the CPU
+until its first result.  Java takes no archive that belongs to other jars or to another Java, and starts without.
+
+Usage: ``python -m tools.class_archive``.  Where this Java can write none, the file is empty.
+
+Source: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCHIVE = ROOT / ".venv" / "spark.jsa"
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+"""For Java machines that live a minute: with Java's usual compiler and collector, Spark's tests need 1.7 times the CPU.
+
+Without the log, Java does not say why it starts without an archive.
+"""
+
+
+def java_options() -> str:
+    """Return the options with which the Java machines of tests start."""
+    there = ARCHIVE.exists() and ARCHIVE.stat().st_size
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE}" if there else SHORT_LIVED
+
+
+def main() -> int:
+    """Use a session, and let its Java write the archive when it ends."""
+    made = ARCHIVE.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made}"
+    with tempfile.TemporaryDirectory(prefix="replitree-classes-") as folder:
+        use_spark(Path(folder))
+    if not made.exists():
+        made.touch()
+    made.replace(ARCHIVE)
+    return 0
+
+
+def use_spark(folder: Path) -> None:
+    """Run what makes Spark load most classes that tests need: the catalog, Parquet files, the data source, Python, SQL."""
+    import replitree
+    from replitree.spark.session.session import spark_session
+
+    with replitree.local(replicas=1, folder=folder / "cluster") as cluster:
+        session = spark_session(
+            master="local[2]",
+            conf={"spark.driver.memory": "1g", "spark.sql.catalog.replitree.url": str(cluster.folder)},
+        )
+        session.sql("create table replitree.default.t (k bigint not null, d date, s string) partitioned by (months(d))")
+        session.range(100).selectExpr("id k", "date'2020-01-01' d", "string(id) s").createOrReplaceTempView("rows")
+        session.sql("insert into replitree.default.t select * from rows")
+        session.sql("update replitree.default.t set s = 'x' where k % 7 = (select min(k) from rows)")
+        session.table("replitree.default.t").createOrReplaceTempView("t")
+        session.sql("select l.d, count(*) from t l join t r on l.k = r.k group by l.d order by 2").collect()
+        session.table("replitree.default.t").write.parquet(str(folder / "files"))
+        session.read.parquet(str(folder / "files")).where("k < 9").selectExpr("max(s)").toPandas()
+        session.udf.register("same", lambda key: key, "bigint")
+        session.sql("select same(k) from replitree.default.t").collect()
+        source = session.read.format("replitree").options(url=str(cluster.folder), table="t").load()
+        source.write.format("replitree").options(url=str(cluster.folder), table="t").mode("append").save()
+        session.stop()
+        # Java writes when it ends, which it does when the gateway's pipe is closed.
+        gateway = session.sparkContext._gateway  # noqa: SLF001  # PySpark has no other way to its Java
+        assert gateway is not None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
