@@ -493,6 +493,7 @@ def test_table_is_created_from_a_query(
         ("create table replitree.default.wrong (k int) tblproperties (colour = 'red')", "no property 'colour'"),
         ("create table replitree.default.wrong (k int) tblproperties (order_by = 'z')", "'z'"),
         ("create table replitree.default.wrong (k interval day)", "(?i)interval"),
+        ("create table replitree.default.wrong (k int, v int) cluster by (v, k)", r"order_by = 'v, k'"),
         ("alter table replitree.default.everything rename to other", "not supported"),
         ("alter table replitree.default.everything add column z int comment 'z'", "not supported"),
         ("insert into replitree.default.everything (k) values (null)", "(?i)null"),

@@ -14,6 +14,9 @@ from replitree.storage.schema.storage_policy import LOCAL
 FROM_SPARK = frozenset({"provider", "owner"})
 """Properties that Spark adds, and that say nothing of a table here."""
 
+CLUSTER = "cluster_by("
+"""How Spark hands over the columns of ``CLUSTER BY``."""
+
 DEFINITION = ("order_by", "policy", "storage")
 
 
@@ -37,6 +40,12 @@ def create(connection: Connection, request: PlannerRequest) -> None:
             raise BadInput(f"a table has no property {key!r}; it has {known}")
         if key in settings and not value.isdecimal():
             raise BadInput(f"property {key} is a whole number, not {value!r}")
+    for transform in request.partition_by:
+        if transform.startswith(CLUSTER):
+            keys = transform.removeprefix(CLUSTER).rstrip(")")
+            raise BadInput(
+                f"CLUSTER BY is not known here; parts are sorted by the order key: TBLPROPERTIES (order_by = '{keys}')"
+            )
     connection.create_table(
         request.table,
         request.columns,
