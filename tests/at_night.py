@@ -48,11 +48,6 @@ AT_NIGHT = {
     ),
     "tests/verify/tablets/test_simulate.py::test_rare_branches_are_seen_and_nothing_is_violated": (),
     "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
-    "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
-    "tests/verify/packed/test_golden.py::test_model_holds": (
-        *("mended/replication-queues", "mended/quorum-queues", "mended/quorum-partitions", "mended/truncate-log"),
-        *("published/quorum-views", "published/truncate-log"),
-    ),
     "tests/verify/histories/test_spark_system.py::test_right_and_wrong_histories_are_judged_alike": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
     "tests/spark/test_damage.py::test_each_action_that_only_reads_goes_on_after_damage": (),
