@@ -101,7 +101,7 @@ def test_a_statement_with_more_or_less_than_a_mutation_is_refused(statement: str
         "k = 1",
         "not (k = 1 or k is null) and d between date'2018-01-01' and '2018-02-01'",
         "v <=> double('NaN')",
-        "`odd name` <> -5 and r.a >= 2 and s in ('it''s', '\\\\', \"x\")",
+        "`odd name` <> -5 and r.a >= 2 and s in ('it\\'s', '\\\\', \"x\")",
         "s ilike '%a\\_b%' and price < 1.50 and k > 10L",
         "s is not null and not s like 'a%' and k not in (1, 2)",
         "s = ' where x, set ; ' and `where` = 1",
@@ -111,6 +111,24 @@ def test_a_condition_means_the_same_in_a_statement_and_by_itself(where: str) -> 
     found = parse_mutation(f"DELETE FROM orders WHERE {where}", DEFINITION)
     given, alone = (check_mutation(m, DEFINITION).predicate for m in (found, delete_where(where, DEFINITION)))
     assert given.node == alone.node
+
+
+def test_a_doubled_quote_is_refused_and_keeps_its_meaning_in_the_log() -> None:
+    refused = r"write \\' for a quote in a text"
+    with pytest.raises(BadInput, match=refused):
+        delete_where("s = 'it''s'", DEFINITION)
+    with pytest.raises(BadInput, match=refused):
+        update_where({"s": "'it''s'"}, "k = 1", DEFINITION)
+    with pytest.raises(BadInput, match=refused):
+        parse_mutation("DELETE FROM orders WHERE s = 'it''s'", DEFINITION)
+    recorded = delete_where("s = 'its'", DEFINITION)
+    older = msgspec.structs.replace(recorded, where="s = 'it''s'")
+    assert check_mutation(older, DEFINITION).predicate.node == check_mutation(recorded, DEFINITION).predicate.node
+    escaped = delete_where(r"s = 'it\'s'", DEFINITION)
+    assert (
+        check_mutation(escaped, DEFINITION).predicate.node
+        == check_mutation(delete_where('s = "it\'s"', DEFINITION), DEFINITION).predicate.node
+    )
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------------

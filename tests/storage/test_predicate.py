@@ -395,6 +395,8 @@ def test_a_predicate_knows_its_columns() -> None:
         ("k = cast('1' as binary)", "cast"),
         ("y = 5", "X'0aff'"),
         ("k = ?", "not understood"),
+        ("s = 'it''s'", "for a quote in a text"),
+        ('s in ("a""b")', "for a quote in a text"),
         ("(" * 3000 + "k = 1" + ")" * 3000, "too deeply"),
         ("k = 1 or " * 20_000 + "k = 2", "characters"),
     ],

@@ -21,7 +21,7 @@ from replitree.storage.schema.definition import define_table
 from replitree.storage.schema.types import format_type, is_nested, parse_type
 from replitree.storage.sql.predicate import Compare, Literal
 from replitree.storage.sql.predicate_parser import parse_predicate
-from replitree.storage.sql.sql_parser import NotRead, tokens_of
+from replitree.storage.sql.sql_parser import NotRead, refuse_doubled_quotes
 
 _VALUE = "value"
 
@@ -54,7 +54,10 @@ def sql_default(text: str, type_text: str) -> Plain | None:
     arrow = parse_type(type_text)
     if is_nested(arrow):
         raise BadInput(f"a column of type {type_text} can't have a default: use a plain type, or leave the default out")
-    _refuse_several_texts(text)
+    try:
+        refuse_doubled_quotes(text)
+    except NotRead as error:
+        raise BadInput(f"can't read the default {text}: {error}") from error
     column = define_table("t", pa.schema([(_VALUE, arrow)]), table_id="0" * 32)
     try:
         # The parser of conditions makes a literal exact in the column's type; what is no literal gives another node.
@@ -90,16 +93,6 @@ def plain_of(value: Bound) -> Plain:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"a default is a number, not {value}")
     return value
-
-
-def _refuse_several_texts(text: str) -> None:
-    """Refuse ``'it''s'``: for Spark 4 that is a quote in a text, and the parser of conditions reads two texts."""
-    try:
-        texts = [token for token in tokens_of(text) if token.token_type.name == "STRING"]
-    except NotRead as error:
-        raise BadInput(f"can't read the default {text}: {error}") from error
-    if len(texts) > 1:
-        raise BadInput(f"{text} can't be a default: write \\' for a quote in a text")
 
 
 def _not_a_default(value: object, type_text: str) -> BadInput:

@@ -41,7 +41,7 @@ from replitree.storage.sql.expression_kernels import NoValueError
 from replitree.storage.sql.expression_parser import parse_assignment, varying_function
 from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.predicate_parser import parse_predicate
-from replitree.storage.sql.sql_parser import NotRead, parse_all, parse_one, tokens_of
+from replitree.storage.sql.sql_parser import NotRead, parse_all, parse_one, refuse_doubled_quotes, tokens_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -326,7 +326,7 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
     if (mutation.kind is MutationKind.UPDATE) != bool(mutation.assignments):
         raise BadInput("an update sets columns, and a delete none")
     _refuse_unusable(mutation.where)
-    predicate = parse_predicate(mutation.where, definition)
+    predicate = parse_predicate(mutation.where, definition, recorded=True)
     assignments = []
     for name, text in mutation.assignments:
         column = _settable(name, definition)
@@ -352,7 +352,14 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
 
 
 def _checked(mutation: MutationCommand, definition: TableDefinition) -> MutationCommand:
-    return check_mutation(mutation, definition).mutation
+    checked = check_mutation(mutation, definition).mutation
+    # Log entries of older versions may have doubled quotes, and are read by `check_mutation`, too.
+    for text in (checked.where, *(text for _, text in checked.assignments)):
+        try:
+            refuse_doubled_quotes(text)
+        except NotRead as error:
+            raise BadInput(f"can't read {text[:200]!r}: {error}") from error
+    return checked
 
 
 def _settable(name: str, definition: TableDefinition) -> Column:

@@ -42,7 +42,7 @@ from replitree.storage.sql.predicate import (
     Or,
     Predicate,
 )
-from replitree.storage.sql.sql_parser import NotRead, parse_one, text_of
+from replitree.storage.sql.sql_parser import NotRead, parse_one, refuse_doubled_quotes, text_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -54,8 +54,14 @@ EXPONENT_MAX = 400
 _Value: TypeAlias = bool | Decimal | float | str | bytes | date | datetime | None
 
 
-def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
+def parse_predicate(text: str, definition: TableDefinition, *, recorded: bool = False) -> Predicate:
     """Read a ``WHERE`` clause.
+
+    Parameters
+    ----------
+    recorded
+        A log entry has it, which keeps its meaning: a doubled quote in a text, which is refused otherwise, ends one text and
+        begins another.
 
     Raises
     ------
@@ -65,6 +71,8 @@ def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
     if len(text) > TEXT_CHARACTERS_MAX:
         raise BadInput(f"a condition may have {TEXT_CHARACTERS_MAX:,} characters; this has {len(text):,}")
     try:
+        if not recorded:
+            refuse_doubled_quotes(text)
         return Predicate(text, _Translator(text, definition).node(parse_one(text)), definition)
     except NotRead as error:
         raise BadInput(f"can't read the condition {text!r}: {str(error) or 'no condition'}") from error

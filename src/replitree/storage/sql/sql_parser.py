@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from replitree.errors import BadInput
@@ -54,6 +55,19 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     return _asked(lambda: tuple(sqlglot.tokenize(text, dialect="spark")))
 
 
+def refuse_doubled_quotes(text: str) -> None:
+    """Refuse ``'it''s'``: Spark 4 and SQL read a quote in one text, and these parsers two texts that stand side by side.
+
+    Raises
+    ------
+    NotRead
+        The text has such a literal.
+    """
+    for one, other in pairwise(tokens_of(text)):
+        if "STRING" in one.token_type.name and other.token_type.name == "STRING" and one.end + 1 == other.start:
+            raise NotRead("a doubled quote in a text is read in two ways: write \\' for a quote in a text")
+
+
 def text_of(tree: exp.Expr) -> str:
     """Return what a tree says in Spark's dialect, without comments.
 
@@ -97,4 +111,4 @@ def _problem(error: Exception) -> str:
     return _INCOMPLETE.sub(lambda found: f"{_SIGNS.get(found[1], found[1].upper())} is not complete", first)
 
 
-__all__ = ["NotRead", "parse_all", "parse_one", "text_of", "tokens_of"]
+__all__ = ["NotRead", "parse_all", "parse_one", "refuse_doubled_quotes", "text_of", "tokens_of"]
