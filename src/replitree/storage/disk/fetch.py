@@ -83,7 +83,19 @@ class FetchedParts:
             if manifest is not None:
                 remove_folder(folder)
             else:
-                manifest = self._verified_fetch(folder, part, content_hash)
+                try:
+                    manifest = read_manifest(folder)
+                    check_expected(manifest, part, content_hash)
+                    check_local(manifest, part)
+                except CorruptPart:
+                    remove_folder(folder)
+                    raise
+                try:
+                    verify_files(folder, manifest)
+                except DamagedFile as error:
+                    # Only the damaged file is fetched again by the next try.
+                    error.path.unlink(missing_ok=True)
+                    raise
                 sync_part(folder, manifest)
                 self._name_fetched(folder, part)
         # Also for a part that is there: an earlier try may have stopped between the rename and its sync.
@@ -190,22 +202,6 @@ class FetchedParts:
         if is_folder(self._folders.part_path(part)):
             self._folders.quarantine(part, "it did not have the content that the log says")
         self._folders.give_name(folder, part)
-
-    def _verified_fetch(self, folder: Path, part: str, content_hash: str | None) -> PartManifest:
-        try:
-            manifest = read_manifest(folder)
-            check_expected(manifest, part, content_hash)
-            check_local(manifest, part)
-        except CorruptPart:
-            remove_folder(folder)
-            raise
-        try:
-            verify_files(folder, manifest)
-        except DamagedFile as error:
-            # Only the damaged file is fetched again by the next try.
-            error.path.unlink(missing_ok=True)
-            raise
-        return manifest
 
 
 def check_expected(manifest: PartManifest, part: str, content_hash: str | None) -> None:

@@ -354,20 +354,16 @@ class PartFolders:
                         # The copy is durable before the share can go.
                         sync_folder(self._detached)
                         copied = target
-                return self._moved_out(source, why) or copied
-
-    def _moved_out(self, source: Path, why: str) -> Path | None:
-        """Move a folder out, one of a share to where it is let go of; return where any other is then."""
-        with self._lock:
-            # Before the folder moves: a reader that asks from now on finds it gone, and not a manifest without files.
-            self._manifests.pop(source.name, None)
-            self._expect_nothing(source.name)
-            # A folder with a share's manifest never just vanishes: it goes into ``leaving``.
-            is_moved = is_folder(source) and not self.shared.leave(source, source.name)
-            moved = self._move_out(source, self._detached, f"{why}_{source.name}") if is_moved else None
-            sync_folder(self._detached)  # also for what an earlier try has moved already
-            sync_folder(self._parts)
-        return moved
+                with self._lock:
+                    # Before the folder moves: a reader that asks from now on finds it gone, and not a manifest without files.
+                    self._manifests.pop(source.name, None)
+                    self._expect_nothing(source.name)
+                    # A folder with a share's manifest never just vanishes: it goes into ``leaving``.
+                    is_moved = is_folder(source) and not self.shared.leave(source, source.name)
+                    moved = self._move_out(source, self._detached, f"{why}_{source.name}") if is_moved else None
+                    sync_folder(self._detached)  # also for what an earlier try has moved already
+                    sync_folder(self._parts)
+                return moved or copied
 
     def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
         """Delete folders; each is first moved to where no reader looks for it."""

@@ -134,37 +134,36 @@ class StagedParts:
         tuple
             Names of the parts that are neither staged nor published as a whole: they must be fetched.
         """
+        missing: list[str] = []
         with store_errors(f"publish the insert {staging}"):
-            missing = tuple(part for each, part in sorted(names.items()) if not self._publish_part(staging, each, part))
+            for name, part in sorted(names.items()):
+                staged, target = self._folders.staged_path(staging, name), self._folders.part_path(part)
+                with self._lock:
+                    # What this process has staged and synced itself needs no look at the disk: an insert would wait for it.
+                    noted = self._noted.pop(staged, None)
+                if noted is not None and not os.path.lexists(target):
+                    self._folders.give_name(staged, part)
+                    self._folders.remember(part, noted)
+                    continue
+                # An earlier try has renamed it, and stopped before its sync.
+                if whole_manifest(target) is not None:
+                    continue
+                manifest = whole_manifest(staged)
+                if manifest is None or manifest.partition != parse_part(part).partition:
+                    missing.append(part)
+                    continue
+                if is_folder(target):
+                    self._folders.quarantine(part, "found damaged when it was to be published")
+                self._folders.give_name(staged, part)
+                self._folders.remember(part, manifest)
         if sync_names:
             self._folders.sync_names()
-        return missing
+        return tuple(missing)
 
     def note(self, staging: str, manifests: Sequence[PartManifest]) -> None:
         """Remember what this process has just staged and synced: `publish` need not look at it again."""
         with self._lock:
             self._noted.update({self._folders.staged_path(staging, each.partition): each for each in manifests})
-
-    def _publish_part(self, staging: str, name: str, part: str) -> bool:
-        staged, target = self._folders.staged_path(staging, name), self._folders.part_path(part)
-        with self._lock:
-            # What this process has staged and synced itself needs no look at the disk: an insert would wait for it.
-            noted = self._noted.pop(staged, None)
-        if noted is not None and not os.path.lexists(target):
-            self._folders.give_name(staged, part)
-            self._folders.remember(part, noted)
-            return True
-        # An earlier try has renamed it, and stopped before its sync.
-        if whole_manifest(target) is not None:
-            return True
-        manifest = whole_manifest(staged)
-        if manifest is None or manifest.partition != parse_part(part).partition:
-            return False
-        if is_folder(target):
-            self._folders.quarantine(part, "found damaged when it was to be published")
-        self._folders.give_name(staged, part)
-        self._folders.remember(part, manifest)
-        return True
 
     def remove(self, staging: str) -> None:
         """Delete whatever is staged under an id.  Idempotent."""

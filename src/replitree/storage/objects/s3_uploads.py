@@ -115,13 +115,21 @@ class MultipartUploads:
         # The signature covers the path as it is sent, so it is quoted once and used for both.
         path = f"/{self._location.place}/{quote(key)}".removesuffix("/")
         asked = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
+        kind = http.client.HTTPConnection if self._is_plain else http.client.HTTPSConnection
         problem = ""
         for number in range(TRIES):
             if number:
                 # A request that lists or aborts may be sent twice without harm.
                 self._wait(PAUSE_S * 2**number)
             try:
-                status, text = self._send(method, path, asked)
+                # A new connection for each request: these are rare, and a kept one may have been closed by the server.
+                connection = kind(self._host, timeout=REQUEST_S_MAX)
+                try:
+                    connection.request(method, f"{path}?{asked}", headers=self.signed(method, path, asked))
+                    answer = connection.getresponse()
+                    status, text = answer.status, answer.read().decode(errors="replace")
+                finally:
+                    connection.close()
             except (OSError, http.client.HTTPException) as error:
                 problem = str(error)
                 continue
@@ -131,18 +139,6 @@ class MultipartUploads:
             if status in _REFUSED:
                 raise NotAuthorized(f"{self._location} refuses to list or abort uploads: {problem}")
         raise StoreError(f"{self._location} did not list or abort uploads: {problem}; try again")
-
-    def _send(self, method: str, path: str, query: str) -> tuple[int, str]:
-        """Send a request once; return the status and the text of its answer."""
-        kind = http.client.HTTPConnection if self._is_plain else http.client.HTTPSConnection
-        connection = kind(self._host, timeout=REQUEST_S_MAX)
-        try:
-            connection.request(method, f"{path}?{query}", headers=self.signed(method, path, query))
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        finally:
-            # A new connection for each request: these are rare, and a kept one may have been closed by the server.
-            connection.close()
 
     def signed(self, method: str, path: str, query: str) -> dict[str, str]:
         """Return the headers of a request without a body.

@@ -286,20 +286,17 @@ def check_schema(schema: pa.Schema, file: str, definition: TableDefinition) -> N
             raise SchemaMismatch(f"{file}: column {column.name!r} is missing: expected {column.type}")
         arrow = found.pop(column.name)
         # The Arrow types may differ (dictionary, large text); what counts is the type that Parquet stores.
-        if not _is_stored_as(arrow, column.type):
+        # Differences in layout, and in what may be null inside, are none: any reader sees the column's type.
+        try:
+            is_same = _is_stored_plainly(arrow) and format_type(storable_type(arrow)) == column.type
+        except BadInput:
+            is_same = False
+        if not is_same:
             is_int96 = pa.types.is_timestamp(arrow) and arrow.unit == "ns"
             hint = ": write with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" if is_int96 else ""
             raise SchemaMismatch(f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{hint}")
     if found:
         raise SchemaMismatch(f"{file}: table {definition.name} has no column {next(iter(found))!r}")
-
-
-def _is_stored_as(arrow: pa.DataType, expected: str) -> bool:
-    """Tell whether a file's type differs only in layout, or in what may be null inside: any reader sees the column's type."""
-    try:
-        return _is_stored_plainly(arrow) and format_type(storable_type(arrow)) == expected
-    except BadInput:
-        return False
 
 
 def _is_stored_plainly(arrow: pa.DataType) -> bool:

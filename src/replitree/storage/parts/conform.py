@@ -325,7 +325,14 @@ def _convert(array: pa.Array, target: pa.DataType, place: _ConversionContext) ->
     for accepts, converter in _CONVERSIONS:
         if accepts(array.type, target):
             return _checked(converter, array, target, place)
-    raise place.mismatch(target, array.type, _hint(array.type, target))
+    hint = ""
+    if kinds.is_timestamp(array.type) and kinds.is_timestamp(target):
+        hint = "the column has no time zone: give the values without one, or make the column a timestamp"
+    elif _is_text(array.type):
+        hint = "text is not parsed; convert it first"
+    elif _is_float(array.type) and _is_decimal(target):
+        hint = "a decimal can't be had exactly from binary floating point; give decimals"
+    raise place.mismatch(target, array.type, hint)
 
 
 _Converter = Callable[[pa.Array, pa.DataType, _ConversionContext], pa.Array]
@@ -421,16 +428,6 @@ _CONVERSIONS: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], _Converter
     # The other way round is refused: a moment without its zone would be another local time for each reader.
     (lambda found, target: _is_timestamp(found) and _is_timestamp(target) and found.tz is None, _in_zone),
 )
-
-
-def _hint(found: pa.DataType, target: pa.DataType) -> str:
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(target):
-        return "the column has no time zone: give the values without one, or make the column a timestamp"
-    if _is_text(found):
-        return "text is not parsed; convert it first"
-    if _is_float(found) and _is_decimal(target):
-        return "a decimal can't be had exactly from binary floating point; give decimals"
-    return ""
 
 
 # --- lists, structs, maps ---------------------------------------------------------------------------------------------

@@ -64,38 +64,34 @@ def sort_keys(table: pa.Table, order_by: Sequence[str]) -> list[pa.Array]:
     """Give arrays without null and NaN whose lexicographic order is the rows' order."""
     if table.num_rows < 2:
         return []
-    columns = (table.column(name) for name in order_by)
-    # `concat_arrays` copies, also a single chunk.
-    arrays = (each.chunk(0) if each.num_chunks == 1 else pa.concat_arrays(each.chunks) for each in columns)
-    return [key for array in arrays for key in _plain_keys(array)]
-
-
-def _plain_keys(values: pa.Array) -> list[pa.Array]:
     import pyarrow.compute as pc
 
-    keys = []
-    if values.null_count:
-        # 0 stands for null and sorts first: no option of a kernel decides where nulls are.
-        keys.append(values.is_valid().cast(pa.uint8()))
-        if values.null_count < len(values):
-            # Any value of the array stands where null was.
-            filler = values[values.is_valid().index(True).as_py()]
-        elif pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-            filler = pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
-        else:
-            # Zero bytes are a value of each type of fixed width; a Python zero is not (decimals, dates).  A boolean is one bit.
-            zero = b"\0" * max(1, values.type.bit_width // 8)
-            filler = pa.Array.from_buffers(values.type, 1, [None, pa.py_buffer(zero)])[0]
-        values = values.fill_null(filler)
-    if pa.types.is_floating(values.type):
-        is_nan = pc.is_nan(values)
-        if pc.any(is_nan).as_py():
-            keys.append(is_nan.cast(pa.uint8()))
-            # Rows with NaN tie in the value: only the key before it tells them apart from numbers.
-            values = pc.if_else(is_nan, pa.scalar(0, values.type), values)
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    return [*keys, values]
+    keys: list[pa.Array] = []
+    for column in map(table.column, order_by):
+        # `concat_arrays` copies, also a single chunk.
+        values = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+        if values.null_count:
+            # 0 stands for null and sorts first: no option of a kernel decides where nulls are.
+            keys.append(values.is_valid().cast(pa.uint8()))
+            if values.null_count < len(values):
+                # Any value of the array stands where null was.
+                filler = values[values.is_valid().index(True).as_py()]
+            elif pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+                filler = pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
+            else:
+                # Zero bytes are a value of each type of fixed width; a Python zero is not (decimals, dates).
+                # A boolean is one bit.
+                zero = b"\0" * max(1, values.type.bit_width // 8)
+                filler = pa.Array.from_buffers(values.type, 1, [None, pa.py_buffer(zero)])[0]
+            values = values.fill_null(filler)
+        if pa.types.is_floating(values.type):
+            is_nan = pc.is_nan(values)
+            if pc.any(is_nan).as_py():
+                keys.append(is_nan.cast(pa.uint8()))
+                # Rows with NaN tie in the value: only the key before it tells them apart from numbers.
+                values = pc.if_else(is_nan, pa.scalar(0, values.type), values)
+        keys.append(values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values)
+    return keys
 
 
 def are_sorted(keys: Sequence[pa.Array]) -> bool:

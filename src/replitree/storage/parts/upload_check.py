@@ -17,7 +17,6 @@ Memory is bounded by `BATCH_BYTES_MAX`: a batch has so few rows that no dictiona
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,21 @@ class UploadCheck:
         with store_errors(f"read the uploaded part in {folder}"):
             footers = [_footer(folder / file.name, file, definition) for file in manifest.files]
             groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]
-            batch_rows, size = _batch_rows(groups), sum(group.total_byte_size for group in groups)
+            # A value may be as large as all of the dictionary: a few bytes of indexes can expand to gigabytes.
+            widest = 1
+            for group in groups:
+                columns = [group.column(number) for number in range(group.num_columns)]
+                widest = max(
+                    widest,
+                    sum(
+                        column.total_uncompressed_size
+                        if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY"
+                        else _VALUE_BYTES_MAX
+                        for column in columns
+                    ),
+                )
+            batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES_MAX // widest))
+            size = sum(group.total_byte_size for group in groups)
             if size > self._bytes_left or manifest.rows > self._rows_left:
                 for file, footer in zip(manifest.files, footers, strict=True):
                     _decode_ends(folder / file.name, footer, min(SAMPLE_ROWS, batch_rows))
@@ -132,24 +145,6 @@ def _footer(path: Path, file: FileEntry, definition: TableDefinition) -> Any:
     if any(min(place) < 0 or place[0] + place[1] > file.bytes for place in places):
         raise BadInput(f"{path} has a footer that points outside of the file; write it again")
     return footer
-
-
-def _batch_rows(groups: Sequence[Any]) -> int:
-    """Return how many rows to decode at once: each value of a column may be as large as all of its dictionary."""
-    # A value may be as large as all of the dictionary: a few bytes of indexes can expand to gigabytes.
-    widest = 1
-    for group in groups:
-        columns = [group.column(number) for number in range(group.num_columns)]
-        widest = max(
-            widest,
-            sum(
-                column.total_uncompressed_size
-                if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY"
-                else _VALUE_BYTES_MAX
-                for column in columns
-            ),
-        )
-    return max(1, min(BATCH_ROWS, BATCH_BYTES_MAX // widest))
 
 
 def _decode_ends(path: Path, footer: Any, rows: int) -> None:

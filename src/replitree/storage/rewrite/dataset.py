@@ -32,8 +32,7 @@ from replitree.storage.parts.checked_files import file_system_of
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.storage.parts.verified import CheckedFile, quiet_file
 from replitree.storage.rewrite.renamed_footer import renamed_file
-from replitree.storage.schema.bounds import Bound
-from replitree.storage.schema.columns import Column, arrow_scalar
+from replitree.storage.schema.columns import arrow_scalar
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import Layout, Origin, has_other_names, layouts_of
 from replitree.storage.schema.types import is_nested
@@ -251,21 +250,16 @@ def _facts(manifest: PartManifest, definition: TableDefinition, origin: Origin) 
         yield field.is_null()
         return
     for compare, bound in ((operator.ge, stats.low), (operator.le, stats.high)):
-        limit = _limit(column, bound)
-        if limit is not None:
-            fact = compare(field, pc.scalar(limit))
-            # To Arrow a bound alone says that there are no nulls.
-            yield fact | field.is_null() if stats.nulls else fact
-
-
-def _limit(column: Column, bound: Bound | None) -> pa.Scalar | None:
-    """Return a bound in the column's type; None when there is none, or when it is of another type than the column is now."""
-    if bound is None or is_nested(column.arrow_type):
-        return None
-    try:
-        return arrow_scalar(column.arrow_type, bound)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None
+        if bound is None or is_nested(column.arrow_type):
+            continue
+        try:
+            limit = arrow_scalar(column.arrow_type, bound)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            # The bound is of another type than the column is now.
+            continue
+        fact = compare(field, pc.scalar(limit))
+        # To Arrow a bound alone says that there are no nulls.
+        yield fact | field.is_null() if stats.nulls else fact
 
 
 __all__ = ["Opener", "PartsDataset", "Prepare", "guarantee", "parts_dataset"]

@@ -129,17 +129,11 @@ def ranges_of_files(files: Sequence[DataFile], definition: TableDefinition, coun
             found = _bounds(group, column, table.column(column).arrow_type)
             if found is not None:
                 weights.append((found.least, group.num_rows))
-    cuts = _cuts(weights, count)
-    bounds = [None, *cuts, None]
-    return tuple(KeyRange(column, low, high) for low, high in pairwise(bounds)) if cuts else (None,)
-
-
-def _cuts(weights: list[tuple[pa.Scalar, int]], count: int) -> list[pa.Scalar]:
-    """Give values at which to cut, ascending and different: before each at least its share of the rows begins."""
     if not weights:
-        return []
+        return (None,)
     import pyarrow.compute as pc
 
+    # Values at which to cut, ascending and different: before each at least its share of the rows begins.
     values = pa.array([value for value, _ in weights], weights[0][0].type)
     total, done, cuts = sum(rows for _, rows in weights), 0, list[pa.Scalar]()
     for index in pc.array_sort_indices(values).to_pylist():
@@ -149,7 +143,8 @@ def _cuts(weights: list[tuple[pa.Scalar, int]], count: int) -> list[pa.Scalar]:
         if done >= total * (len(cuts) + 1) / count and is_new and len(cuts) < count - 1:
             cuts.append(value)
         done += rows
-    return cuts
+    bounds = [None, *cuts, None]
+    return tuple(KeyRange(column, low, high) for low, high in pairwise(bounds)) if cuts else (None,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,24 +149,18 @@ def _rename(
             continue
         shown, stored_type, shown_type = found
         names.append(shown)
-        _rename_inside(left, element.children, stored_type, shown_type, names)
-
-
-def _rename_inside(
-    left: Iterator[_Element], count: int, stored: pa.DataType, shown: pa.DataType, names: list[str]
-) -> None:
-    """Name what is inside of one element."""
-    if not is_nested(shown):
-        _keep(left, count, names)
-        return
-    if not pa.types.is_struct(shown):
-        # Between a list and its element, and between a map and its key and value, Parquet has one more element.
-        group = next(left)
-        names.append(group.name)
-        count = group.children
-    pairs = zip(children(stored), children(shown), strict=True)
-    known = {old.name: (new.name, old.type, new.type) for old, new in pairs}
-    _rename(left, count, known, {field.name for field in children(shown)}, names)
+        if not is_nested(shown_type):
+            _keep(left, element.children, names)
+            continue
+        inside = element.children
+        if not pa.types.is_struct(shown_type):
+            # Between a list and its element, and between a map and its key and value, Parquet has one more element.
+            group = next(left)
+            names.append(group.name)
+            inside = group.children
+        pairs = zip(children(stored_type), children(shown_type), strict=True)
+        fields = {old.name: (new.name, old.type, new.type) for old, new in pairs}
+        _rename(left, inside, fields, {field.name for field in children(shown_type)}, names)
 
 
 def _keep(left: Iterator[_Element], count: int, names: list[str]) -> None:
@@ -194,28 +188,22 @@ def _schema_elements(footer: bytes) -> Iterator[_Element]:
     if kind != _STRUCT:
         raise ValueError("a schema of other things than elements")
     for _ in range(size):
-        at, element = _element(footer, at)
-        yield element
-
-
-def _element(footer: bytes, at: int) -> tuple[int, _Element]:
-    """Read one schema element; return where the next one begins."""
-    field, begin, end, count = 0, 0, 0, 0
-    while True:
-        at, field, kind = _field(footer, at, field)
-        if kind == _STOP:
-            break
-        after = _after(footer, at, kind)
-        if field == _NAME:
-            begin, end = at, after
-        elif field == _CHILDREN:
-            number, _ = _read_varint(footer, at)
-            count = (number >> 1) ^ -(number & 1)
-        at = after
-    length, start = _read_varint(footer, begin)
-    if not end or start + length != end or count < 0:
-        raise ValueError("an element without a name")
-    return at, _Element(begin, end, footer[start:end].decode(), count)
+        field, begin, end, count = 0, 0, 0, 0
+        while True:
+            at, field, kind = _field(footer, at, field)
+            if kind == _STOP:
+                break
+            after = _after(footer, at, kind)
+            if field == _NAME:
+                begin, end = at, after
+            elif field == _CHILDREN:
+                number, _ = _read_varint(footer, at)
+                count = (number >> 1) ^ -(number & 1)
+            at = after
+        length, start = _read_varint(footer, begin)
+        if not end or start + length != end or count < 0:
+            raise ValueError("an element without a name")
+        yield _Element(begin, end, footer[start:end].decode(), count)
 
 
 def _field(data: bytes, at: int, before: int) -> tuple[int, int, int]:

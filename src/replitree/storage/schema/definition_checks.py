@@ -55,7 +55,17 @@ def check_definition(definition: TableDefinition) -> None:
         raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
     if settings.compression_level > 22:
         raise BadInput("setting compression_level must be 1 to 22")
-    _check_history(definition)
+    # `TableDefinition.at` walks back over the steps in this order.
+    versions = [step.version for step in definition.history]
+    is_within = all(FIRST_SCHEMA_VERSION <= version < definition.schema_version for version in versions)
+    if versions != sorted(versions) or not is_within:
+        raise BadInput("the columns' history has versions that the table did not have")
+    columns = definition.columns
+    for step in reversed(definition.history):
+        columns = columns_before(columns, step)
+    # With the id: a column that was changed stands in the history under one stored name several times.
+    stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
+    _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
     if definition.is_shared:
         check_storage(definition.store_url)
 
@@ -75,20 +85,6 @@ def check_storage(url: str) -> None:
             f"each process has objects in memory for itself, so replicas can't share {url}; use s3://bucket/prefix or"
             " file:///folder"
         )
-
-
-def _check_history(definition: TableDefinition) -> None:
-    # `TableDefinition.at` walks back over the steps in this order.
-    versions = [step.version for step in definition.history]
-    is_within = all(FIRST_SCHEMA_VERSION <= version < definition.schema_version for version in versions)
-    if versions != sorted(versions) or not is_within:
-        raise BadInput("the columns' history has versions that the table did not have")
-    columns = definition.columns
-    for step in reversed(definition.history):
-        columns = columns_before(columns, step)
-    # With the id: a column that was changed stands in the history under one stored name several times.
-    stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
-    _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
 
 
 def _check_columns(definition: TableDefinition) -> None:

@@ -108,14 +108,8 @@ def parse_policy(text: str) -> MergePolicy:
     word = call.group(1).lower() if call is not None else ""
     if call is None or word not in PolicyKind._value2member_map_:
         raise BadInput(f"{text!r} is not a merge policy: use plain, replacing(version) or summing(columns)")
-    inside = call.group(2)
-    return MergePolicy(PolicyKind(word), _names(inside, text) if inside is not None and inside.strip() else ())
-
-
-def _names(inside: str, text: str) -> tuple[str, ...]:
-    names = []
-    at = 0
-    while True:
+    inside, names, at = call.group(2) or "", list[str](), 0
+    while inside.strip():
         found = _NAME.match(inside, at)
         if found is None:
             raise BadInput(f"{text!r}: expected a column's name at {inside[at:]!r}; put an odd one in backquotes")
@@ -123,10 +117,11 @@ def _names(inside: str, text: str) -> tuple[str, ...]:
         names.append(plain if quoted is None else quoted.replace("``", "`"))
         at = found.end()
         if at == len(inside):
-            return tuple(names)
+            break
         if inside[at] != ",":
             raise BadInput(f"{text!r}: expected a comma at {inside[at:]!r}")
         at += 1
+    return MergePolicy(PolicyKind(word), tuple(names))
 
 
 def check_policy(

@@ -79,9 +79,20 @@ class ObjectBytes:
     def sums(self) -> Sums:
         """Return the sums of the object; raises as the protocol says."""
         found = kept_sums(self.entry)
-        if found is None:
-            found = self.sums_object() or self._own_sums()
-            keep_sums(self.entry, found)
+        if found is not None:
+            return found
+        found, tries = self.sums_object(), 0
+        while found is None:
+            if tries == WHOLE_TRIES:
+                raise damaged(self.path, f"of {self.store.name} has changed")
+            tries += 1
+            hasher, size = SumsHasher(), self.entry.bytes
+            # All of the object, piece by piece: it may be larger than the memory.
+            for first in range(0, size, PIECE_BYTES):
+                hasher.update(self.read(first, min(PIECE_BYTES, size - first)))
+            if hasher.checksum == self.entry.checksum:
+                found = hasher.finish()
+        keep_sums(self.entry, found)
         return found
 
     def close(self) -> None:
@@ -96,18 +107,6 @@ class ObjectBytes:
             # list objects.  A store that is away refuses the data object, too.
             return None
         return None if data is None else decode_sums(data, self.entry.bytes, self.entry.checksum)
-
-    def _own_sums(self) -> Sums:
-        """Read all of the object."""
-        size = self.entry.bytes
-        for _ in range(WHOLE_TRIES):
-            hasher = SumsHasher()
-            # Piece by piece: an object may be larger than the memory.
-            for first in range(0, size, PIECE_BYTES):
-                hasher.update(self.read(first, min(PIECE_BYTES, size - first)))
-            if hasher.checksum == self.entry.checksum:
-                return hasher.finish()
-        raise damaged(self.path, f"of {self.store.name} has changed")
 
 
 def sums_key(key: str) -> str:

@@ -56,7 +56,22 @@ def calculate(sign: str, left: pa.Array, right: pa.Array, result: pa.DataType) -
     import pyarrow.compute as pc
 
     if pa.types.is_decimal(result):
-        return _calculate_decimals(sign, left, right, result)
+        left, right = _wide(left), _wide(right)
+        # Exact in 76 digits, or Arrow says that the result does not fit.
+        if sign in "+-*":
+            kernels = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+            return _rounded(_checked(kernels[sign], left, right), result)
+        right = _without_zeros(left, right)
+        if sign == "/":
+            # A quotient has `left.scale + right.precision - right.scale + 1` digits after the point, cut off: one more than
+            # wanted.
+            missing = result.scale + right.type.scale - left.type.scale - right.type.precision
+            if missing > 0:
+                left = left.cast(pa.decimal256(left.type.precision + missing, left.type.scale + missing))
+            return _rounded(_checked(pc.divide_checked, left, right), result)
+        quotient = pc.trunc(_checked(pc.divide_checked, left, right))
+        whole = quotient.cast(pa.decimal256(max(1, quotient.type.precision - quotient.type.scale), 0))
+        return _rounded(_checked(pc.subtract_checked, left, _checked(pc.multiply_checked, whole, right)), result)
     left, right = cast_values(left, result), cast_values(right, result)
     if sign in ("/", "%", "div"):
         right = _without_zeros(left, right)
@@ -91,26 +106,6 @@ def _without_zeros(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
     if pc.any(pc.equal(divisor, zero)).as_py():
         raise NoValueError("division by zero; nullif(…, 0) as the divisor gives null instead")
     return divisor
-
-
-def _calculate_decimals(sign: str, left: pa.Array, right: pa.Array, result: pa.DataType) -> pa.Array:
-    import pyarrow.compute as pc
-
-    left, right = _wide(left), _wide(right)
-    # Exact in 76 digits, or Arrow says that the result does not fit.
-    if sign in "+-*":
-        kernels = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
-        return _rounded(_checked(kernels[sign], left, right), result)
-    right = _without_zeros(left, right)
-    if sign == "/":
-        # A quotient has `left.scale + right.precision - right.scale + 1` digits after the point, cut off: one more than wanted.
-        missing = result.scale + right.type.scale - left.type.scale - right.type.precision
-        if missing > 0:
-            left = left.cast(pa.decimal256(left.type.precision + missing, left.type.scale + missing))
-        return _rounded(_checked(pc.divide_checked, left, right), result)
-    quotient = pc.trunc(_checked(pc.divide_checked, left, right))
-    whole = quotient.cast(pa.decimal256(max(1, quotient.type.precision - quotient.type.scale), 0))
-    return _rounded(_checked(pc.subtract_checked, left, _checked(pc.multiply_checked, whole, right)), result)
 
 
 def _wide(values: pa.Array) -> pa.Array:
