@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
@@ -59,26 +60,21 @@ class Generations:
     def _next(self, count: int) -> int:
         problems = list[str]()
         for url in self._urls:
+            problem: object
             try:
-                return _taken(url, self._path, count)
+                address = urlsplit(url)
+                with closing(HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)) as connection:
+                    connection.request("POST", self._path, json.dumps({"count": count}))
+                    response = connection.getresponse()
+                    said = json.loads(response.read())
+                if response.status == HTTPStatus.OK:
+                    return int(said["last"])
+                problem = said.get("message", response.status)
             except (OSError, HTTPException, ValueError, KeyError) as error:
-                # Whatever is wrong with this process, another one may lead the sequencer.
-                problems.append(f"{url}: {error}")
+                problem = error
+            # Whatever is wrong with this process, another one may lead the sequencer.
+            problems.append(f"{url}: {problem}")
         raise Unavailable(
             f"no sequencer gave a generation ({'; '.join(problems)}): start one with `replitree tablet serve sequencer`,"
             " or name its address with --generations"
         )
-
-
-def _taken(url: str, path: str, count: int) -> int:
-    address = urlsplit(url)
-    connection = HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
-    try:
-        connection.request("POST", path, json.dumps({"count": count}))
-        response = connection.getresponse()
-        said = json.loads(response.read())
-    finally:
-        connection.close()
-    if response.status != HTTPStatus.OK:
-        raise ValueError(said.get("message", response.status))
-    return int(said["last"])

@@ -85,23 +85,20 @@ class CandidateProcess:
             else:
                 idle_since = time.monotonic() if idle_since is None else idle_since
                 if time.monotonic() - idle_since >= delay:
-                    self._stand()
+                    self._service.is_standing = True
+                    try:
+                        self._lead_group()
+                    except NotLeader as error:
+                        # A sequencer may be behind the tablet: the next candidate asks for more than this.
+                        self._floor = max(self._floor, error.generation or 0)
+                        self._not_elected(error)
+                    except ReplitreeError as error:
+                        self._not_elected(error)
+                    finally:
+                        self._service.is_standing = False
                     idle_since = None
                     continue
             self.stop.wait(LOOK_S)
-
-    def _stand(self) -> None:
-        self._service.is_standing = True
-        try:
-            self._lead_group()
-        except NotLeader as error:
-            # A sequencer may be behind the tablet: the next candidate asks for more than this.
-            self._floor = max(self._floor, error.generation or 0)
-            self._not_elected(error)
-        except ReplitreeError as error:
-            self._not_elected(error)
-        finally:
-            self._service.is_standing = False
 
     def _not_elected(self, error: ReplitreeError) -> None:
         self._service.not_elected(error)

@@ -173,14 +173,8 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     places = {*log.entries, *(blob.place for blob in damaged if blob.step)}
     tail = [blob for blob in damaged if blob.place > log.latest.confirmed]  # what is confirmed is missed by itself
     given_up = tuple(sorted(place for place in places if place > kept))
-    return Assessment(accepted, (*_named(tail), *more), given_up, _lease_of(log, damaged))
-
-
-def _lease_of(log: LogAsRead, damaged: Sequence[BlobId]) -> int | None:
-    """Return the longest lease that any entry speaks of; None if a later leader had entries of which none can be read.
-
-    All entries of a leader speak of its lease, and none makes it longer; a later leader has waited for those before.
-    """
+    # All entries of a leader speak of its lease, and none makes it longer; a later leader has waited for those before.
+    lease: int | None = max((duration_of(entry) for entry in log.entries.values()), default=0)
     newest = max((place.generation for place in log.entries), default=Generation(0))
     others = (
         *(blob.generation for blob in damaged if blob.step),
@@ -188,8 +182,8 @@ def _lease_of(log: LogAsRead, damaged: Sequence[BlobId]) -> int | None:
     )
     # A later leader wrote entries of which none can be read: its lease may be longer than any that can.
     if max(others, default=0) > newest:
-        return None
-    return max((duration_of(entry) for entry in log.entries.values()), default=0)
+        lease = None
+    return Assessment(accepted, (*_named(tail), *more), given_up, lease)
 
 
 def _named(damaged: Sequence[BlobId]) -> tuple[str, ...]:

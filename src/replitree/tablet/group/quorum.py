@@ -305,7 +305,13 @@ def _settle(
     unfit = _unfit(quorum, replies)
     if unfit is not None:
         return unfit
-    found, doubtful = _agreed(replies), list[BlobId]()
+    # What all that answered have, up to where they begin to differ: nearly all of a long log, at little cost.
+    lists = [reply.blobs for reply in replies if isinstance(reply, Contents)]
+    same = shortest = min(lists, key=len)
+    if any(each[: len(shortest)] != shortest for each in lists):
+        rows = takewhile(lambda row: row.count(row[0]) == len(row), zip(*lists, strict=False))
+        same = tuple(row[0] for row in rows)
+    found, doubtful = dict(same), list[BlobId]()
     named = (each for reply in replies if isinstance(reply, Contents) for each in _named(reply))
     # Nearly all blobs are agreed on: only the others are judged one by one.
     rest = sorted({blob for blob in (*asked, *named) if blob not in found})
@@ -328,16 +334,6 @@ def _settle(
             return restored
         lacking = restored
     return Blobs(tuple(sorted(found.items()) if rest else found.items()), tuple(doubtful), lacking)
-
-
-def _agreed(replies: Replies) -> dict[BlobId, bytes]:
-    """Return what all that answered have, up to where they begin to differ: nearly all of a long log, at little cost."""
-    lists = [reply.blobs for reply in replies if isinstance(reply, Contents)]
-    shortest = min(lists, key=len)
-    if all(each[: len(shortest)] == shortest for each in lists):
-        return dict(shortest)
-    same = takewhile(lambda row: row.count(row[0]) == len(row), zip(*lists, strict=False))
-    return dict(row[0] for row in same)
 
 
 def _unfit(quorum: Quorum, replies: Replies) -> Overtaken | NotKnown | None:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from replitree import private
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.files.durable import store_errors, sync_folder
-from replitree.tablet.group.effects import Collection, Overtaken
+from replitree.tablet.group.effects import Overtaken
 from replitree.tablet.group.ids import NOTHING, BlobId, Channel, TabletId, first_of, last_of
 from replitree.tablet.group.member import (
     NO_BARRIER,
@@ -328,7 +328,19 @@ class BlobDirectory:
         if isinstance(reply, Done) and isinstance(request, Look | Scan):
             return self._read(held, request)
         if isinstance(reply, Done) and isinstance(request, Sweep):
-            self._sweep(held, request.collection)
+            # Files that only have blobs that are gone are deleted; a blob that is gone is never shown, file or no file.
+            self._lock.mark()
+            self._segments.refresh(partial(_has_swept, held))
+            stream = request.collection.tablet, request.collection.channel
+            barrier = held.barrier(*stream)
+            names = self._segments.between(
+                first_of(*stream, NOTHING), last_of(*stream, max(barrier.soft, barrier.hard))
+            )
+            self._segments.remove(
+                frozenset(blob for blob in names if barrier.has_swept(blob)),
+                partial(_has_swept, held),
+                lambda first, last: first[:2] == stream and barrier.has_swept_all(first, last),
+            )
         return reply
 
     def _put_state(self, state: DirectoryState) -> None:
@@ -374,23 +386,6 @@ class BlobDirectory:
             tuple((blob, data) for blob, data in found if data is not None),
             tuple(blob for blob, data in found if data is None),
             visible_doubts(held, self._segments.doubts(), first, last),
-        )
-
-    def _sweep(self, held: Holdings, collection: Collection) -> None:
-        """Delete what only has blobs that are gone; a blob that is gone is never shown, whether its file is deleted or not."""
-        self._lock.mark()
-        self._segments.refresh(partial(_has_swept, held))
-        barrier = held.barrier(collection.tablet, collection.channel)
-        first = first_of(collection.tablet, collection.channel, NOTHING)
-        names = self._segments.between(
-            first, last_of(collection.tablet, collection.channel, max(barrier.soft, barrier.hard))
-        )
-        self._segments.remove(
-            frozenset(blob for blob in names if barrier.has_swept(blob)),
-            partial(_has_swept, held),
-            lambda first, last: (
-                first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
-            ),
         )
 
 

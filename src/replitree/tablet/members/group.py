@@ -248,38 +248,35 @@ class BlobGroups:
                 is_alone = not self._questions[ask.group]
                 self._questions[ask.group] += 1
             try:
-                return self._asked(ask, is_alone=is_alone)
+                usual, members = self._usual[ask.group], self._members[ask.group]
+                requests = {number: each for number, each in enumerate(framed(ask.requests)) if each is not None}
+                if not requests:
+                    return (None,) * len(members)
+                gathering = Gathering(len(requests), ask.wanted, usual, len(members))
+
+                def send(numbers: Iterable[int]) -> None:
+                    for number in numbers:
+                        members[number].ask(requests[number], partial(gathering.take, number, time.perf_counter_ns()))
+
+                if is_alone and ask.wanted < len(requests) and can_spare(requests.values()):
+                    numbers = usual.in_order(requests)
+                    first, spares = numbers[: ask.wanted], numbers[ask.wanted :]
+                    gathering.keep(partial(send, spares))
+                    send(first)
+                    # The spares get the write in any case, a moment later: they only do not delay it.
+                    is_over = gathering.wait(usual.patience_s(first))
+                    gathering.ask_spares()
+                    if is_over:
+                        return tuple(gathering.replies)
+                else:
+                    send(requests)
+                self._wait(ask, gathering)
+                return tuple(gathering.replies)
             finally:
                 with self._lock:
                     self._questions[ask.group] -= 1
 
         return run(over_members(procedure, self._quorums), perform)
-
-    def _asked(self, ask: Ask, *, is_alone: bool) -> Replies:
-        usual, members = self._usual[ask.group], self._members[ask.group]
-        requests = {number: each for number, each in enumerate(framed(ask.requests)) if each is not None}
-        if not requests:
-            return (None,) * len(members)
-        gathering = Gathering(len(requests), ask.wanted, usual, len(members))
-
-        def send(numbers: Iterable[int]) -> None:
-            for number in numbers:
-                members[number].ask(requests[number], partial(gathering.take, number, time.perf_counter_ns()))
-
-        if is_alone and ask.wanted < len(requests) and can_spare(requests.values()):
-            numbers = usual.in_order(requests)
-            first, spares = numbers[: ask.wanted], numbers[ask.wanted :]
-            gathering.keep(partial(send, spares))
-            send(first)
-            # The spares get the write in any case, a moment later: they only do not delay it.
-            is_over = gathering.wait(usual.patience_s(first))
-            gathering.ask_spares()
-            if is_over:
-                return tuple(gathering.replies)
-        else:
-            send(requests)
-        self._wait(ask, gathering)
-        return tuple(gathering.replies)
 
     def _wait(self, ask: Ask, gathering: Gathering) -> None:
         """Wait for enough answers, and a little for the rest; or until the silent members are not worth waiting for."""

@@ -171,23 +171,20 @@ class RemoteMember:
             return Failed(f"the connection to the blob service at {self._address} was closed")
         patience_s = self._patience_s * (READ_PATIENCE if isinstance(question, Look | Scan) else 1)
         try:
-            return self._exchange(encode_message(question, admission), patience_s)
+            body, kept = encode_message(question, admission), self._kept
+            # Once more where the kept connection was closed.
+            try:
+                return self._send(kept or self._connect(), body, patience_s)
+            except (ConnectionError, http.client.BadStatusLine):
+                # A fresh connection that fails is no idle one that the server closed: then nothing is sent twice.
+                if kept is None or self._is_closed:
+                    raise
+                self._drop()
+                return self._send(self._connect(), body, patience_s)
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             why = str(error) or type(error).__name__
             return Failed(f"the blob service at {self._address} did not answer: {why}; what it was asked may be done")
-
-    def _exchange(self, body: bytes, patience_s: float) -> tuple[int, bytes]:
-        """Send a message and read the answer; once more where the kept connection was closed."""
-        kept = self._kept
-        try:
-            return self._send(kept or self._connect(), body, patience_s)
-        except (ConnectionError, http.client.BadStatusLine):
-            # A fresh connection that fails is no idle one that the server closed: then nothing is sent twice.
-            if kept is None or self._is_closed:
-                raise
-            self._drop()
-            return self._send(self._connect(), body, patience_s)
 
     def _send(self, connection: http.client.HTTPConnection, body: bytes, patience_s: float) -> tuple[int, bytes]:
         # Sending has the short patience; only a read of a long log is waited for longer.

@@ -288,7 +288,26 @@ class Segments:
         for blob, data in blobs:
             batches.setdefault(self._open_segment(blob), []).append((blob, data))
         for path, batch in batches.items():
-            self._write_synced(self._segments[path], batch, framings)
+            segment = self._segments[path]
+            parts: list[bytes] = []
+            for blob, data in batch:
+                header, checksum = framings.get(blob) or framing_of(blob, data)
+                parts += header, data, checksum
+            file = self._open.get(segment.name)
+            if file is None:
+                if len(self._open) >= OPEN_MAX:
+                    self._open.clear()
+                file = self._open[segment.name] = Descriptor(segment.name, os.O_WRONLY)
+                if os.fstat(file.number).st_size != segment.end:
+                    # Torn bytes go: they were never synced, so never acknowledged.
+                    os.ftruncate(file.number, segment.end)
+            try:
+                write_parts(file.number, parts, segment.end)
+            except OSError:
+                # A part of a frame must not stay: the next one would be written behind it, and never be found.
+                os.ftruncate(file.number, segment.end)
+                raise
+            sync_data(file.number)
         if is_in_place is not None and not is_in_place():
             return False
         # Noted after the sync: a blob that is here was acknowledged, or may be.
@@ -319,29 +338,6 @@ class Segments:
         self._segments = dict(sorted({**self._segments, str(path): made}.items()))
         self._last[made.stream] = made
         return str(path)
-
-    def _write_synced(
-        self, segment: Segment, batch: list[tuple[BlobId, bytes]], framings: Mapping[BlobId, Framing]
-    ) -> None:
-        parts: list[bytes] = []
-        for blob, data in batch:
-            header, checksum = framings.get(blob) or framing_of(blob, data)
-            parts += header, data, checksum
-        file = self._open.get(segment.name)
-        if file is None:
-            if len(self._open) >= OPEN_MAX:
-                self._open.clear()
-            file = self._open[segment.name] = Descriptor(segment.name, os.O_WRONLY)
-            if os.fstat(file.number).st_size != segment.end:
-                # Torn bytes go: they were never synced, so never acknowledged.
-                os.ftruncate(file.number, segment.end)
-        try:
-            write_parts(file.number, parts, segment.end)
-        except OSError:
-            # A part of a frame must not stay: the next one would be written behind it, and never be found.
-            os.ftruncate(file.number, segment.end)
-            raise
-        sync_data(file.number)
 
     def remove(self, gone: frozenset[BlobId], is_gone: IsGone, is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
         """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden.

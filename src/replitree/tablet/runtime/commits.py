@@ -219,37 +219,33 @@ class Commits(Generic[State]):
         """Wait until something is to be sent, and return it; None when nothing is going to be."""
         with self.changed:
             while self.ended is None and not (self._is_closing and not self._queue):
-                now = self._settings.clock()
+                now, limits = self._settings.clock(), self._settings.limits
                 # Without room there is no time limit: an entry that was stored wakes this thread.
                 patience: int | None = None
                 if self._has_room:
-                    limits = self._settings.limits
                     patience = pace.patience_ns(self._pace, limits, self._queue_commands, self._queue_bytes, now)
                 if patience == 0:
-                    return self._send(*self._taken_from_queue(), now)
+                    # The next entry has what the callers that wait have sent, up to its limits.
+                    batch, commands, size = list[WaitingCommands](), list[bytes](), 0
+                    while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
+                        waiting = self._queue.popleft()
+                        batch.append(waiting)
+                        commands += waiting.commands
+                        size += waiting.bytes
+                        self._queue_commands -= waiting.weight
+                    self._queue_bytes -= size
+                    # Clients that come from now on wait for another entry.
+                    self._turn = None
+                    # What is left need not wait for this thread, which stores its entry first.
+                    if self._queue:
+                        self._sends.notify()
+                    return self._send(batch, commands, now)
                 self._sends.wait(None if patience is None else patience / 1e9)
             return None
 
     @property
     def _has_room(self) -> bool:
         return self.ledger.has_room and self._since_bytes < SINCE_BYTES_MAX
-
-    def _taken_from_queue(self) -> tuple[Sequence[WaitingCommands], Sequence[bytes]]:
-        """Take what goes into the next entry: the callers that wait, and their commands."""
-        limits, batch, commands, size = self._settings.limits, list[WaitingCommands](), list[bytes](), 0
-        while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
-            waiting = self._queue.popleft()
-            batch.append(waiting)
-            commands += waiting.commands
-            size += waiting.bytes
-            self._queue_commands -= waiting.weight
-        self._queue_bytes -= size
-        # Clients that come from now on wait for another entry.
-        self._turn = None
-        # What is left need not wait for this thread, which stores its entry first.
-        if self._queue:
-            self._sends.notify()
-        return batch, commands
 
     def _send(self, batch: Sequence[WaitingCommands], commands: Sequence[bytes], now: int) -> Flight:
         # On the last commands and on the last step: a snapshot in between must not hide a hole before it.
