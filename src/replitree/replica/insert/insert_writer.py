@@ -50,7 +50,35 @@ class InsertWriter:
     def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         """Write a group's payloads as the parts of a staging id."""
         try:
-            return self._stage(staging, payloads)
+            store, first = self._store, payloads[0]
+            match first:
+                case (
+                    StagedUpload(folder=folder, manifests=manifests) | StagedRewrite(folder=folder, manifests=manifests)
+                ):
+                    if self._storage.sharing is not None:
+                        self._storage.sharing.take(manifests)
+                    # This is noted before the parts move: if that fails, `give_back` finds what to undo.
+                    self._uploaded[staging] = first
+                    store.staged.adopt(folder, staging)
+                    return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
+                case Detached(name):
+                    return (store.staged.attach(name, staging),)
+                case Rows(definition=definition):
+                    import pyarrow as pa
+
+                    from replitree.storage.parts.encode import stage_table
+
+                    manifests = stage_table(
+                        pa.concat_tables([each.table for each in payloads if isinstance(each, Rows)]),
+                        definition,
+                        store.staging,
+                        prefix=store.staging_prefix(staging),
+                        # The table's own limit was checked for each request of the group.
+                        partitions_max=max(PARTS_MAX, definition.settings.partitions_per_insert_max),
+                    )
+                    store.staged.note(staging, manifests)
+                    return manifests
+            assert_never(first)
         except CorruptPart:
             raise
         except StoreError as error:
@@ -60,35 +88,6 @@ class InsertWriter:
             # Arrow's kernels and encoders raise these for rows that they can't encode; nothing was sent.
             self._context.log.defect("rows can't be written")
             raise BadInput(f"the rows can't be written: {type(error).__name__}: {error}") from error
-
-    def _stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
-        store, first = self._store, payloads[0]
-        match first:
-            case StagedUpload(folder=folder, manifests=manifests) | StagedRewrite(folder=folder, manifests=manifests):
-                if self._storage.sharing is not None:
-                    self._storage.sharing.take(manifests)
-                # This is noted before the parts move: if that fails, `give_back` finds what to undo.
-                self._uploaded[staging] = first
-                store.staged.adopt(folder, staging)
-                return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
-            case Detached(name):
-                return (store.staged.attach(name, staging),)
-            case Rows(definition=definition):
-                import pyarrow as pa
-
-                from replitree.storage.parts.encode import stage_table
-
-                manifests = stage_table(
-                    pa.concat_tables([each.table for each in payloads if isinstance(each, Rows)]),
-                    definition,
-                    store.staging,
-                    prefix=store.staging_prefix(staging),
-                    # The table's own limit was checked for each request of the group.
-                    partitions_max=max(PARTS_MAX, definition.settings.partitions_per_insert_max),
-                )
-                store.staged.note(staging, manifests)
-                return manifests
-        assert_never(first)
 
     def give_back(self, staging: StagingId) -> bool:
         """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""

@@ -121,7 +121,27 @@ class Maker:
         with self._lock:
             self._running[effect.result] = running
         try:
-            return self._perform(effect, sources, running)
+            store = self._store
+            store.staged.remove(effect.staging)
+            why = self._why_stopped(effect)
+            if why is not None:
+                return fx.Cancelled(why)
+            if isinstance(effect, fx.Link):
+                return self._link(effect.staging, effect.source)
+            prepared = self._prepared.take(effect) if isinstance(effect, fx.Merge) else None
+            if prepared is not None:
+                return fx.Made(prepared.content)
+            manifests = [store.manifest(source) for source in sources]
+            running.rows_total = sum(manifest.rows for manifest in manifests)
+            size = sum(manifest.bytes for manifest in manifests)
+            room = store.free_bytes() - self._config.disk_reserve_bytes
+            if size > room:
+                return fx.StoreFailed(f"{size >> 20} MiB are to be written, and {room >> 20} MiB are free: make room")
+            made = self._write(effect, sources, running)
+            if made is None:
+                return self._link(effect.staging, sources[0])
+            store.staged.note(effect.staging, (made,))
+            return fx.Made(made.content)
         except (MergeCancelled, MutationCancelled):
             return fx.Cancelled(self._why_stopped(effect) or "it was stopped")
         except CorruptPart as error:
@@ -161,31 +181,6 @@ class Maker:
         """Return the running merges and mutations, by the result's name."""
         with self._lock:
             return dict(self._running)
-
-    def _perform(
-        self, effect: fx.Merge | fx.Mutate | fx.Link, sources: Sequence[str], running: Running
-    ) -> fx.Made | fx.StoreFailed | fx.Cancelled:
-        store = self._store
-        store.staged.remove(effect.staging)
-        why = self._why_stopped(effect)
-        if why is not None:
-            return fx.Cancelled(why)
-        if isinstance(effect, fx.Link):
-            return self._link(effect.staging, effect.source)
-        prepared = self._prepared.take(effect) if isinstance(effect, fx.Merge) else None
-        if prepared is not None:
-            return fx.Made(prepared.content)
-        manifests = [store.manifest(source) for source in sources]
-        running.rows_total = sum(manifest.rows for manifest in manifests)
-        size = sum(manifest.bytes for manifest in manifests)
-        room = store.free_bytes() - self._config.disk_reserve_bytes
-        if size > room:
-            return fx.StoreFailed(f"{size >> 20} MiB are to be written, and {room >> 20} MiB are free: make room")
-        made = self._write(effect, sources, running)
-        if made is None:
-            return self._link(effect.staging, sources[0])
-        store.staged.note(effect.staging, (made,))
-        return fx.Made(made.content)
 
     def _write(self, effect: fx.Merge | fx.Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
         """Write the result; None when a mutation touches no row."""

@@ -22,7 +22,6 @@ from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.logs import Log
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.salvage import Salvage
-from replitree.replica.parts.sharing import Sharing
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import decode_manifest
 
@@ -93,11 +92,34 @@ class OwnShares:
         sharing = self._storage.sharing
         assert sharing is not None, "without an object store nothing is due"
         now = self._clock()
-        found = tuple(name for name, content in parts if self._take(sharing, name, content, marked.get(name, ())))
+        found: list[str] = []
+        store, objects = self._store, sharing.objects
+        for part, content in parts:
+            self._undecided.pop(part, None)
+            # By the first share that has all of it.
+            for share in marked.get(part, ()):
+                try:
+                    raw = objects.manifest_in(share)
+                    manifest = None if raw is None else decode_manifest(raw, f"the manifest in share {share}")
+                    if raw is None or manifest is None or manifest.content != content:
+                        continue
+                    if store.shared.distrusts(manifest):
+                        store.shared.verify_objects(manifest)
+                    if objects.has_files(manifest) or self._salvage.heal(part, manifest):
+                        store.fetched.publish((store.fetched.receive_shared(part, manifest, raw, content),))
+                        found.append(part)
+                        break
+                    objects.check_store()
+                    self._salvage.know(part, manifest)
+                except CorruptPart:
+                    # The share is of another part, or its manifest is damaged.
+                    continue
+                except (StoreError, NotAuthorized, BadInput, UnsupportedFormat, OSError) as error:
+                    self._undecided[part] = f"it may be in share {share} of the object store: {error}"
         self._looked_at |= {name: now for name, _ in parts if name not in found}
         if found:
             self._log.warning("parts that this disk had lost found in the object store", parts=len(found))
-        return found
+        return tuple(found)
 
     def forget(self) -> None:
         """Forget what was looked for: nothing is lacking any more."""
@@ -109,30 +131,6 @@ class OwnShares:
         if self._storage.sharing is None:
             return None
         return self._undecided.get(part, None if part in self._looked_at else NOT_LOOKED)
-
-    def _take(self, sharing: Sharing, part: str, content: str, shares: Sequence[ShareId]) -> bool:
-        """Publish a part by the first of these shares that has all of it."""
-        self._undecided.pop(part, None)
-        store, objects = self._store, sharing.objects
-        for share in shares:
-            try:
-                raw = objects.manifest_in(share)
-                manifest = None if raw is None else decode_manifest(raw, f"the manifest in share {share}")
-                if raw is None or manifest is None or manifest.content != content:
-                    continue
-                if store.shared.distrusts(manifest):
-                    store.shared.verify_objects(manifest)
-                if objects.has_files(manifest) or self._salvage.heal(part, manifest):
-                    store.fetched.publish((store.fetched.receive_shared(part, manifest, raw, content),))
-                    return True
-                objects.check_store()
-                self._salvage.know(part, manifest)
-            except CorruptPart:
-                # The share is of another part, or its manifest is damaged.
-                continue
-            except (StoreError, NotAuthorized, BadInput, UnsupportedFormat, OSError) as error:
-                self._undecided[part] = f"it may be in share {share} of the object store: {error}"
-        return False
 
 
 __all__ = ["OwnShares"]

@@ -186,11 +186,37 @@ class Salvage:
         return tuple(sorted(found, key=lambda each: each.share_id is None))
 
     def _healed(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
-        """Whether the part's objects are whole by now; those with other bytes stay as they are."""
+        """Whether the part's objects are whole by now; those with other bytes stay as they are.
+
+        `copies`: those of a search; None: search when that is needed.
+        """
+        sharing = self._storage.sharing
+        if manifest.share_id is None or sharing is None:
+            return False
+        created = []
         try:
-            return manifest.share_id is not None and self._heal(copies, part, manifest)
+            # While this lock is taken, this replica's marks stay, so the shares can't become garbage.
+            with sharing.letting_go:
+                if not self._is_owned(sharing, part, manifest):
+                    return False
+                missing = sharing.objects.missing(manifest)
+                for entry in missing.files:
+                    path = self._copy(entry) if copies is None else copies.file(entry)
+                    if path is None:
+                        return False
+                    created.append((entry, path))
+                for entry, path in created:
+                    sharing.objects.put_again(str(manifest.share_of(entry)), entry, path)
+                if missing.manifest:
+                    sharing.objects.put_manifest(manifest)
+            self._store.shared.verify_objects(manifest)
         except CorruptPart:
             return False
+        for entry, path in created:
+            share = str(manifest.share_of(entry))
+            told = {"part": part, "share": share, "object": entry.name, "copy": self._told(path)}
+            self._context.log.warning("missing object created again", **told)
+        return True
 
     def _told(self, path: Path) -> str:
         """Return a folder for messages, below the table's."""
@@ -233,36 +259,6 @@ class Salvage:
             for key, sums in unsummed.items():
                 sharing.objects.put_sums_again(key, sums)
         self._context.log.info("block checksums put", part=part, objects=len(unsummed))
-
-    def _heal(self, copies: FoundCopies | None, part: str, manifest: PartManifest) -> bool:
-        """Do it with the copies of a search; None: search when that is needed.
-
-        Raises `CorruptPart`, too, when an object has other bytes.
-        """
-        sharing, store = self._storage.sharing, self._store
-        if sharing is None:
-            return False
-        # While this lock is taken, this replica's marks stay, so the shares can't become garbage.
-        with sharing.letting_go:
-            if not self._is_owned(sharing, part, manifest):
-                return False
-            missing = sharing.objects.missing(manifest)
-            created = []
-            for entry in missing.files:
-                path = self._copy(entry) if copies is None else copies.file(entry)
-                if path is None:
-                    return False
-                created.append((entry, path))
-            for entry, path in created:
-                sharing.objects.put_again(str(manifest.share_of(entry)), entry, path)
-            if missing.manifest:
-                sharing.objects.put_manifest(manifest)
-        store.shared.verify_objects(manifest)
-        for entry, path in created:
-            share = str(manifest.share_of(entry))
-            told = {"part": part, "share": share, "object": entry.name, "copy": self._told(path)}
-            self._context.log.warning("missing object created again", **told)
-        return True
 
     def _is_owned(self, sharing: Sharing, part: str, manifest: PartManifest) -> bool:
         """Whether this replica's part has a mark on each of its shares."""

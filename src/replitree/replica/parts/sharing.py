@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,7 +53,7 @@ from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.uploads.stored_uploads import StoredUploads
 from replitree.replica.uploads.uploads import Uploads
-from replitree.storage.disk.shared import Leaving, shares_in
+from replitree.storage.disk.shared import shares_in
 from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.storage_policy import StorageKind
@@ -337,23 +336,25 @@ class Sharing:
 
     def _left(self) -> Iterator[LeftDisk]:
         """Yield the shares to release in this round; each is checked when it is its turn."""
-        leaving = (each for each in self._store.shared.leaving() if not self._is_stuck(each.name))
-        for each in islice((each for each in leaving if not self._is_needed(each)), LET_GO_AT_ONCE):
-            yield LeftDisk(each.name, each.part, tuple(map(ShareId, each.shares)))
+        store, moves, count = self._store, self.moves, 0
+        for each in store.shared.leaving():
+            shares = tuple(map(ShareId, each.shares))
+            # A share must stay for now if it is about to be owned, or if readers may still read its objects.
+            if self._is_stuck(each.name) or any(map(moves.is_busy, shares)) or moves.is_read(each.part):
+                continue
+            is_here = bool(each.part) and store.has_part(each.part)
+            if is_here and time.time() - store.shared.left_at(each.name) < self._context.config.old_parts_lifetime_s:
+                continue
+            yield LeftDisk(each.name, each.part, shares)
+            count += 1
+            if count == LET_GO_AT_ONCE:
+                break
         for share in self.uploads.left():
             if not self._is_stuck(share):
                 yield LeftDisk(share, "", (share,))
 
     def _is_stuck(self, name: str) -> bool:
         return self._stuck.get(name, 0.0) > time.monotonic()
-
-    def _is_needed(self, left: Leaving) -> bool:
-        """Whether a share must stay for now: it is about to be owned, or readers may still read its objects."""
-        if any(map(self.moves.is_busy, map(ShareId, left.shares))) or self.moves.is_read(left.part):
-            return True
-        if not left.part or not self._store.has_part(left.part):
-            return False
-        return time.time() - self._store.shared.left_at(left.name) < self._context.config.old_parts_lifetime_s
 
     def leave(self) -> None:
         """Release all shares, because the table is dropped, and delete the garbage as far as that works now."""

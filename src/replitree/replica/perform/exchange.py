@@ -13,7 +13,7 @@ import errno
 import http.client
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -220,7 +220,14 @@ class Exchange:
                     if not isinstance(outcomes.get(fetch.part), Fetched) and choice < len(fetch.sources):
                         by_source.setdefault(fetch.sources[choice], []).append(fetch)
                 try:
-                    outcomes.update(self._fetch_side_by_side(by_source))
+                    self._connections.check()
+                    # Several sources at once; a single one without another thread.
+                    if len(by_source) == 1:
+                        ((source, wanted),) = by_source.items()
+                        outcomes.update(self._fetch_all_from(source, wanted))
+                    else:
+                        tasks = [_submit(self._sources, self._fetch_all_from, *each) for each in by_source.items()]
+                        outcomes.update({part: outcome for task in tasks for part, outcome in task.result().items()})
                 except Closed as closed:
                     problem = str(closed)
                     break
@@ -241,17 +248,6 @@ class Exchange:
                 return None
             return self._store.fetched.sync_received(received[0]) if received else None
         return None
-
-    def _fetch_side_by_side(
-        self, by_source: Mapping[str, Sequence[FetchPart]]
-    ) -> dict[str, Fetched | NotFetched | StoreFailed]:
-        """Fetch from several sources at once; from a single one without another thread.  Raises `Closed`."""
-        self._connections.check()
-        if len(by_source) == 1:
-            ((source, wanted),) = by_source.items()
-            return self._fetch_all_from(source, wanted)
-        tasks = [_submit(self._sources, self._fetch_all_from, *each) for each in by_source.items()]
-        return {part: outcome for task in tasks for part, outcome in task.result().items()}
 
     def _fetch_all_from(
         self, source: str, fetches: Sequence[FetchPart]

@@ -30,10 +30,6 @@ class Wrap(Protocol):
         """Return the procedure to run."""
 
 
-def _as_it_is(procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
-    return procedure
-
-
 class EpochHolder:
     """The highest epoch that this process has adopted; forgotten when its session is lost."""
 
@@ -82,7 +78,7 @@ class Performer:
         coordination: Callable[[], Coordination],
         store: Callable[[Any], object],
         answer: Callable[[fx.RequestId, fx.ClientAnswer], None],
-        wrap: Wrap = _as_it_is,
+        wrap: Wrap = lambda procedure: procedure,
         commit: Callable[[fx.Commit], fx.Committed] | None = None,
         refused: Callable[[fx.Check], None] = lambda _: None,
     ) -> None:

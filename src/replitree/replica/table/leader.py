@@ -170,7 +170,37 @@ class Leader:
             return IDLE_S_MAX
         match self._stand(ElectionTurn(epoch, resigns=False)):
             case Leads():
-                return self._lead(epoch)
+                # Propose merges that are worth their cost, and clean now and then.
+                context = self._context
+                if time.monotonic() - self._cleaned_at >= CLEAN_S:
+                    self._cleaned_at = time.monotonic()
+                    self.clean(epoch)
+                place = context.progress.place
+                # The log goes on below a fresh parent when the numbers of the present one are nearly used up.
+                is_full = place is not None and is_due(place.pointer.index)
+                if is_full and self._upkeep(Then(roll, (context.replica,)), epoch) == End(outcome=True):
+                    context.log.info("log rolled over", parent=context.replica.table.parent + 1)
+                    context.pull_signal.hurry()
+                self._quorums.give_up_abandoned(epoch)
+                progress, now = context.progress, time.monotonic()
+                state = (progress.place, progress.held)
+                # Without a change the selector finds something new only because parts grow older, so it is asked now and then.
+                if self._pace.may_rest(state, now):
+                    return self._pace.pause_s
+                parts = progress.partition_parts_max()
+                choices = self._merges.choose()
+                self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
+                if not choices:
+                    return self._pace.pause_s
+                indexes = self._merges.propose(epoch, choices)
+                context.metrics.merges.labels(context.replica.table.name).inc(len(indexes))
+                if not indexes:
+                    return IDLE_S_MAX
+                context.pull_signal.hurry()
+                stops = self._availability.is_stopping
+                with progress.changed:
+                    progress.changed.wait_for(lambda: stops() or progress.pointer > indexes[-1], PULL_S)
+                return self._pace.pause_s
             case Follows(_, leader):
                 self.leader = leader
                 return FOLLOW_S
@@ -206,39 +236,6 @@ class Leader:
         # After an error the next turn leaves again, and the end of the session removes the node at the latest.
         with suppress(ReplitreeError):
             self._stand(ElectionTurn(epoch, resigns=True))
-
-    def _lead(self, epoch: Epoch) -> float:
-        """Propose merges that are worth their cost, and clean now and then."""
-        context = self._context
-        if time.monotonic() - self._cleaned_at >= CLEAN_S:
-            self._cleaned_at = time.monotonic()
-            self.clean(epoch)
-        place = context.progress.place
-        # The log goes on below a fresh parent when the numbers of the present one are nearly used up.
-        is_full = place is not None and is_due(place.pointer.index)
-        if is_full and self._upkeep(Then(roll, (context.replica,)), epoch) == End(outcome=True):
-            context.log.info("log rolled over", parent=context.replica.table.parent + 1)
-            context.pull_signal.hurry()
-        self._quorums.give_up_abandoned(epoch)
-        progress, now = context.progress, time.monotonic()
-        state = (progress.place, progress.held)
-        # Without a change the selector finds something new only because parts grow older, so it is asked now and then.
-        if self._pace.may_rest(state, now):
-            return self._pace.pause_s
-        parts = progress.partition_parts_max()
-        choices = self._merges.choose()
-        self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
-        if not choices:
-            return self._pace.pause_s
-        indexes = self._merges.propose(epoch, choices)
-        context.metrics.merges.labels(context.replica.table.name).inc(len(indexes))
-        if not indexes:
-            return IDLE_S_MAX
-        context.pull_signal.hurry()
-        stops = self._availability.is_stopping
-        with progress.changed:
-            progress.changed.wait_for(lambda: stops() or progress.pointer > indexes[-1], PULL_S)
-        return self._pace.pause_s
 
     def _upkeep(self, then: Then, epoch: Epoch) -> Then | End | None:
         """Run a stage of upkeep with the place that the replica has in the log; return what follows."""

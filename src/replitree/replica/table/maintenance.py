@@ -94,19 +94,7 @@ class Maintenance:
         epoch = self._availability.active_epoch()
         if epoch is not None:
             keepers.lost_parts.look(epoch)
-        self._let_go()
-        sharing = keepers.storage.sharing
-        if sharing is not None:
-            sharing.work()
-        keepers.prepared.sweep()
-        keepers.uploads.sweep()
-        self._context.definitions.catch_up()
-        epoch = self._availability.active_epoch()
-        if epoch is not None:
-            keepers.storage.follow(epoch)
-
-    def _let_go(self) -> None:
-        """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
+        # The registration of parts that others cover is taken back, then the old parts whose time is over are removed.
         progress, epoch = self._progress, self._availability.active_epoch()
         if progress.has_strays and epoch is not None:
             progress.has_strays, is_done = False, False
@@ -124,3 +112,12 @@ class Maintenance:
         self._old_parts.read_sizes()
         if not progress.has_strays:
             self._old_parts.remove_due()
+        sharing = keepers.storage.sharing
+        if sharing is not None:
+            sharing.work()
+        keepers.prepared.sweep()
+        keepers.uploads.sweep()
+        self._context.definitions.catch_up()
+        epoch = self._availability.active_epoch()
+        if epoch is not None:
+            keepers.storage.follow(epoch)

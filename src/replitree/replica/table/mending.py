@@ -272,23 +272,20 @@ class Mending:
         if parse_part(part) not in self._progress.held:
             return None
         if not problem:
-            return self._manifest_again(part, content)
+            # A manifest that is missing in the store is created again.
+            manifest, sharing = self._manifest(part), self._storage.sharing
+            if manifest is None or manifest.share_id is None or sharing is None:
+                return None
+            try:
+                # Other replicas need the manifest to take the share over.  The rows are whole, so the part stays if this fails.
+                if sharing.objects.has_manifest(manifest) or not self._healed(part, content):
+                    return None
+            except (StoreError, NotAuthorized):
+                return None
+            return f"the manifest in share {manifest.share_id} was missing; it was created again"
         if self._healed(part, content):
             return f"{problem}; it was created again from a copy on this disk"
         return problem if self._set_aside(part, content) else None
-
-    def _manifest_again(self, part: str, content: str) -> str | None:
-        """Create the manifest of a whole part's share again when it is missing in the store; say so, None: nothing was done."""
-        manifest, sharing = self._manifest(part), self._storage.sharing
-        if manifest is None or manifest.share_id is None or sharing is None:
-            return None
-        try:
-            # Other replicas need the manifest to take the share over.  The rows are whole, so the part stays if this fails.
-            if sharing.objects.has_manifest(manifest) or not self._healed(part, content):
-                return None
-        except (StoreError, NotAuthorized):
-            return None
-        return f"the manifest in share {manifest.share_id} was missing; it was created again"
 
     def _problem(self, part: str, content: str) -> str:
         """Verify every byte of a part; return the problem, or ""."""

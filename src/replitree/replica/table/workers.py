@@ -307,7 +307,24 @@ class Executor:
         """Perform an effect of the executor on the process's memory."""
         match effect:
             case AwaitWork():
-                return self._await_work()
+                # Wait until there is a batch, and take it.
+                progress = self._context.progress
+                while not self._availability.is_stopping():
+                    epoch = self._availability.active_epoch()
+                    if epoch is None:
+                        with progress.changed:
+                            progress.changed.wait(RETRY_S)
+                        continue
+                    batch = progress.take(self._lane, self._count, self._availability.is_stopping, RETRY_S)
+                    if batch:
+                        self._epoch, self._batch = epoch, batch
+                        # The results of the batch are held, so that the cleaner of staging does not remove them.
+                        item, view = batch[0], self._maker.view(batch)
+                        results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
+                        self._held.enter_context(self._store_performer.holding_results(results))
+                        self._notes = bool(view.opened)
+                        return WorkTurn(epoch, view, batch)
+                raise _Stopping
             case GiveBack(_, done, postponed):
                 self._give_back(done, postponed)
             case AskReload():
@@ -317,26 +334,6 @@ class Executor:
             case _:
                 raise AssertionError(effect)
         return None
-
-    def _await_work(self) -> WorkTurn:
-        """Wait until there is a batch, and take it."""
-        progress = self._context.progress
-        while not self._availability.is_stopping():
-            epoch = self._availability.active_epoch()
-            if epoch is None:
-                with progress.changed:
-                    progress.changed.wait(RETRY_S)
-                continue
-            batch = progress.take(self._lane, self._count, self._availability.is_stopping, RETRY_S)
-            if batch:
-                self._epoch, self._batch = epoch, batch
-                # The results of the batch are held, so that the cleaner of staging does not remove them.
-                item, view = batch[0], self._maker.view(batch)
-                results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
-                self._held.enter_context(self._store_performer.holding_results(results))
-                self._notes = bool(view.opened)
-                return WorkTurn(epoch, view, batch)
-        raise _Stopping
 
     def _give_back(self, done: tuple[LogIndex, ...] = (), postponed: tuple[Postponed, ...] = ()) -> None:
         context, batch = self._context, self._batch

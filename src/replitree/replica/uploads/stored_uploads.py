@@ -127,8 +127,20 @@ class StoredUploads:
         with store_errors(f"read {self._folder}"):
             make_folder(self._folder)
             self._begun = dict[str, _Upload]()
+            # What an earlier process has noted is taken over.
             for path in sorted(self._folder.glob("*.json")):
-                self._read(path)
+                data = path.read_bytes()
+                try:
+                    # Notes of earlier versions have neither a format nor a checksum.
+                    if data.startswith(b'{"format":'):
+                        self._begun[path.stem] = json_decoder(_Note).decode(unseal(data, NOTE_FORMAT)).begun
+                    else:
+                        self._begun[path.stem] = json_decoder(_Upload).decode(data)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    # Its upload has to begin anew; the objects of this one are found by fsck.
+                    aside = path.with_suffix(DAMAGED_SUFFIX)
+                    rename(path, aside)
+                    self._context.log.warning("upload note damaged", file=str(aside), problem=str(error))
 
     def shares(self) -> tuple[ShareId, ...]:
         """Return the shares that were begun and not taken, ascending."""
@@ -276,12 +288,26 @@ class StoredUploads:
 
         Raises as `seal`.
         """
+        from replitree.storage.objects.store import ObjectExists
         from replitree.storage.shares.received import check_received, remove_others
 
         with self._lock:
             wanted = [self._looked_for[share] for share in shares]
         for folder, manifest, _ in wanted:
-            self._put_files(folder / manifest.partition, manifest)
+            # Files that were sent to this replica, as the client of the upload does not reach the store.
+            for file in manifest.files:
+                path = folder / manifest.partition / file.name
+                if file_bytes(path) is None:
+                    continue
+                checksum, sums = file_sums(path) if is_summed(file.bytes) else (file_checksum(path), None)
+                if checksum != file.checksum:
+                    raise CorruptPart(f"{path} is not what its checksum says; send it again")
+                key = self._objects.key(str(manifest.share_id), file.name)
+                # Only an earlier try can have put it, because no other writer has this name.
+                with suppress(ObjectExists):
+                    self._objects.store.create(key, path)
+                self._objects.put_sums(key, sums)
+                path.unlink()
         for _, manifest, tags in wanted:
             check_received(self._objects, manifest, self._context.definitions.at(manifest.schema_version), tags)
         # A manifest is refused if the upload was sealed with another one.  So this comes before the deletes, which would remove
@@ -294,25 +320,6 @@ class StoredUploads:
                 if removed := remove_others(self._objects, manifest):
                     self._context.log.info("objects of attempts that do not count removed", objects=removed)
         return ObjectsThere()
-
-    def _put_files(self, folder: Path, manifest: PartManifest) -> None:
-        """Put the data files of a part that were sent to this replica."""
-        # The client of the upload does not reach the store.
-        from replitree.storage.objects.store import ObjectExists
-
-        for file in manifest.files:
-            path = folder / file.name
-            if file_bytes(path) is None:
-                continue
-            checksum, sums = file_sums(path) if is_summed(file.bytes) else (file_checksum(path), None)
-            if checksum != file.checksum:
-                raise CorruptPart(f"{path} is not what its checksum says; send it again")
-            key = self._objects.key(str(manifest.share_id), file.name)
-            # Only an earlier try can have put it, because no other writer has this name.
-            with suppress(ObjectExists):
-                self._objects.store.create(key, path)
-            self._objects.put_sums(key, sums)
-            path.unlink()
 
     # --- afterwards -----------------------------------------------------------------------------------------------------------
 
@@ -354,21 +361,6 @@ class StoredUploads:
                 self._write(upload, left)
                 has_changed = True
         return has_changed
-
-    def _read(self, path: Path) -> None:
-        """Take over what an earlier process has noted; a damaged note is set aside, and its upload has to begin anew."""
-        data = path.read_bytes()
-        try:
-            # Notes of earlier versions have neither a format nor a checksum.
-            if data.startswith(b'{"format":'):
-                self._begun[path.stem] = json_decoder(_Note).decode(unseal(data, NOTE_FORMAT)).begun
-            else:
-                self._begun[path.stem] = json_decoder(_Upload).decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # The objects of this upload are found by fsck.
-            aside = path.with_suffix(DAMAGED_SUFFIX)
-            rename(path, aside)
-            self._context.log.warning("upload note damaged", file=str(aside), problem=str(error))
 
     def _write(self, upload: str, begun: _Upload) -> None:
         """Let the disk have what an upload has, durably."""

@@ -243,8 +243,32 @@ class Uploads:
         self._swept_at = self._clock()
         removed = 0
         for upload in sorted({path.name.partition("_")[0] for path in self.root.iterdir()}):
-            if _UPLOAD.fullmatch(upload) and not self._forget_life(upload):
-                removed += self._remove_if_given_up(upload)
+            if not _UPLOAD.fullmatch(upload) or self._forget_life(upload):
+                continue
+            paths = tuple(self.root.glob(f"{upload}*"))
+            # The thread that makes a part of an upload removes its folder.
+            if any(path.name.endswith(MADE_SUFFIX) for path in paths):
+                continue
+            writer = self._writer(upload)
+            changed = [0.0]
+            for top in paths:
+                for path in (top, *below(top)):
+                    # A file may be removed between the listing and the look.
+                    with suppress(OSError):
+                        changed.append(path.stat().st_mtime)
+            silence = UploadSilence(self._clock() - max(changed), writer.probe(), writer.renews)
+            # From here on no request begins to commit it.
+            with self._lock:
+                if not is_given_up(silence) or self._committing[upload]:
+                    continue
+                with suppress(OSError):
+                    (self.root / upload).rename(self.root / f"{upload}_removed")
+            for path in self.root.glob(f"{upload}*"):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            removed += 1
         return removed
 
     def _forget_life(self, upload: str) -> bool:
@@ -255,32 +279,6 @@ class Uploads:
         if is_alone:
             (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
         return bool(is_alone)
-
-    def _remove_if_given_up(self, upload: str) -> bool:
-        paths = tuple(self.root.glob(f"{upload}*"))
-        if any(path.name.endswith(MADE_SUFFIX) for path in paths):
-            # The thread that makes a part of the upload removes its folder.
-            return False
-        writer = self._writer(upload)
-        changed = [0.0]
-        for top in paths:
-            for path in (top, *below(top)):
-                # A file may be removed between the listing and the look.
-                with suppress(OSError):
-                    changed.append(path.stat().st_mtime)
-        silence = UploadSilence(self._clock() - max(changed), writer.probe(), writer.renews)
-        # From here on no request begins to commit it.
-        with self._lock:
-            if not is_given_up(silence) or self._committing[upload]:
-                return False
-            with suppress(OSError):
-                (self.root / upload).rename(self.root / f"{upload}_removed")
-        for path in self.root.glob(f"{upload}*"):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        return True
 
     def _writer(self, upload: str) -> Writer:
         try:
