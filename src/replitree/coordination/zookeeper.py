@@ -284,8 +284,16 @@ class ZooKeeperCoordination:
             if self._trace is not None:
                 self._trace.ended(number, outcome, zxid)
             return outcome
+        answer: Outcome
         try:
-            answer = self._read_again(session, effect, deadline)
+            while True:
+                try:
+                    answer = self._read(session, effect, deadline)
+                    break
+                except ConnectionLoss:
+                    # A read may be asked again, on the next connection: it changes nothing.
+                    if time.monotonic() >= deadline:
+                        raise
         except NoAuthError as error:
             raise NotAuthorized(f"{self.url} does not allow {effect}: check user and password") from error
         except (BadArgumentsError, ValueError) as error:
@@ -298,16 +306,6 @@ class ZooKeeperCoordination:
         if session.over:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
         return answer
-
-    def _read_again(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
-        """Read; ask once more on the next connection when one is lost before the answer."""
-        while True:
-            try:
-                return self._read(session, effect, deadline)
-            except ConnectionLoss:
-                # A read may be asked again: it changes nothing.
-                if time.monotonic() >= deadline:
-                    raise
 
     def _read(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
         client = session.client(deadline)

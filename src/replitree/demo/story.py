@@ -142,13 +142,38 @@ class _DemoStory:
             data.table, data.schema, order_by=data.order_by, partition_by=data.partition_by, wait_replicas=REPLICAS
         )
         tail = self._load(table, data)
-        self._compare(table, data, tail)
-        self._ask(table, data)
-        self._repeat(table, data, tail)
+        self._teller.step("Comparing what is on the three disks")
+        contents = [compare.content(table, name, tail) for name in self._cluster.names]
+        columns = ("replica", "index", "parts", "rows", "content hash")
+        self._teller.rows("", columns, [(c.replica, c.index, c.parts, c.rows, c.content_hash) for c in contents])
+        self._check("the three replicas have the same rows", held=compare.all_same(contents))
+        names = table.schema.names
+        went_in = compare.sum_of_files(self._spark, data.blocks, names)
+        there = compare.sum_of(table.to_df(self._spark), names)
+        self._check(f"the {went_in.rows:,} rows that went in are in the table, each once", held=went_in == there)
+        snapshot = table.snapshot()
+        self._teller.step(f"Five questions, answered by Spark at index {snapshot.index} of the number line")
+        snapshot.to_df(self._spark).createOrReplaceTempView("data")
+        for question in data.questions:
+            frame = self._spark.sql(question.sql)
+            self._teller.rows(question.text, frame.columns, [tuple(row) for row in frame.collect()])
+        self._check("the questions saw every row", held=snapshot.to_df(self._spark).count() == data.rows)
+        self._teller.step("The same load again: every block must be recognised")
+        begin = time.monotonic()
+        results = [
+            self._insert(table, block, i, WRITERS[(i + 1) % len(WRITERS)]) for i, block in enumerate(data.blocks)
+        ]
+        duplicates = sum(result.outcome == "duplicate" for result in results)
+        self._teller.say(f"{duplicates} of {len(results)} blocks were duplicates, {time.monotonic() - begin:.1f} s")
+        status = table.status()
+        self._draw(table, killed=False, keep=True)
+        self._check("the repeated load inserted nothing", held=duplicates == len(results) and status.log_tail == tail)
+        rows = {replica.rows for replica in status.replicas}
+        self._check("every replica has as many rows as before", held=rows == {data.rows})
         self._verdict.rows = data.rows
         return self._verdict
 
-    # --- the steps ---
+    # --- the load ---
 
     def _load(self, table: Table, data: DemoData) -> int:
         """Insert all blocks; kill and start the victim on the way.  Returns the log's tail."""
@@ -178,55 +203,6 @@ class _DemoStory:
         seconds = time.monotonic() - begin
         speed = f"{data.rows / seconds:,.0f} rows/s, every insert synced to disk"
         self._teller.say(f"{data.rows:,} rows acknowledged in {seconds:.1f} s ({speed})")
-        return self._catch_up(table)
-
-    def _compare(self, table: Table, data: DemoData, tail: int) -> None:
-        self._teller.step("Comparing what is on the three disks")
-        contents = [compare.content(table, name, tail) for name in self._cluster.names]
-        columns = ("replica", "index", "parts", "rows", "content hash")
-        self._teller.rows("", columns, [(c.replica, c.index, c.parts, c.rows, c.content_hash) for c in contents])
-        self._check("the three replicas have the same rows", held=compare.all_same(contents))
-        names = table.schema.names
-        went_in = compare.sum_of_files(self._spark, data.blocks, names)
-        there = compare.sum_of(table.to_df(self._spark), names)
-        self._check(f"the {went_in.rows:,} rows that went in are in the table, each once", held=went_in == there)
-
-    def _ask(self, table: Table, data: DemoData) -> None:
-        snapshot = table.snapshot()
-        self._teller.step(f"Five questions, answered by Spark at index {snapshot.index} of the number line")
-        snapshot.to_df(self._spark).createOrReplaceTempView("data")
-        for question in data.questions:
-            frame = self._spark.sql(question.sql)
-            self._teller.rows(question.text, frame.columns, [tuple(row) for row in frame.collect()])
-        self._check("the questions saw every row", held=snapshot.to_df(self._spark).count() == data.rows)
-
-    def _repeat(self, table: Table, data: DemoData, tail: int) -> None:
-        self._teller.step("The same load again: every block must be recognised")
-        begin = time.monotonic()
-        results = [
-            self._insert(table, block, i, WRITERS[(i + 1) % len(WRITERS)]) for i, block in enumerate(data.blocks)
-        ]
-        duplicates = sum(result.outcome == "duplicate" for result in results)
-        self._teller.say(f"{duplicates} of {len(results)} blocks were duplicates, {time.monotonic() - begin:.1f} s")
-        status = table.status()
-        self._draw(table, killed=False, keep=True)
-        self._check("the repeated load inserted nothing", held=duplicates == len(results) and status.log_tail == tail)
-        rows = {replica.rows for replica in status.replicas}
-        self._check("every replica has as many rows as before", held=rows == {data.rows})
-
-    # --- parts of them ---
-
-    def _insert(self, table: Table, block: Path, number: int, writer: str) -> Any:
-        return table.replica(writer).insert(self._spark.read.parquet(str(block)), token=f"demo:{number}")
-
-    def _start_victim(self, table: Table) -> None:
-        self._draw(table, killed=True, keep=True)
-        begin = time.monotonic()
-        self._cluster.start(VICTIM)
-        self._teller.say(f"{VICTIM} is started again ({time.monotonic() - begin:.1f} s) and fetches what it missed")
-
-    def _catch_up(self, table: Table) -> int:
-        """Wait until every replica has executed the whole log; return its tail."""
         begin = time.monotonic()
         while True:
             status = table.status()
@@ -242,6 +218,17 @@ class _DemoStory:
                 f"all replicas are at the end of the log, {time.monotonic() - begin:.1f} s after the last insert"
             )
         return status.log_tail
+
+    # --- parts of the story ---
+
+    def _insert(self, table: Table, block: Path, number: int, writer: str) -> Any:
+        return table.replica(writer).insert(self._spark.read.parquet(str(block)), token=f"demo:{number}")
+
+    def _start_victim(self, table: Table) -> None:
+        self._draw(table, killed=True, keep=True)
+        begin = time.monotonic()
+        self._cluster.start(VICTIM)
+        self._teller.say(f"{VICTIM} is started again ({time.monotonic() - begin:.1f} s) and fetches what it missed")
 
     def _draw(self, table: Table, *, killed: bool, keep: bool) -> None:
         status = table.status()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -313,19 +313,15 @@ def by_table(
         if not name and len(meant) != 1:
             raise BadInput(f"{option} {text}: say of which table, as in {option} TABLE={index}")
         is_index = index.isascii() and index.isdigit()
-        is_known = is_index or (option == "--as-of" and _is_time(index))
+        is_known = is_index
+        if not is_index and option == "--as-of":
+            from replitree.client.read.as_of import parse_time
+
+            with suppress(BadInput):
+                parse_time(index)
+                is_known = True
         if not is_known or (name and name not in tables):
             known = ", ".join(tables) or "none yet"
             raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
         found[name or meant[0]] = int(index) if is_index else index
     return found
-
-
-def _is_time(text: str) -> bool:
-    from replitree.client.read.as_of import parse_time
-
-    try:
-        parse_time(text)
-    except BadInput:
-        return False
-    return True

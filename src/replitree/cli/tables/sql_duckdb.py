@@ -9,7 +9,7 @@ DuckDB only reads.  What changes a table is refused here, or was an entry of the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,16 @@ class DuckdbEngine:
             for name, snapshot in zip(named, snapshots, strict=True):
                 duckdb_view(self._con, snapshot.scan(), name)
             try:
-                self._run(lambda: print_rows(_DuckdbRows(self._con, asked.text), output, as_json=as_json))
+                # In a thread of its own: while DuckDB executes, the main thread would not see the signal.
+                with ThreadPoolExecutor(1, thread_name_prefix="replitree-duckdb") as pool:
+                    running = pool.submit(
+                        lambda: print_rows(_DuckdbRows(self._con, asked.text), output, as_json=as_json)
+                    )
+                    try:
+                        running.result()
+                    except KeyboardInterrupt:
+                        self._con.interrupt()
+                        raise
             except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
                 _check(snapshots)
                 if isinstance(error, duckdb.CatalogException) and (found := _NO_TABLE.search(str(error))):
@@ -112,17 +121,6 @@ class DuckdbEngine:
     def close(self) -> None:
         """Close the database."""
         self._con.close()
-
-    def _run(self, call: Callable[[], None]) -> None:
-        """Call something that DuckDB executes; Ctrl-C interrupts it."""
-        # In a thread of its own: while DuckDB executes, the main thread would not see the signal.
-        with ThreadPoolExecutor(1, thread_name_prefix="replitree-duckdb") as pool:
-            running = pool.submit(call)
-            try:
-                running.result()
-            except KeyboardInterrupt:
-                self._con.interrupt()
-                raise
 
 
 _NO_TABLE = re.compile(r"Table with name (.+) does not exist")

@@ -42,7 +42,22 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
     for server in state.servers:
         yield from _disk(server)
     yield from _clocks(state.servers)
-    yield from _versions(state)
+    by_version: dict[str, list[str]] = {}
+    for server in state.servers:
+        if server.version is not None:
+            by_version.setdefault(server.version, []).append(server.name)
+    if len(by_version) > 1:
+        each = "; ".join(f"{version} on {listed(names)}" for version, names in sorted(by_version.items()))
+        yield DoctorFinding(
+            Severity.NOTICE,
+            "versions",
+            f"the replicas run different versions of replitree: {each}",
+            "fine during an upgrade; finish it: an older one stops at entries that it does not know",
+        )
+    elif by_version and state.version not in by_version:
+        version = next(iter(by_version))
+        text = f"the replicas run replitree {version}, and this is {state.version}"
+        yield DoctorFinding(Severity.NOTICE, "versions", text, "use the same version here")
 
 
 # --- coordination -------------------------------------------------------------------------------------------------------------
@@ -169,22 +184,3 @@ def _clocks(servers: tuple[ServerState, ...]) -> Iterator[DoctorFinding]:
 def _apart(server: ServerState) -> float:
     """Return how far a clock is certainly off, in seconds."""
     return max(0.0, abs(server.clock_apart_s or 0.0) - server.clock_doubt_s)
-
-
-def _versions(state: ClusterState) -> Iterator[DoctorFinding]:
-    by_version: dict[str, list[str]] = {}
-    for server in state.servers:
-        if server.version is not None:
-            by_version.setdefault(server.version, []).append(server.name)
-    if len(by_version) > 1:
-        each = "; ".join(f"{version} on {listed(names)}" for version, names in sorted(by_version.items()))
-        yield DoctorFinding(
-            Severity.NOTICE,
-            "versions",
-            f"the replicas run different versions of replitree: {each}",
-            "fine during an upgrade; finish it: an older one stops at entries that it does not know",
-        )
-    elif by_version and state.version not in by_version:
-        version = next(iter(by_version))
-        text = f"the replicas run replitree {version}, and this is {state.version}"
-        yield DoctorFinding(Severity.NOTICE, "versions", text, "use the same version here")

@@ -121,7 +121,14 @@ def search_back(
         below = fx.LogIndex(high - high % layout.PARENT_ENTRIES)
         if high == below:
             below = fx.LogIndex(high - layout.PARENT_ENTRIES)
-            high = yield from _end_of_parent(table, max(first, below), high)
+            # Its entries are dense: 31 reads at most find the end, and only where the log has gone on below another parent.
+            low = max(first, below)
+            while low < high:
+                middle = fx.LogIndex((low + high) // 2)
+                if (yield fx.Exists(layout.log_entry(table, middle))):
+                    low = fx.LogIndex(middle + 1)
+                else:
+                    high = middle
             if high == max(first, below):
                 # The cleaner has removed what was below this parent since.
                 return None
@@ -139,18 +146,6 @@ def search_back(
                 return found
         high = low
     return None
-
-
-def _end_of_parent(table: TablePlace, low: fx.LogIndex, high: fx.LogIndex) -> fx.Procedure[fx.LogIndex]:
-    """Return the index after the last entry below a closed parent; its entries are dense, and end between `low` and `high`."""
-    # 31 reads at most, and only where the log has gone on below another parent.
-    while low < high:
-        middle = fx.LogIndex((low + high) // 2)
-        if (yield fx.Exists(layout.log_entry(table, middle))):
-            low = fx.LogIndex(middle + 1)
-        else:
-            high = middle
-    return low
 
 
 def read_history(table: TablePlace, name: str, end: fx.LogIndex, limit: int) -> fx.Procedure[tuple[HistoryEntry, ...]]:
