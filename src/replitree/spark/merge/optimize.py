@@ -27,7 +27,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -53,7 +53,7 @@ from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.manifest import FileEntry, data_file
 from replitree.storage.rewrite.key_range import KeyRange, ranges_of
 from replitree.storage.rewrite.merge import merge_range
-from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.storage.schema.definition import decode_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,7 +259,14 @@ def make_range(task: RangeTask) -> RangeFile:
     definition = decode_definition(*task.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         cache = PartCache(task.http, definition.name, task.addresses, Path(temporary))
-        folders = [_folder_here(source, task.machine, definition) or cache.fetch(source) for source in task.sources]
+        folders: list[Path] = []
+        for source in task.sources:
+            # An executor may see other file systems than the replica of its machine; if the part is gone, replicas say so.
+            with suppress(SnapshotExpired):
+                if (here := local_folder(source, task.machine, definition.name)) is not None:
+                    folders.append(here)
+                    continue
+            folders.append(cache.fetch(source))
         attempt = Path(temporary) / "made"
         if task.scratch is not None:
             # Spark may run a task twice, at the same time, too: each attempt has a folder of its own.
@@ -273,14 +280,6 @@ def make_range(task: RangeTask) -> RangeFile:
         if file.rows:
             send_file(task.http, task.upload, part.partition, path, file)
         return RangeFile(file, "")
-
-
-def _folder_here(part: SnapshotPart, machine: str, definition: TableDefinition) -> Path | None:
-    try:
-        return local_folder(part, machine, definition.name)
-    except SnapshotExpired:
-        # An executor may see other file systems than the replica of its machine; if the part is gone, replicas say so.
-        return None
 
 
 def _publish(plan: MergePlan, merge: PlannedMerge, upload: Upload, made: Made, timeout_s: float) -> Merged:

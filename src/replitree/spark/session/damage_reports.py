@@ -193,33 +193,28 @@ def await_whole(files: Sequence[WatchedFile]) -> None:
     for file in files:
         if file.file.replace is not None and not file.is_whole:
             file.bring_again()
-        _await_whole(file)
-
-
-def _await_whole(file: WatchedFile) -> None:
-    begun = time.monotonic()
-    end = begun + REPAIR_S_MAX + file.file.entry.bytes / REPAIR_BYTES_PER_S
-    seen: tuple[int, ...] | None = None
-    report_at = begun
-    while True:
-        now, stamp = time.monotonic(), file.stamp()
-        # All bytes are read again only when the file may be another one by now.
-        if stamp != seen:
-            seen = stamp
-            if file.is_whole:
-                return
-            if file.has_other_rows:
-                raise NotRepaired(_other_files(file, "its replica has other files of the same rows by now"))
-        if now >= report_at:
-            report_at = now + REPORT_AGAIN_S
-            if not file.report() and not file.path.exists():
-                raise NotRepaired(_other_files(file, "its replica does not have the part any more"))
-        if now >= end:
-            raise NotRepaired(
-                f"{file.path} is damaged, and its replica has no good copy of part {file.part} after {now - begun:.0f} s:"
-                " start the replicas that are not running, then run: replitree doctor"
-            )
-        time.sleep(LOOK_S)
+        begun = report_at = time.monotonic()
+        end = begun + REPAIR_S_MAX + file.file.entry.bytes / REPAIR_BYTES_PER_S
+        seen: tuple[int, ...] | None = None
+        while True:
+            now, stamp = time.monotonic(), file.stamp()
+            # All bytes are read again only when the file may be another one by now.
+            if stamp != seen:
+                seen = stamp
+                if file.is_whole:
+                    break
+                if file.has_other_rows:
+                    raise NotRepaired(_other_files(file, "its replica has other files of the same rows by now"))
+            if now >= report_at:
+                report_at = now + REPORT_AGAIN_S
+                if not file.report() and not file.path.exists():
+                    raise NotRepaired(_other_files(file, "its replica does not have the part any more"))
+            if now >= end:
+                raise NotRepaired(
+                    f"{file.path} is damaged, and its replica has no good copy of part {file.part} after {now - begun:.0f} s:"
+                    " start the replicas that are not running, then run: replitree doctor"
+                )
+            time.sleep(LOOK_S)
 
 
 def _other_files(file: WatchedFile, why: str) -> str:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from replitree.client.arguments import check_arguments
 from replitree.client.insert.insert import TIMEOUT_S, InsertResult, Terms
 from replitree.client.insert.quorum import InsertQuorum
-from replitree.client.insert.upload import Overwrite, Upload, discard_upload
+from replitree.client.insert.upload import Overwrite, discard_upload
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
 from replitree.spark.read.read import session_conf
@@ -115,13 +115,7 @@ def insert_frame(
     if is_stored or folder is None or not is_local(frame.sparkSession):
         store = upload.store if is_stored else ""
         return insert_by_tasks(table, rows, upload, terms, store=store, shuffle=shuffle, through=through)
-    return _insert_written(table, rows, upload, folder, terms, shuffle=shuffle)
-
-
-def _insert_written(
-    table: Table, rows: DataFrame, upload: Upload, folder: Path, terms: Terms, *, shuffle: bool | None
-) -> InsertResult:
-    """Insert the files that the JVM writes into a replica's folder."""
+    # The JVM writes the files into the replica's folder.
     definition = table.definition
     try:
         with scratch_folder(folder) as scratch:

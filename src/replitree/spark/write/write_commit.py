@@ -64,7 +64,22 @@ def commit_staged(
         result = table.inserter.commit(job.opened, manifests, terms)
         remove_scratch(job)
         return result
-    return _commit_sent(job, table, staged, terms)
+    # Tasks have left the files at the replica, of which this process sees nothing.
+    files: list[StagedFile] = []
+    pieces: dict[str, list[PartManifest]] = {}
+    for message in staged:
+        for manifest in message.decoded():
+            some = pieces.setdefault(manifest.partition, [])
+            named: list[FileEntry] = []
+            for number, file in enumerate(manifest.files, sum(len(piece.files) for piece in some)):
+                named.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
+                files.append(StagedFile(message.folder, manifest.partition, file.name, data_file(number)))
+            some.append(msgspec.structs.replace(manifest, files=tuple(named)))
+    check_partitions(job.table, pieces)
+    gather_files(table.http, job.opened, files)
+    several = {partition: tuple(some) for partition, some in pieces.items() if len(some) > 1}
+    manifests = tuple(joined_manifest(some) for _, some in sorted(pieces.items()))
+    return table.inserter.commit(replace(job.opened, pieces=several), manifests, terms)
 
 
 def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
@@ -82,25 +97,6 @@ def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage],
     result = table.inserter.commit(replace(upload, tags=parts.tags), parts.manifests, terms)
     remove_scratch(job)
     return result
-
-
-def _commit_sent(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
-    """Make an insert of what tasks have left at the replica, of which this process sees nothing."""
-    files: list[StagedFile] = []
-    pieces: dict[str, list[PartManifest]] = {}
-    for message in staged:
-        for manifest in message.decoded():
-            some = pieces.setdefault(manifest.partition, [])
-            named: list[FileEntry] = []
-            for number, file in enumerate(manifest.files, sum(len(piece.files) for piece in some)):
-                named.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
-                files.append(StagedFile(message.folder, manifest.partition, file.name, data_file(number)))
-            some.append(msgspec.structs.replace(manifest, files=tuple(named)))
-    check_partitions(job.table, pieces)
-    gather_files(table.http, job.opened, files)
-    several = {partition: tuple(some) for partition, some in pieces.items() if len(some) > 1}
-    manifests = tuple(joined_manifest(some) for _, some in sorted(pieces.items()))
-    return table.inserter.commit(replace(job.opened, pieces=several), manifests, terms)
 
 
 def gather(

@@ -181,8 +181,14 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
     number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
     # By chance as well as by Spark's number of the attempt: another Spark context counts from 0 again.
     attempt = f"task-{number}-{secrets.token_hex(4)}"
+    # The folder's name is the upload's, so no other machine has it by chance.
     scratch = job.scratch
-    if scratch is not None and _is_here(scratch):
+    try:
+        is_here = scratch is not None and scratch.is_dir() and os.access(scratch, os.W_OK | os.X_OK)
+    except PermissionError:
+        # The replica's folders are private to its user.
+        is_here = False
+    if scratch is not None and is_here:
         return StagedMessage(attempt, stage_slices(cut(rows, definition), definition, scratch / attempt))
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         folder = Path(temporary) / "parts"
@@ -196,15 +202,6 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
                 path = folder / manifest.partition / file.name
                 send_file(job.http, job.opened, manifest.partition, path, file, attempt)
     return StagedMessage(attempt, manifests)
-
-
-def _is_here(scratch: Path) -> bool:
-    """Tell whether this task may write into the folder.  Its name is the upload's, so no other machine has it by chance."""
-    try:
-        return scratch.is_dir() and os.access(scratch, os.W_OK | os.X_OK)
-    except PermissionError:
-        # The replica's folders are private to its user.
-        return False
 
 
 def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
