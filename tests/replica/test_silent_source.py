@@ -14,7 +14,7 @@ from replitree.replica.perform import exchange
 from replitree.replica.perform.exchange import Exchange, Peer
 from tests.replica.inprocess import TOKEN, InProcessCluster, rows
 
-SILENCE_S = 0.2
+SILENCE_S = 1.0
 
 
 class Silent:
@@ -48,22 +48,31 @@ def silent() -> Iterator[Silent]:
 
 @pytest.fixture
 def wanted(cluster: InProcessCluster) -> list[FetchPart]:
-    """Three parts that r1 has and r2 has not, each to be fetched from a stopped writer or from r1."""
+    """Four parts that r1 has and r2 has not, each to be fetched from a stopped writer or from r1."""
     first, second = cluster.nodes
     second.coordination.suspend()
-    parts = [inserted_part("all", first.insert(rows(10 * number))[1]["index"]).name for number in range(3)]
+    parts = [inserted_part("all", first.insert(rows(10 * number))[1]["index"]).name for number in range(4)]
     manifest = first.table().store.manifest
     return [FetchPart(part, manifest(part).content, ("stopped", "r1")) for part in parts]
 
 
 @pytest.fixture
-def fetching(cluster: InProcessCluster, silent: Silent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exchange]:
+def fetching(
+    cluster: InProcessCluster, silent: Silent, wanted: list[FetchPart], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Exchange]:
     """What fetches for r2."""
-    monkeypatch.setattr(exchange, "SILENCE_S_MAX", SILENCE_S)
     first, second = cluster.nodes
-    first.request("GET", "/health")  # it has loaded what serves parts, which may take longer than silence is borne here
     addresses = {"stopped": silent.address, "r1": first.address}
-    fetching = Exchange(second.table().store, lambda name, _: Peer(addresses[name], TOKEN, "t"), 2)
+
+    def exchanging() -> Exchange:
+        return Exchange(second.table().store, lambda name, _: Peer(addresses[name], TOKEN, "t"), 2)
+
+    # The first fetch loads modules on both sides, for longer than the tests bear silence.
+    last, loading = FetchPart(wanted[3].part, wanted[3].content_hash, ("r1",)), exchanging()
+    assert loading.fetch([last]) == (Fetched(last.part),)
+    loading.close()
+    monkeypatch.setattr(exchange, "SILENCE_S_MAX", SILENCE_S)
+    fetching = exchanging()
     yield fetching
     fetching.close()
     second.coordination.resume()
