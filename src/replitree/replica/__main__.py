@@ -8,6 +8,10 @@ import sys
 # What is loaded here stays, and looking for garbage in it takes a tenth of the loading.  The server enables it again.
 gc.disable()
 
+from replitree.lean import leave_out_pandas  # noqa: E402
+
+leave_out_pandas()
+
 from replitree.replica.server import main  # noqa: E402
 
 if __name__ == "__main__":

@@ -6,7 +6,11 @@ import os
 import signal
 import sys
 
-from replitree.spark.catalog.conversation import converse
+from replitree.lean import leave_out_pandas
+
+leave_out_pandas()
+
+from replitree.spark.catalog.conversation import converse  # noqa: E402
 
 
 def main() -> None:
