@@ -1,4 +1,4 @@
-"""A client that rewrites parts: it makes others of what some replica has, and brings them a while later."""
+"""A client that rewrites parts: it makes others of what some replica shows, and brings them a while later."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ class Rewriter:
         self._new_request = new_request
 
     def make(self) -> None:
-        """Rewrite one or two parts that some replica has."""
+        """Rewrite one or two parts that some replica shows."""
         random, process = self._random, self._processes[self._random.choice(sorted(self._processes))]
         place, disk = process.memory.place, self._observer.disks[process.name]
         if not process.is_active or place is None or process.memory.torn:
             return
-        known = {part: content for part in place.parts if (content := disk.content(part.name)) is not None}
+        # What is shown: a result that is on the disk and not registered yet may still be thrown away for another content.
+        shown = (part for part in process.memory.visible if part in place.parts)
+        known = {part: content for part in shown if (content := disk.content(part.name)) is not None}
         sources = sorted(random.sample(sorted(known), min(len(known), random.randint(1, 2))))
         if not sources:
             return
