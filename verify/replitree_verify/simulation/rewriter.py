@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 
 from replitree.protocol.core.effects import EntryId
@@ -16,10 +17,11 @@ from replitree_verify.world.disk import content_of, rows_in
 from replitree_verify.world.model import Rewrite
 
 
+@dataclass(frozen=True, slots=True)
 class Rewriter:
     """The client.
 
-    Parameters
+    Attributes
     ----------
     random
         Where its choices come from.
@@ -29,24 +31,16 @@ class Rewriter:
         Returns the number of a new request.
     """
 
-    def __init__(
-        self,
-        random: Random,
-        cluster: Cluster,
-        observer: Observer,
-        processes: Mapping[str, Process],
-        new_request: Callable[[], int],
-    ) -> None:
-        self._random = random
-        self._cluster = cluster
-        self._observer = observer
-        self._processes = processes
-        self._new_request = new_request
+    random: Random
+    cluster: Cluster
+    observer: Observer
+    processes: Mapping[str, Process]
+    new_request: Callable[[], int]
 
     def make(self) -> None:
         """Rewrite one or two parts that some replica shows."""
-        random, process = self._random, self._processes[self._random.choice(sorted(self._processes))]
-        place, disk = process.memory.place, self._observer.disks[process.name]
+        random, process = self.random, self.processes[self.random.choice(sorted(self.processes))]
+        place, disk = process.memory.place, self.observer.disks[process.name]
         if not process.is_active or place is None or process.memory.torn:
             return
         # What is shown: a result that is on the disk and not registered yet may still be thrown away for another content.
@@ -55,7 +49,7 @@ class Rewriter:
         sources = sorted(random.sample(sorted(known), min(len(known), random.randint(1, 2))))
         if not sources:
             return
-        request = self._new_request()
+        request = self.new_request()
         rows = {part: [f"{row}~w{request}" for row in rows_in(known[part])] for part in sources}
         # Of two sources the second one loses its rows to a new part.
         moved = rows.pop(sources[1]) if len(sources) > 1 else []
@@ -63,11 +57,11 @@ class Rewriter:
         new = ((sources[-1].partition, content_of(sources[-1].partition, [*moved, str(request)])),)
         relied = Unchanged((EVERY_PARTITION,), place.pointer.index, place.open) if random.random() < 0.5 else None
         rewrite = Rewrite(process.name, request, EntryId(f"w{request}"), results, new, relied)
-        self._cluster.after(random.randrange(SECOND), lambda: self._bring(rewrite))
+        self.cluster.after(random.randrange(SECOND), lambda: self._bring(rewrite))
 
     def _bring(self, rewrite: Rewrite) -> None:
-        process = self._processes[rewrite.seat]
+        process = self.processes[rewrite.seat]
         if process.is_active:
-            self._observer.seen("rewrite asked")
-            self._observer.rewriting(rewrite)
+            self.observer.seen("rewrite asked")
+            self.observer.rewriting(rewrite)
             process.rewrite(rewrite.request, Rewriting(rewrite.id, unchanged=rewrite.unchanged))

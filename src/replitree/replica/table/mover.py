@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -39,7 +39,7 @@ from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.table.leader import Leader
 from replitree.storage.parts.manifest import MANIFEST_FILE
-from replitree.storage.schema.storage_policy import StorageKind
+from replitree.storage.schema.storage_policy import StorageKind, StoragePolicy
 
 ROUND_S = 1.0
 ROUND_PARTS_MAX = 256
@@ -176,23 +176,7 @@ class Mover:
         now = time.monotonic()
         later = {part for part, each in self._waiting.items() if now < each.until}
         due = [each for each in self._left if each.part not in later][:ROUND_PARTS_MAX]
-        # Several parts at once.
-        waiting = SimpleQueue[Placed]()
-        for each in due:
-            waiting.put(each)
-
-        def move() -> None:
-            with suppress(Empty):
-                while not self._availability.is_stopping() and self._context.definitions.current.placement == placement:
-                    self._move(sharing, waiting.get_nowait())
-
-        # The threads are daemons: when the process ends, a move is cut off as by a crash.
-        count = min(len(due), context.config.move_threads)
-        threads = [threading.Thread(target=move, name=f"move-part-{number}", daemon=True) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        self._move_all(sharing, placement, due)
         if free < placement.free_bytes and time.monotonic() >= self._evict_after:
             self._evict_after = time.monotonic() + EVICT_S
             store.evict_copies(0, sharing.moves.is_read)
@@ -223,6 +207,25 @@ class Mover:
                 self._known[part] = known[part]
         busy = {part.name for item in progress.queue() for part in item.change.removed}
         return [placed for part, placed in self._known.items() if part not in busy]
+
+    def _move_all(self, sharing: Sharing, placement: StoragePolicy, due: Sequence[Placed]) -> None:
+        """Move parts, several at once."""
+        waiting = SimpleQueue[Placed]()
+        for each in due:
+            waiting.put(each)
+
+        def move() -> None:
+            with suppress(Empty):
+                while not self._availability.is_stopping() and self._context.definitions.current.placement == placement:
+                    self._move(sharing, waiting.get_nowait())
+
+        # The threads are daemons: when the process ends, a move is cut off as by a crash.
+        count = min(len(due), self._context.config.move_threads)
+        threads = [threading.Thread(target=move, name=f"move-part-{number}", daemon=True) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     # --- one part -------------------------------------------------------------------------------------------------------
 
@@ -309,18 +312,7 @@ class Mover:
         # Replicas with nodes there are about to leave the store: that is no reason for a log line.
         is_left = not any(self._context.performer.perform(Children(parent)) for parent in parents)
         try:
-            is_empty = False
-            if is_left:
-                from replitree.storage.objects.s3_uploads import UploadsNotListed
-                from replitree.storage.shares.inventory import inventory_of
-
-                objects = sharing.objects
-                objects.check_store()
-                # A rule of a bucket that does not list its uploads ends those that were not finished.
-                is_empty = True
-                with suppress(UploadsNotListed):
-                    is_empty = inventory_of(objects.store, self._context.definitions.current.table_id).is_empty()
-            if is_empty:
+            if is_left and self._has_left_nothing(sharing):
                 self._commands.forget_store()
             elif is_left:
                 reason = f"it has objects without an owner: replitree fsck {table.name} --repair deletes old ones"
@@ -329,6 +321,19 @@ class Mover:
         if reason and reason != self._not_forgotten:
             self._context.log.info("the object store is not forgotten yet", reason=reason)
         self._not_forgotten = reason
+
+    def _has_left_nothing(self, sharing: Sharing) -> bool:
+        """Whether the store has nothing of the table."""
+        from replitree.storage.objects.s3_uploads import UploadsNotListed
+        from replitree.storage.shares.inventory import inventory_of
+
+        objects = sharing.objects
+        objects.check_store()
+        try:
+            return inventory_of(objects.store, self._context.definitions.current.table_id).is_empty()
+        except UploadsNotListed:
+            # A rule of such a bucket ends uploads that were not finished.
+            return True
 
 
 __all__ = ["Mover"]

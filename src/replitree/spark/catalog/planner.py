@@ -23,6 +23,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -138,30 +139,41 @@ class Planner:
         ReplitreeError
             It can't be answered; the message says what to do.
         """
-        match request.do:
-            case "tables":
-                return self._connected().tables()
-            case "load":
-                return self.load(request)
-            case "files":
-                return self.files(request.handle, request.where)
-            case "history":
-                return history_rows(self._connected().table(request.table))
-            case "create":
-                return create(self._connected(), request)
-            case "drop":
-                with self._lock:
-                    self._newest.pop(request.table, None)
-                return self._connected().drop_table(request.table)
-            case "alter" | "delete" | "truncate":
-                return self._change(request)
-            case "procedures" | "procedure" | "call":
-                return self._procedure(request)
-            case "partitions" | "drop_partition":
-                return self._partitions(request)
-            case "begin_rewrite" | "commit_rewrite" | "end_rewrite":
-                return self._rewrite(request)
-        raise BadInput(f"the planner does not know {request.do!r}: are the jar and replitree of one version?")
+        do, kept = request.do, self._kept
+
+        def table() -> Table:
+            return self._connected().table(request.table)
+
+        answers: dict[str, Callable[[], Any]] = {
+            "tables": lambda: self._connected().tables(),
+            "load": lambda: self.load(request),
+            "files": lambda: self.files(request.handle, request.where),
+            "history": lambda: history_rows(table()),
+            "create": lambda: create(self._connected(), request),
+            "drop": lambda: self.drop(request.table),
+            "alter": lambda: table().alter(request.sql).index,
+            "delete": lambda: table().delete(request.where).index,
+            "truncate": lambda: table().truncate().index,
+            "procedures": lambda: list(PROCEDURES),
+            "procedure": lambda: described(request.procedure),
+            "call": lambda: call(self._connected(), request.procedure, request.arguments),
+            "partitions": lambda: matching(kept(request.handle).snapshot, request.names, request.values),
+            "drop_partition": lambda: (
+                table().drop_partition(partition_with(kept(request.handle).snapshot, request.values)).index
+            ),
+            "begin_rewrite": lambda: self.begin_rewrite(request.table),
+            "commit_rewrite": lambda: self.commit_rewrite(request),
+            "end_rewrite": lambda: self._rewriting.end(request.rewrite),
+        }
+        if do not in answers:
+            raise BadInput(f"the planner does not know {do!r}: are the jar and replitree of one version?")
+        return answers[do]()
+
+    def drop(self, name: str) -> Any:
+        """Drop a table, and forget its newest snapshot.  Raises as `Connection.drop_table`."""
+        with self._lock:
+            self._newest.pop(name, None)
+        return self._connected().drop_table(name)
 
     def load(self, request: PlannerRequest) -> dict[str, Any]:
         """Take a snapshot for a read, and describe it.
@@ -376,42 +388,6 @@ class Planner:
             status = file.path.stat()
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
         return found
-
-    def _change(self, request: PlannerRequest) -> int:
-        """Append a change of a table to its log, and return its index there."""
-        table = self._connected().table(request.table)
-        match request.do:
-            case "alter":
-                return table.alter(request.sql).index
-            case "delete":
-                return table.delete(request.where).index
-        return table.truncate().index
-
-    def _procedure(self, request: PlannerRequest) -> Any:
-        """List procedures, or describe or run one."""
-        match request.do:
-            case "procedures":
-                return list(PROCEDURES)
-            case "procedure":
-                return described(request.procedure)
-        return call(self._connected(), request.procedure, request.arguments)
-
-    def _partitions(self, request: PlannerRequest) -> Any:
-        """List partitions of a kept snapshot, or drop one of the table."""
-        snapshot = self._kept(request.handle).snapshot
-        if request.do == "partitions":
-            return matching(snapshot, request.names, request.values)
-        return self._connected().table(request.table).drop_partition(partition_with(snapshot, request.values)).index
-
-    def _rewrite(self, request: PlannerRequest) -> Any:
-        """Begin, commit or end a statement that changes rows."""
-        match request.do:
-            case "begin_rewrite":
-                return self.begin_rewrite(request.table)
-            case "commit_rewrite":
-                return self.commit_rewrite(request)
-        self._rewriting.end(request.rewrite)
-        return None
 
     def begin_rewrite(self, name: str) -> dict[str, Any]:
         """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
