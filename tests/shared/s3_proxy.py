@@ -110,6 +110,7 @@ class S3Proxy:
         self._target_port = target_port
         self._chance = random.Random(f"{seed}/proxy")
         self._late: set[asyncio.Task[None]] = set()
+        self._carrying: set[asyncio.Task[None] | None] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3-proxy", daemon=True)
         self._thread.start()
@@ -149,7 +150,10 @@ class S3Proxy:
     # --- one connection -------------------------------------------------------------------------------------------------------
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        store = _Store(self._target_port)
+        store, task = _Store(self._target_port), asyncio.current_task()
+        # The loop forgets a client that has closed its end, and asyncio refers to the reader of the store's answer only weakly:
+        # a task that waits for that answer would be collected as garbage.
+        self._carrying.add(task)
         with suppress(Ended, OSError, asyncio.CancelledError):
             try:
                 while not self.is_refusing:
@@ -157,6 +161,7 @@ class S3Proxy:
             finally:
                 store.close()
                 writer.transport.abort()
+                self._carrying.discard(task)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, store: _Store) -> None:
         """Carry one request."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 
+from replitree.coordination.embedded import LOCALHOST
 from replitree.errors import StoreError
 from replitree.storage.objects import ObjectStore, StoreInDoubt, open_store
 from tests.shared.s3_proxy import CALM, Ill, Mix, S3Proxy
@@ -104,3 +107,29 @@ def test_a_proxy_that_refuses_lets_nothing_through(proxy: S3Proxy, server: S3Ser
     proxy.is_refusing, proxy.mix = False, CALM
     assert store.get("a") == b"x"
     assert len(server.state.requests) == 2
+
+
+def test_a_client_that_leaves_does_not_end_what_the_store_still_does() -> None:
+    with socket.create_server((LOCALHOST, 0)) as store:
+        proxy = S3Proxy(store.getsockname()[1])
+
+        def ask() -> tuple[socket.socket, socket.socket]:
+            """Send a request; return the client's end and the store's, when the request has reached the store."""
+            client = socket.create_connection((LOCALHOST, proxy.port))
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            accepted, _ = store.accept()
+            assert accepted.recv(100)
+            return client, accepted
+
+        client, first = ask()
+        client.close()
+        # The proxy has seen that the client left when it has carried another request.
+        others = ask()
+        gc.collect()
+        more = ask()
+        first.setblocking(False)
+        with first, pytest.raises(BlockingIOError):  # the connection is open
+            first.recv(1)
+        for end in (*others, *more):
+            end.close()
+        proxy.close()
