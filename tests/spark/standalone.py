@@ -65,7 +65,7 @@ class StandaloneSpark:
         if not self._way:
             pytest.skip("this kernel can't hide a folder from a process: neither setpriv nor unshare does it")
         log = self._start("master", [MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
-        self.master = wait_for(lambda: _said(log, "Starting Spark master at "), "the master has a port")
+        self.master = wait_for(lambda: said(log, "Starting Spark master at "), "the master has a port")
         # Not waited for: the first job waits until a worker has an executor for it.
         for number in range(self._workers):
             self.add_worker(number)
@@ -114,7 +114,7 @@ class StandaloneSpark:
         return log
 
 
-def _said(log: Path, words: str) -> str:
+def said(log: Path, words: str) -> str:
     """Return what follows some words in a log; an empty text when they are not there yet."""
     _, found, rest = log.read_text(errors="replace").partition(words)
     line, end, _ = rest.partition("\n")

@@ -47,7 +47,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.spark.merge.store_merge import NotReached, StoreMerge, merged_in_store
 from replitree.spark.session.tasks import run_tasks
-from replitree.spark.store.located import is_local
+from replitree.spark.store.located import is_own_local
 from replitree.spark.write.write_tasks import scratch_folder
 from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.manifest import FileEntry, data_file
@@ -207,7 +207,7 @@ def _tasks(
     range_bytes: int,
 ) -> list[RangeTask]:
     """Cut a merge into the tasks that make it."""
-    folder = upload.folder if is_local(spark) else None
+    folder = upload.folder if is_own_local(spark) else None
     scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
     ranges: Sequence[KeyRange | None] = (None,)
     # Only where the sources' files are: their footers say where to cut.

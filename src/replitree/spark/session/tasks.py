@@ -2,10 +2,14 @@
 
 Each piece of work, or each task's share of the rows of a frame, gives one value.  It is repeated when it fails, as any task
 is, so it must leave nothing behind that a second try would trip over.
+
+A session of Spark Connect has no context whose jobs this process could start.  There each piece of work is the one row of a
+partition of a frame, and the work travels in the plan of a function over that frame.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +35,11 @@ VALUE = "value"
 _OURS = "replitree.errors."
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether a session is one of Spark Connect: its JVM is a server's, which may be on another machine."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def run_tasks(spark: SparkSession, work: Sequence[W], do: Callable[[W], R]) -> list[R]:
     """Do each piece of work in a task of its own; return what they gave, in their order.
 
@@ -51,8 +60,12 @@ def run_tasks(spark: SparkSession, work: Sequence[W], do: Callable[[W], R]) -> l
     if not work:
         return []
     pieces = list(work)
-    numbers = spark.sparkContext.parallelize(range(len(pieces)), len(pieces))
     try:
+        if is_connect(spark):
+            told = run_over_rows(spark.range(0, len(pieces), 1, len(pieces)), partial(_numbered, pieces, do))
+            # Of our own tasks, as the context's jobs pickle them, too.
+            return [pickle.loads(each) for each in told]  # noqa: S301
+        numbers = spark.sparkContext.parallelize(range(len(pieces)), len(pieces))
         return numbers.map(lambda number: do(pieces[number])).collect()
     except (PySparkException, Py4JError) as error:
         raise Unavailable(f"the Spark job failed: {reason_of(str(error))}") from error
@@ -73,6 +86,8 @@ def run_over_rows(frame: DataFrame, do: Callable[[Iterator[pa.RecordBatch]], byt
     PySparkException
         The job failed.
     """
+    if is_connect(frame.sparkSession):
+        return [bytes(row[VALUE]) for row in frame.mapInArrow(partial(_one_row, do), f"{VALUE} binary").collect()]
     # `DataFrame.mapInArrow` is just this, and refuses to do it without pandas, of which it needs nothing.
     apply = UserDefinedFunction(
         partial(_one_row, do), f"{VALUE} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
@@ -80,6 +95,12 @@ def run_over_rows(frame: DataFrame, do: Callable[[Iterator[pa.RecordBatch]], byt
     column = apply(*[frame[quoted(name)] for name in frame.columns])
     mapped = frame._jdf.mapInArrow(column._jc, False, None)  # noqa: SLF001 - see above
     return [bytes(row[VALUE]) for row in DataFrame(mapped, frame.sparkSession).collect()]
+
+
+def _numbered(pieces: Sequence[W], do: Callable[[W], object], batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Do the piece of work whose number is the one row of a task."""
+    (number,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+    return pickle.dumps(do(pieces[number]))
 
 
 def _one_row(

@@ -34,6 +34,7 @@ from replitree.client.read.snapshot import PartSource, Snapshot, SnapshotPart
 from replitree.client.transport.stored import StoredParts
 from replitree.errors import BadInput
 from replitree.spark.session.actions import watch
+from replitree.spark.session.tasks import is_connect
 from replitree.spark.store.copies import Claim, frame_bytes_max, these_copies
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.remote import has_file_system, remote_files, remote_options
@@ -304,6 +305,11 @@ def is_local(spark: SparkSession) -> bool:
     return is_local_master(spark.conf.get("spark.master", None) or "")
 
 
+def is_own_local(spark: SparkSession) -> bool:
+    """Tell whether all tasks run in a JVM of this process; a server of Spark Connect may be on another machine."""
+    return not is_connect(spark) and is_local(spark)
+
+
 def is_local_master(master: str) -> bool:
     """Tell whether a master, named by its URL, lets the driver's JVM run all tasks.
 
@@ -316,4 +322,13 @@ def is_local_master(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-__all__ = ["SnapshotPlace", "check_local", "is_local", "is_local_master", "located", "s3a_opens", "same_server"]
+__all__ = [
+    "SnapshotPlace",
+    "check_local",
+    "is_local",
+    "is_local_master",
+    "is_own_local",
+    "located",
+    "s3a_opens",
+    "same_server",
+]

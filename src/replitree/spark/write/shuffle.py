@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replitree.spark.session.columns import partition_columns
+from replitree.spark.session.tasks import is_connect
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -37,7 +38,12 @@ def with_groups(rows: DataFrame, definition: TableDefinition, *, shuffle: bool |
 
 
 def has_many_tasks(rows: DataFrame) -> bool:
-    """Tell whether a frame has more tasks than may write all partitions each, without running any of it."""
+    """Tell whether a frame has more tasks than may write all partitions each, without running any of it.
+
+    Of a frame of Spark Connect only its server knows: it may have.
+    """
+    if is_connect(rows.sparkSession):
+        return True
     plan = rows._jdf.queryExecution()  # noqa: SLF001 - Spark tells it nowhere else
     # An adaptive plan shuffles, and decides the number of its tasks while it runs.
     if "AdaptiveSparkPlan" in plan.executedPlan().nodeName():

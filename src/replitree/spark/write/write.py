@@ -1,7 +1,8 @@
 """Write: a DataFrame becomes one insert.
 
 Where the table's new parts go into an object store that Spark's workers reach, its tasks put the files there; where
-executors are processes of their own, its tasks leave the files at a replica (`replitree.spark.write.task_insert`).
+executors are processes of their own, or a server's of Spark Connect, its tasks leave the files at a replica
+(`replitree.spark.write.task_insert`).
 Elsewhere the JVM's own Parquet writer does it, on the disk of a replica; order, and a crash or a failure before step 5
 leaves an upload that no part refers to:
 
@@ -34,7 +35,7 @@ from replitree.errors import BadInput
 from replitree.spark.read.read import session_conf
 from replitree.spark.session.columns import conformed, quoted
 from replitree.spark.session.nested import with_stored_names
-from replitree.spark.store.located import is_local
+from replitree.spark.store.located import is_own_local
 from replitree.spark.write.shuffle import with_groups
 from replitree.spark.write.task_insert import insert_by_tasks, is_in_reach
 from replitree.spark.write.write_tasks import scratch_folder
@@ -112,7 +113,7 @@ def insert_frame(
         raise
     folder = upload.folder
     # Spark's writer would make the folder anew on an executor that does not see it, and its rows would be lost.
-    if is_stored or folder is None or not is_local(frame.sparkSession):
+    if is_stored or folder is None or not is_own_local(frame.sparkSession):
         store = upload.store if is_stored else ""
         return insert_by_tasks(table, rows, upload, terms, store=store, shuffle=shuffle, through=through)
     # The JVM writes the files into the replica's folder.

@@ -1,0 +1,130 @@
+"""`Table.insert` and `Table.optimize` through Spark Connect: the server's tasks write where they can, here or by a replica.
+
+The server is a process that sees the folder of one cluster and not that of another, as a server on another machine.  Its client
+is a process of its own, too: one that has begun a session of its own begins none of Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from tests.spark.conftest import uploads_left
+from tests.spark.connect import ConnectServer
+from tests.spark.standalone import way_to_hide
+
+pytestmark = pytest.mark.system
+
+COLUMNS = "k bigint not null, g int, s string"
+COUNT = 3000
+
+CLIENT = """
+import json, sys
+import replitree
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from replitree.errors import ReplitreeError
+
+url, *folders = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+told = {}
+for name, folder in zip(("seen", "hidden"), folders, strict=True):
+    table = replitree.connect(folder).table("target")
+    rows = spark.range(0, 3000, 1, 4).selectExpr("id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s")
+    first, again = table.insert(rows, token="job"), table.insert(rows, token="job")
+    some = table.insert(spark.sql("select 1L as k, 9 as g"), overwrite="partitions")
+    empty = table.insert(rows.where("k < 0"))
+    merged = table.optimize(spark=spark, final=True)
+    refused = []
+    for wrong in ("select 1L as k, 2 as other", "select cast(null as bigint) as k"):
+        try:
+            table.insert(spark.sql(wrong))
+        except ReplitreeError as error:
+            refused.append(f"{type(error).__name__}: {error}")
+    try:
+        table.insert(spark.sql("select raise_error('of the query') as s, 1L as k"))
+    except PySparkException as error:
+        refused.append("of the query" in str(error))
+    told[name] = {
+        "outcomes": [each.outcome for each in (first, again, some, empty)],
+        "rows": first.rows,
+        "merged": [each.applied for each in merged.merges],
+        "refused": refused,
+    }
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the server does not see."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def clusters(running: LocalCluster, hidden: Path, server: ConnectServer) -> Iterator[dict[str, LocalCluster]]:
+    """A cluster whose folder the server sees, and one whose folder it does not see."""
+    del server  # It starts meanwhile.
+    with LocalCluster(hidden / "replicas", 1, durable=False) as apart:
+        found = {"seen": running, "hidden": apart}
+        for each in found.values():
+            each.create_table("target", COLUMNS, order_by="k", partition_by="g", timeout_s=120)
+        yield found
+        running.drop_table("target")
+
+
+@pytest.fixture(scope="module")
+def server(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    way = way_to_hide(hidden)
+    if not way:
+        pytest.skip("this kernel can't hide a folder from a process: neither setpriv nor unshare does it")
+    with ConnectServer(tmp_path_factory.mktemp("connect"), way) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def told(server: ConnectServer, clusters: dict[str, LocalCluster]) -> dict[str, Any]:
+    """What a client has told of both clusters."""
+    folders = [str(each.folder) for each in clusters.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, server.url, *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.parametrize("name", ["seen", "hidden"])
+def test_a_frame_of_connect_is_one_insert_whether_or_not_its_tasks_see_the_replica(
+    told: dict[str, Any], clusters: dict[str, LocalCluster], name: str
+) -> None:
+    assert told[name]["outcomes"] == ["inserted", "duplicate", "inserted", "empty"]
+    assert told[name]["rows"] == COUNT
+    table = clusters[name].table("target")
+    found = table.to_arrow(level="linearizable").sort_by([("g", "ascending"), ("k", "ascending")])
+    assert found["k"].to_pylist() == [*(k for g in range(3) for k in range(g, COUNT, 3)), 1]
+    assert uploads_left(clusters[name], table) == []
+
+
+@pytest.mark.parametrize("name", ["seen", "hidden"])
+def test_merges_are_made_by_tasks_of_the_server(told: dict[str, Any], name: str) -> None:
+    assert told[name]["merged"]
+    assert all(told[name]["merged"])
+
+
+@pytest.mark.parametrize("name", ["seen", "hidden"])
+def test_what_does_not_fit_is_refused_in_our_words_and_a_failed_query_in_those_of_spark(
+    told: dict[str, Any], name: str
+) -> None:
+    unknown, null, query = told[name]["refused"]
+    assert unknown.startswith("SchemaMismatch: table target has no column 'other'")
+    assert null.startswith("SchemaMismatch: ")
+    assert "'k'" in null
+    assert query is True
