@@ -4,6 +4,7 @@ import java.io.{EOFException, File, FileInputStream, IOException, InputStream}
 import java.net.{HttpURLConnection, Proxy, URI}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.Files
 import java.util
 import java.util.HexFormat
 import java.util.concurrent.ConcurrentHashMap
@@ -122,25 +123,8 @@ private final class ReplicaSource(file: ReplicaFile, address: String, secret: St
     ask("GET", s"/files/${file.name}", 206, s"bytes=$first-${end - 1}")
   override def report(): Unit = try ask("POST", "/check", 200, null).close() catch { case _: IOException => () }
 
-  // Not java.net.http: it has no time limit for a body, and a replica may be stopped in the middle of one.
-  private def ask(method: String, what: String, expected: Int, range: String): InputStream = {
-    val url = new URI("http", address, s"${file.route}$what", s"checksum=${file.checksum}", null).toURL
-    val connection = url.openConnection(Proxy.NO_PROXY).asInstanceOf[HttpURLConnection]
-    connection.setRequestMethod(method)
-    connection.setConnectTimeout(PartInput.ConnectMs)
-    connection.setReadTimeout(PartInput.SilenceMs)
-    connection.setRequestProperty("Authorization", s"Bearer $secret")
-    if (range != null) connection.setRequestProperty("Range", range)
-    val status = try connection.getResponseCode catch {
-      case error: IOException =>
-        PartInput.silent.put(address, System.nanoTime)
-        throw new IOException(s"replica at $address: $error", error)
-    }
-    if (status == expected) return connection.getInputStream
-    val body = connection.getErrorStream
-    val text = if (body == null) "" else try new String(body.readAllBytes(), UTF_8) finally body.close()
-    throw new IOException(s"replica at $address answered with status $status: $text")
-  }
+  private def ask(method: String, what: String, expected: Int, range: String): InputStream =
+    PartInput.ask(method, address, s"${file.route}$what", s"checksum=${file.checksum}", secret, expected, range, null)
 }
 
 /** Reads a data file in whole blocks, each of which is verified. */
@@ -256,4 +240,34 @@ private object PartInput {
   /** When replicas last did not answer (`System.nanoTime`), by address; for so long the others are asked first. */
   val silent = new ConcurrentHashMap[String, java.lang.Long]
   final val SilentNs = 30L * 1000 * 1000 * 1000
+
+  /** Sends a request to a replica, with a ticket and perhaps a range or a file, and returns the answer that has this status. */
+  def ask(
+      method: String, address: String, path: String, query: String, secret: String, expected: Int, range: String,
+      body: File): InputStream = {
+    // Not java.net.http: it has no time limit for a body, and a replica may be stopped in the middle of one.
+    val url = new URI("http", address, path, query, null).toURL
+    val connection = url.openConnection(Proxy.NO_PROXY).asInstanceOf[HttpURLConnection]
+    connection.setRequestMethod(method)
+    connection.setConnectTimeout(ConnectMs)
+    connection.setReadTimeout(SilenceMs)
+    connection.setRequestProperty("Authorization", s"Bearer $secret")
+    if (range != null) connection.setRequestProperty("Range", range)
+    val status = try {
+      if (body != null) {
+        connection.setDoOutput(true)
+        connection.setFixedLengthStreamingMode(body.length)
+        Files.copy(body.toPath, connection.getOutputStream)
+      }
+      connection.getResponseCode
+    } catch {
+      case error: IOException =>
+        silent.put(address, System.nanoTime)
+        throw new IOException(s"replica at $address: $error", error)
+    }
+    if (status == expected) return connection.getInputStream
+    val refused = connection.getErrorStream
+    val text = if (refused == null) "" else try new String(refused.readAllBytes(), UTF_8) finally refused.close()
+    throw new IOException(s"replica at $address answered with status $status: $text")
+  }
 }

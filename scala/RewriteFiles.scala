@@ -1,6 +1,7 @@
 package io.replitree.spark
 
-import java.io.{File, IOException}
+import java.io.{File, FileInputStream, OutputStream}
+import java.util.zip.{CRC32, CheckedInputStream}
 
 import scala.collection.mutable
 
@@ -8,6 +9,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.hadoop.mapreduce.{Job, TaskAttemptID, TaskID, TaskType}
 import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl
+import org.apache.spark.SparkFiles
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic
@@ -22,7 +24,11 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.unsafe.types.UTF8String
 import org.apache.spark.util.SerializableConfiguration
 
-/** The files of one task attempt, each as a part, "" for new rows, and a path; those of the attempts that Spark chose count. */
+/**
+ * The files of one task attempt, each as a part, "" for new rows, and a place; those of the attempts that Spark chose count.
+ *
+ * A place is a path in the statement's folder, or, of a file that was sent to the replica, its name among those of the upload.
+ */
 final class WrittenFiles(val files: Array[Array[String]]) extends WriterCommitMessage
 
 /**
@@ -50,7 +56,8 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
     // How files of a table must be written, whatever the session says.
     job.getConfiguration.set(SQLConf.PARQUET_OUTPUT_TIMESTAMP_TYPE.key, "TIMESTAMP_MICROS")
     job.getConfiguration.set(SQLConf.PARQUET_WRITE_LEGACY_FORMAT.key, "false")
-    new RowWriterFactory(writers, new SerializableConfiguration(job.getConfiguration), begun.stored, begun.folder)
+    new RowWriterFactory(
+      writers, new SerializableConfiguration(job.getConfiguration), begun.stored, begun.folder, begun.upload)
   }
 
   override def commit(messages: Array[WriterCommitMessage]): Unit =
@@ -60,18 +67,20 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
   override def abort(messages: Array[WriterCommitMessage]): Unit = ()
 }
 
+/** The last one says where a task sends its files that does not see the folder: address, path of the upload, and a ticket. */
 final class RowWriterFactory(
-    writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String)
+    writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String, upload: Array[String])
     extends DataWriterFactory {
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] = {
-    // Parquet's writer would make a folder that this executor does not see, and the rows would be lost.
-    if (!new File(folder).canWrite)
-      throw new IOException("this executor can't write into the replica's folder: use a session with master local[*]")
-    new RowWriter(writers, conf.value, schema, folder, task)
+    val sees = new File(folder).canWrite
+    // Else in the executor's own folder, of which Spark's cluster manager takes care.
+    val here = if (sees) folder else new File(SparkFiles.getRootDirectory()).getAbsolutePath
+    new RowWriter(writers, conf.value, schema, here, if (sees) null else upload, task)
   }
 }
 
-final class RowWriter(writers: OutputWriterFactory, conf: Configuration, schema: StructType, folder: String, task: Long)
+final class RowWriter(
+    writers: OutputWriterFactory, conf: Configuration, schema: StructType, folder: String, upload: Array[String], task: Long)
     extends DataWriter[InternalRow] {
   private val context =
     new TaskAttemptContextImpl(conf, new TaskAttemptID(new TaskID("replitree", 0, TaskType.MAP, task.toInt), 0))
@@ -97,7 +106,7 @@ final class RowWriter(writers: OutputWriterFactory, conf: Configuration, schema:
 
   private def open(): Unit = {
     // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
-    val path = new Path("file", "", s"$folder/$task-${written.size}.parquet")
+    val path = new Path("file", "", s"$folder/rows-$task-${written.size}.parquet")
     written += Array(part.toString, path.toUri.getPath)
     // Not the session's settings: one of them shifts old dates.
     val settings = new SQLConf
@@ -115,5 +124,18 @@ final class RowWriter(writers: OutputWriterFactory, conf: Configuration, schema:
   override def close(): Unit = if (file != null) {
     file.close()
     file = null
+    if (upload != null) send(written.last)
+  }
+
+  /** Sends a file to the replica, which compares its checksum, and removes it. */
+  private def send(entry: Array[String]): Unit = {
+    val made = new File(entry(1))
+    // A sum of Java's own: the one of the replicas' manifests has no class in Spark.
+    val sum = new CheckedInputStream(new FileInputStream(made), new CRC32)
+    try sum.transferTo(OutputStream.nullOutputStream) finally sum.close()
+    entry(1) = s"task-$task/all/data-${written.size - 1}.parquet"
+    val query = s"crc32=${sum.getChecksum.getValue}"
+    PartInput.ask("PUT", upload(0), s"${upload(1)}/tasks/${entry(1)}", query, upload(2), 200, null, made).close()
+    made.delete()
   }
 }

@@ -76,6 +76,8 @@ final class BegunRewrite(planner: Planner, table: String, answer: JsonNode) {
   val snapshot = new LoadedSnapshot(planner, table, answer)
   /** Where tasks write. */
   val folder: String = answer.get("folder").asText
+  /** Where tasks send their files that do not see that folder: the replica's address, the path of the upload, and a ticket. */
+  val upload: Array[String] = answer.get("upload").elements.asScala.map(_.asText).toArray
   /** The columns, by their names in files. */
   val stored: StructType = DataType.fromJson(answer.get("stored").asText).asInstanceOf[StructType]
   /** The columns of the order key, as Spark's expressions name them. */

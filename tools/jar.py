@@ -40,8 +40,11 @@ TWO_NUMBERS = (5, 6)
 
 SIGNATURE = b"Lscala/reflect/ScalaSignature;"
 ANNOTATIONS = b"RuntimeVisibleAnnotations"
-COMPILERS_ONLY = frozenset({b"ScalaInlineInfo", b"ScalaSig", b"MethodParameters"})
-"""Attributes with hints for Scala's optimizer, and with the names of parameters."""
+COMPILERS_ONLY = frozenset({b"ScalaInlineInfo", b"ScalaSig", b"MethodParameters", b"InnerClasses"})
+"""Attributes with hints for Scala's optimizer, with the names of parameters, and with the nesting of classes in the sources."""
+
+ENTRY = "io/replitree/spark/Links.class"
+"""The one class whose static methods are called: by Python, and by Java when it starts."""
 
 TIME = (1980, 1, 1, 0, 0, 0)
 """Of every entry: the earliest that a zip file can say."""
@@ -85,7 +88,13 @@ def build() -> None:
     with tempfile.TemporaryDirectory(prefix="replitree-jar-") as folder:
         classes = Path(folder)
         compile_into(classes)
-        entries = {path.relative_to(classes).as_posix(): ClassCopy(path.read_bytes()).made() for path in walk(classes)}
+        entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in walk(classes)}
+    # Beside the class of an object Scala makes one with its methods as static ones, which Scala itself never calls.
+    entries = {
+        name: ClassCopy(data).made()
+        for name, data in entries.items()
+        if name == ENTRY or b"<init>" in data or name.replace(".class", "$.class") not in entries
+    }
     entries[DIGEST] = digest().encode()
     entries["META-INF/MANIFEST.MF"] = b"Manifest-Version: 1.0\r\n\r\n"
     JAR.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.insert import insert as insert_module
-from replitree.client.insert import slices as slices_module
 from replitree.client.table import Table
 from replitree.errors import (
     BadInput,
@@ -19,6 +18,7 @@ from replitree.errors import (
     SchemaMismatch,
     TooManyParts,
 )
+from replitree.storage.rewrite import slices as slices_module
 from replitree.wire.block_ids import token_block
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from replitree.client.insert import slices as slices_module
-from replitree.client.insert.slices import Slice, cut, is_stream
-from replitree.client.insert.staging import SliceStager, stage_slices
 from replitree.errors import SchemaMismatch
 from replitree.storage.files.durable import file_checksum
 from replitree.storage.parts.conform import conform
 from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.rewrite import slices as slices_module
 from replitree.storage.rewrite.read import read_parts
+from replitree.storage.rewrite.slices import Slice, cut, is_stream
+from replitree.storage.rewrite.staging import SliceStager, stage_slices
 from replitree.storage.schema.definition import TableDefinition, define_table
 from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, apply_alter
 

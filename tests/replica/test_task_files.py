@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -104,6 +106,43 @@ def test_a_file_that_was_not_sent_is_refused_and_names_stay_in_the_folder(
     assert node.request("DELETE", f"{UPLOADS}/{upload}")[0] == 200
     assert list(node.table().uploads.root.iterdir()) == []
     assert gather(node, upload, "task-0") == 400
+
+
+# --- statements that rewrite rows ---------------------------------------------------------------------------------------
+
+
+def adopt(node: Node, upload: str, part: str, places: list[str], new: list[str]) -> tuple[int, dict[str, Any]]:
+    body = {"upload": upload, "schema_version": 1, "hashes": {part: ""}, "files": {part: places}, "new": new}
+    status, answer = node.request("POST", "/v1/tables/t/rewrites/adopt", json.dumps(body).encode())
+    return status, answer
+
+
+def test_files_that_a_task_sends_with_a_crc_become_parts_of_a_rewrite(
+    cluster: InProcessCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+    node.insert(rows(0, 10), "one")
+    cluster.wait_equal(list(range(10)))
+    (part,) = node.contents()
+    upload = node.post("uploads")["upload"]
+    (manifest,) = stage_table(rows(0, 4), node.table().definition, tmp_path / "made", sync=False)
+    data = (tmp_path / "made" / "all" / manifest.files[0].name).read_bytes()
+    place = f"{UPLOADS}/{upload}/tasks/task-7/all/data-0.parquet"
+    assert node.request("PUT", f"{place}?crc32={zlib.crc32(data)}", data[:-1])[0] == 400, "bytes were lost on the way"
+    assert node.request("PUT", place, data)[0] == 400
+    assert node.request("PUT", f"{place}?crc32={zlib.crc32(data)}", data)[0] == 200
+    for wrong in ("task-7/all/data-1.parquet", "task-7/data-0.parquet", "../all/data-0.parquet", "task-7"):
+        status, answer = adopt(node, upload, part, [wrong], [])
+        assert (status, wrong in answer["message"]) == (400, True), answer
+    assert node.request("PUT", f"{place}?crc32={zlib.crc32(data)}", data)[0] == 200, "a refused request leaves no files"
+    status, made = adopt(node, upload, part, ["task-7/all/data-0.parquet"], [])
+    assert status == 200, made
+    assert (made["rows"], made["inserts"]) == (4, {})
+    assert made["results"][part]["content_hash"] == manifest.content_hash
+    body = {"upload": upload, "id": "command", "schema_version": 1, "results": made["results"], "inserts": []}
+    assert node.request("POST", "/v1/tables/t/rewrites/commit", json.dumps(body).encode())[0] == 200
+    cluster.wait_equal(list(range(4)))
+    assert list(node.table().uploads.root.iterdir()) == []
 
 
 # --- reading ranges -----------------------------------------------------------------------------------------------------

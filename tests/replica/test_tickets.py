@@ -75,8 +75,8 @@ def test_ticket_for_an_upload_fills_that_one_and_does_not_commit_it(node: Node) 
     for place in (f"uploads/{mine}/{file}", f"uploads/{mine}/tasks/task-0-1/{file}"):
         assert is_let_in(node, ticket, "PUT", f"{TABLE}/{place}", b"x")
     assert not is_let_in(node, ticket, "PUT", f"{TABLE}/uploads/{other}/{file}", b"x")
-    for what in ("commit", "gather"):
-        assert not is_let_in(node, ticket, "POST", f"{TABLE}/uploads/{mine}/{what}", b"{}")
+    for what in (f"uploads/{mine}/commit", f"uploads/{mine}/gather", "rewrites/adopt", "rewrites/commit"):
+        assert not is_let_in(node, ticket, "POST", f"{TABLE}/{what}", b"{}")
     (part,) = node.contents()
     assert not is_let_in(node, ticket, "GET", f"{TABLE}/parts/{part}/manifest")
     assert is_let_in(node, ticket, "DELETE", f"{TABLE}/uploads/{mine}")

@@ -13,8 +13,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 import pyspark_replitree
-from replitree.client.insert.slices import Slice
-from replitree.client.insert.staging import stage_slices
 from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.spark.read.final import pack
@@ -32,6 +30,8 @@ from replitree.spark.write.write_tasks import StagedMessage
 from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.storage.rewrite.read import read_parts
+from replitree.storage.rewrite.slices import Slice
+from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import define_table
 
 DEFINITION = define_table(

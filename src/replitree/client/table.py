@@ -27,7 +27,6 @@ from replitree.client.change.changes import TableChanges
 from replitree.client.change.command import Commander, CommandResult
 from replitree.client.insert.insert import TIMEOUT_S, InsertResult, TableInserter, Terms, Written
 from replitree.client.insert.quorum import quorum_of
-from replitree.client.insert.slices import is_stream
 from replitree.client.insert.upload import Overwrite
 from replitree.client.insert.upsert import check_upsert
 from replitree.client.read.as_of import AsOf, index_of
@@ -48,6 +47,7 @@ from replitree.errors import BadInput, SchemaMismatch
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.state.read import ReadLevel
 from replitree.storage.parts.conform import UTC, check_zone
+from replitree.storage.rewrite.slices import is_stream
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:

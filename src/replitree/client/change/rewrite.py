@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -33,12 +34,14 @@ from replitree.client.change.command import CommandResult
 from replitree.client.change.reserved import Reservation, reserve
 from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
 from replitree.client.read.snapshot import SnapshotPart
+from replitree.client.transport.http import AnswerLost
 from replitree.client.transport.lease import Lease
-from replitree.errors import BadInput, ConcurrentChange, Unavailable
+from replitree.errors import BadInput, ConcurrentChange, ReplicaUnavailable, Unavailable
 from replitree.protocol.core.entries import EVERY_PARTITION, Unchanged
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.rewrite.row_level import StatementParts
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -152,6 +155,48 @@ class RewritePlan:
         for file in manifest.files:
             shutil.move(made / file.name, folder / name / file.name)
             private.fit(folder / name / file.name)
+
+    def adopt_sent(self, files: Mapping[str, Sequence[str]], new: Sequence[str], *, timeout_s: float) -> int:
+        """Let the replica make results and new parts of files that tasks have sent to it.
+
+        Parameters
+        ----------
+        files, new
+            The places of the files of each part that was read, and of those with new rows: ``<attempt>/<partition>/<file>``.
+        timeout_s
+            How long the replica may take, in seconds: it reads all rows.
+
+        Returns
+        -------
+        int
+            The rows of all files.
+
+        Raises
+        ------
+        SchemaMismatch, BadInput
+            The rows are not such as the table may have; nothing was done.
+        Unavailable
+            The replica did not do it, or does not say so: nothing is in the table, and the rewrite is begun again.
+        """
+        body = {
+            "upload": self.upload.id,
+            "schema_version": self.definition.schema_version,
+            "hashes": {each.part: each.manifest.content_hash for each in self.sources if each.part in files},
+            "files": files,
+            "new": new,
+        }
+        route = f"/v1/tables/{quote(self.upload.table)}/rewrites/adopt"
+        address = self.upload.replica.address
+        try:
+            answer = self.table.http.request(address, "POST", route, msgspec.json.encode(body), timeout_s=timeout_s)
+            made = answer.decode(StatementParts)
+        except (AnswerLost, ReplicaUnavailable) as error:
+            raise Unavailable(
+                f"the replica made no parts of the rows that tasks sent; nothing was changed: {error}"
+            ) from error
+        self.results.update(made.results)
+        self.inserts.update(made.inserts)
+        return made.rows
 
     def commit(
         self,

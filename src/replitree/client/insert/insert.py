@@ -29,8 +29,6 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from replitree.client.insert.quorum import InsertQuorum
-from replitree.client.insert.slices import Slice, cut, is_stream
-from replitree.client.insert.staging import stage_slices
 from replitree.client.insert.upload import (
     InsertAnswer,
     Overwrite,
@@ -56,6 +54,8 @@ from replitree.errors import (
 )
 from replitree.storage.parts.conform import UTC, check_sound
 from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.rewrite.slices import Slice, cut, is_stream
+from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import token_block
 from replitree.wire.upload_life import Writer

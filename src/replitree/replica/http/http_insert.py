@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,6 +82,7 @@ class _ReceivedFile:
     def __init__(self, partial: Path) -> None:
         self._partial = partial
         self._hasher = xxhash.xxh3_128()
+        self._crc32 = 0
         self._out: BinaryIO | None = None
 
     def open(self) -> None:
@@ -90,10 +93,18 @@ class _ReceivedFile:
         """Add a piece."""
         assert self._out is not None
         self._hasher.update(piece)
+        self._crc32 = zlib.crc32(piece, self._crc32)
         self._out.write(piece)
 
-    def publish(self, path: Path, checksum: str | None) -> int:
+    def publish(self, path: Path, announced: Mapping[str, str]) -> int:
         """Give the file its name and return its size in bytes.
+
+        Parameters
+        ----------
+        path
+            Its name.
+        announced
+            Its ``checksum``, as manifests have it, or from Spark's Java its ``crc32``, a decimal number.
 
         Raises
         ------
@@ -102,7 +113,8 @@ class _ReceivedFile:
         """
         assert self._out is not None
         self._out.close()
-        if self._hasher.hexdigest() != checksum:
+        is_right = announced.get("checksum", "") == self._hasher.hexdigest()
+        if not is_right and announced.get("crc32") != str(self._crc32):
             raise BadInput("the file arrived with another checksum than announced; send it again")
         self._partial.replace(path)
         return path.stat().st_size
@@ -193,7 +205,7 @@ class InsertHandlers(Handlers):
             await asyncio.to_thread(received.open)
             async for chunk in read_pieces(request, CHUNK_BYTES):
                 await asyncio.to_thread(received.write, chunk)
-            size = await asyncio.to_thread(received.publish, path, request.query.get("checksum"))
+            size = await asyncio.to_thread(received.publish, path, request.query)
         finally:
             await asyncio.shield(asyncio.to_thread(received.remove))
         return json_response({"bytes": size})

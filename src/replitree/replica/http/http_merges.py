@@ -16,7 +16,7 @@ from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.parts.commands import merge_outcome, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.parts.prepared import Planned, ResultWish
-from replitree.replica.table.rewrites import BegunRewrite, RewriteWish
+from replitree.replica.table.rewrites import BegunRewrite, RewriteWish, SentFiles
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
@@ -115,6 +115,16 @@ class BeginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: float = 60.0
 
 
+class AdoptBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of an adoption, see `replitree.replica.table.rewrites.SentFiles`."""
+
+    upload: str
+    schema_version: int
+    hashes: dict[str, str]
+    files: dict[str, tuple[str, ...]]
+    new: tuple[str, ...] = ()
+
+
 class RewriteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a commit, see `replitree.replica.table.rewrites.RewriteWish`."""
 
@@ -142,7 +152,11 @@ class RewriteHandlers(Handlers):
     def routes(self) -> tuple[web.RouteDef, ...]:
         """Return the routes."""
         table = "/v1/tables/{table}"
-        return (web.post(f"{table}/rewrites/begin", self._begin), web.post(f"{table}/rewrites/commit", self._commit))
+        return (
+            web.post(f"{table}/rewrites/begin", self._begin),
+            web.post(f"{table}/rewrites/adopt", self._adopt),
+            web.post(f"{table}/rewrites/commit", self._commit),
+        )
 
     async def _begin(self, request: web.Request) -> web.Response:
         """Reserve parts of the table as it is now."""
@@ -160,6 +174,13 @@ class RewriteHandlers(Handlers):
         begun = await asyncio.to_thread(rewrites.begin, end, sources, partitions, body.lease_s)
         found = await asyncio.to_thread(_begun_body, table, begun, body.lease_s)
         return web.Response(body=found, content_type="application/json")
+
+    async def _adopt(self, request: web.Request) -> web.Response:
+        """Make parts of the files that tasks of a statement have sent; they count when they are committed."""
+        table, body = self._table(request), await read_body(request, AdoptBody)
+        wish = SentFiles(body.upload, body.schema_version, body.hashes, body.files, body.new)
+        made = await asyncio.to_thread(table.rewrites.adopt, wish)
+        return web.Response(body=msgspec.json.encode(made), content_type="application/json")
 
     async def _commit(self, request: web.Request) -> web.Response:
         """Commit a rewrite once, and answer when it is executed here, or when `wait_s` is over."""

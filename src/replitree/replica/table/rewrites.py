@@ -4,7 +4,8 @@ The order; the client may die at any step, and what it leaves is removed in time
 
 1. *begin*   the client hears where the table stands; the parts get a lease and are *reserved*: as long as the lease lasts, this
              replica proposes no merge of them
-2. *make*    somewhere else: the results, each under its source's name, and new parts, in the data files of an upload
+2. *make*    somewhere else: the results, each under its source's name, and new parts, in the data files of an upload.  Of files
+             that tasks of Spark have sent here, this replica makes them (`Rewrites.adopt`)
 3. *commit*  every file is verified; then the stages of `replitree.protocol.program.rewriter`
 
 A rewrite whose entry does not apply has changed nothing (`ConcurrentChange`): its client begins again.
@@ -20,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from replitree.errors import (
     BadInput,
@@ -52,8 +55,15 @@ from replitree.storage.files.durable import rename
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
 
+if TYPE_CHECKING:
+    from replitree.storage.rewrite.row_level import StatementParts
+
 PARTS_MAX = 1_000
 """Sources and new parts of one rewrite: its entry is one node, and every replica registers its parts in one commit."""
+
+
+PLACE_NAMES = 3
+"""Names in the place of a file that a task has sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,29 @@ class RewriteWish:
     results: Mapping[str, PartManifest | None]
     inserts: tuple[PartManifest, ...]
     unchanged: Unchanged | None
+
+
+@dataclass(frozen=True, slots=True)
+class SentFiles:
+    """The files of a statement that its tasks have sent.
+
+    Attributes
+    ----------
+    upload
+        Where they are.
+    schema_version
+        With which columns they were written.
+    hashes
+        The content hash of each part that the statement has read.
+    files, new
+        Their places, ``<attempt>/<partition>/<file>``: of the rows that each of these parts has afterwards, and of new rows.
+    """
+
+    upload: str
+    schema_version: int
+    hashes: Mapping[str, str]
+    files: Mapping[str, Sequence[str]]
+    new: Sequence[str]
 
 
 class Rewrites:
@@ -166,6 +199,40 @@ class Rewrites:
             raise ConcurrentChange(f"{gone} has left the table since it was read; read it again")
         self._merges.reserve(taken.lease, map(parse_part, found))
         return BegunRewrite(index, self._progress.open_at(index), found, taken.lease)
+
+    # --- make ---------------------------------------------------------------------------------------------------------------
+
+    def adopt(self, sent: SentFiles) -> StatementParts:
+        """Make results and new parts of files that tasks have sent, in their upload; what of it is not named goes.
+
+        Raises
+        ------
+        BadInput, SchemaMismatch
+            They can't become parts of the table, or are not here; nothing was changed.
+        NoSuchUpload
+            There is no such upload.
+        """
+        from replitree.storage.rewrite.row_level import statement_parts
+
+        definition = self._context.definitions.at(sent.schema_version)
+        if not sent.files.keys() <= sent.hashes.keys():
+            raise BadInput("the files of a part come with the content hash of that part")
+
+        def put(name: str, made: Path, manifest: PartManifest) -> None:
+            for file in manifest.files:
+                rename(made / file.name, self._uploads.file_path(sent.upload, name, file.name))
+
+        with self._uploads.committing(sent.upload), self._uploads.scratch(sent.upload) as scratch:
+            files = {part: [self._place(sent, place) for place in some] for part, some in sent.files.items()}
+            new = [self._place(sent, place) for place in sent.new]
+            return statement_parts(definition, sent.hashes, files, new, scratch / "made", put)
+
+    def _place(self, sent: SentFiles, place: str) -> Path:
+        names = place.split("/")
+        path = self._uploads.staged_path(sent.upload, *names) if len(names) == PLACE_NAMES else None
+        if path is None or not path.exists():
+            raise BadInput(f"{place} was not sent: run the statement again")
+        return path
 
     # --- commit ---------------------------------------------------------------------------------------------------------------
 

@@ -159,6 +159,17 @@ class Uploads:
         private.make_folder(folder, parents=True, exist_ok=True)
         return folder / file
 
+    @contextmanager
+    def scratch(self, upload: str) -> Iterator[Path]:
+        """Return the folder beside an upload for what is not finished; it is removed in the end."""
+        self.folder(upload)
+        folder = self.root / f"{upload}{SCRATCH_SUFFIX}"
+        private.make_folder(folder, exist_ok=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def gather(self, upload: str, files: Sequence[StagedFile]) -> None:
         """Make files of tasks' attempts the files of an upload; those of all other attempts are removed.  It may be done again.
 

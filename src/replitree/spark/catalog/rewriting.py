@@ -5,9 +5,11 @@ Order, with what is left when the statement or the program ends there; `scala/Ro
 1. *begin*   a rewrite of all parts is begun: the statement reads these    a lease that ends, an empty upload that the replica
                                                                            removes
 2. *write*   Spark's tasks write the rows that each part has afterwards,   garbage in the scratch folder
-             and the new rows, as Parquet files
+             and the new rows, as Parquet files; a task that does not
+             see the folder sends them to the replica
 3. *adopt*   the files of a part become its result; rows that left their   garbage in the upload
-             partition and new rows become one new part for each partition
+             partition and new rows become one new part for each
+             partition: here, or at the replica if it has the files
 4. *commit*  one entry for all; the replica verifies every file            all of it is in the table, or nothing
 5. *end*     the lease, the upload and the scratch folder go
 
@@ -16,48 +18,39 @@ are as they were is left alone, and an entry without any part is not written.  A
 before.
 
 Refused, each with its reason: tables whose policy makes something of several rows, as a statement would change versions that no
-final read shows; parts that Spark's own scan can't read; on a cluster, parts in an object store.  A task fails when its
-executor can't write into the folder.
+final read shows; parts that Spark's own scan can't read; on a cluster, parts in an object store.
 
 Absent on purpose: another try after a conflict.  The rows were made of what was read, and only Spark can make them anew.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from replitree import private
 from replitree.client.change.rewrite import Isolation, RewritePlan, begun_rewrite
-from replitree.client.insert.slices import cut
-from replitree.client.insert.staging import stage_slices
+from replitree.client.insert.upload import send_file
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
 from replitree.errors import BadInput, ConcurrentChange, LeaseLost, OutcomeUnknown, SchemaMismatch
-from replitree.protocol.core.parts import parse_part
 from replitree.spark.catalog.layouts import unreadable
 from replitree.spark.session.columns import quoted
 from replitree.spark.session.types import spark_type
 from replitree.spark.write.write import writer_options
 from replitree.spark.write.write_tasks import scratch_folder
-from replitree.storage.parts.adopt import adopt_files, file_batches
-from replitree.storage.parts.manifest import PartManifest
-from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.files.durable import file_checksum
+from replitree.storage.parts.manifest import FileEntry, data_file
+from replitree.storage.rewrite.row_level import statement_parts
 from replitree.storage.schema.merge_policy import PLAIN
-from replitree.storage.schema.partition import UNPARTITIONED, split_by_partition
+from replitree.storage.schema.partition import UNPARTITIONED
 from replitree.storage.schema.types import parse_type
 
 BEGIN_S = 60.0
@@ -99,13 +92,19 @@ class BegunStatement:
     @property
     def described(self) -> dict[str, Any]:
         """What the JVM learns of it, beside its snapshot."""
-        definition = self.plan.definition
+        definition, upload = self.plan.definition, self.plan.upload
         stored = [
             StructField(column.stored_name, spark_type(parse_type(column.stored_type))) for column in definition.columns
         ]
         return {
             "rewrite": self.id,
             "folder": str(self.folder),
+            # A task that does not see the folder sends its files there.
+            "upload": [
+                upload.replica.address,
+                upload.route,
+                self.plan.table.http.ticket(upload.table, upload=upload.id),
+            ],
             "stored": StructType(stored).json(),
             "order_by": [quoted(name) for name in definition.order_by],
             "writer_options": writer_options(definition),
@@ -201,7 +200,8 @@ class Rewriting:
         parts
             The parts that Spark has read.
         written
-            Files of rows that a part has afterwards, each as part and path; of new rows the part is "".
+            Files of rows that a part has afterwards, each as part and place; of new rows the part is "".  A place is a path, or
+            ``<attempt>/<partition>/<file>`` of a file that a task has sent.
         isolation
             ``snapshot`` or ``serializable``; empty: the former.
 
@@ -222,13 +222,13 @@ class Rewriting:
         if begun is None:
             raise ConcurrentChange(f"{kind} was ended before its commit and has changed nothing: run it again")
         plan = begun.plan
-        files: dict[str, list[Path]] = {part: [] for part in parts}
-        new: list[Path] = []
-        for part, path in written:
-            (files.setdefault(part, []) if part else new).append(Path(path))
-        _check_rows(plan, kind, parts, files, new)
+        files: dict[str, list[str]] = {part: [] for part in parts}
+        new: list[str] = []
+        for part, place in written:
+            (files.setdefault(part, []) if part else new).append(place)
+        _check(plan, kind, parts, files)
         try:
-            _put(begun, files, new)
+            _check_rows(plan, kind, files, _put(begun, files, new))
             if not plan.results and not plan.inserts:
                 return plan.definition.table_id, None
             return plan.definition.table_id, plan.commit(isolation=wanted, timeout_s=COMMIT_S).index
@@ -244,94 +244,58 @@ class Rewriting:
             raise SchemaMismatch(f"{kind} has changed nothing: {reason}") from error
 
 
-def _check_rows(
-    plan: RewritePlan, kind: str, parts: Sequence[str], files: Mapping[str, Sequence[Path]], new: Sequence[Path]
-) -> None:
-    """Refuse what no statement can have written: a defect must lose no rows."""
-    read = sum(source.manifest.rows for source in plan.sources if source.part in files)
-    written = sum(pq.read_metadata(path).num_rows for some in (*files.values(), new) for path in some)
+def _check(plan: RewritePlan, kind: str, parts: Sequence[str], files: Mapping[str, object]) -> None:
+    """Refuse what no statement can have read: a defect must lose no rows."""
     problem = ""
     if not files.keys() <= {source.part for source in plan.sources}:
         problem = "it has read parts that it did not begin with"
     elif len(files) > len(parts):
         problem = "it has written rows of parts that it has not read"
-    elif (kind == "UPDATE" and written != read) or (kind == "DELETE" and written > read):
-        problem = f"it has read {read} rows and written {written}"
     if problem:
-        raise BadInput(f"{kind} has changed nothing, because of a defect of replitree: {problem}; please report it")
+        raise _defect(kind, problem)
 
 
-def _put(begun: BegunStatement, files: Mapping[str, Sequence[Path]], new: Sequence[Path]) -> None:
-    """Put results and new parts into the upload of a rewrite."""
-    plan, made = begun.plan, begun.folder / "made"
-    private.make_folder(made)
-    definition, sources = plan.definition, {source.part: source.manifest for source in plan.sources}
-    partitions = {part: parse_part(part).partition for part in files}
-
-    def result(part: str) -> tuple[PartManifest | None, bool]:
-        """Make the result of a part; tell whether rows have left its partition."""
-        some, partition = files[part], partitions[part]
-        if not some:
-            return None, False
-        if _partitions(some, definition) == {partition}:
-            return adopt_files(some, definition, made / part, partition, sync=False), False
-        stayed = _staged(_rows(some, definition, partition, stay=True), definition, made / part)
-        return next(iter(stayed), None), True
-
-    with ThreadPoolExecutor(os.cpu_count() or 1, "adopt") as pool:
-        results = dict(zip(files, pool.map(result, files), strict=True))
-    for part, (manifest, _) in results.items():
-        if manifest is not None:
-            # The hash is that of all rows in their order: the statement has changed none of them.
-            if manifest.content_hash == sources[part].content_hash:
-                continue
-            plan.put_files(part, made / part / partitions[part], manifest)
-        plan.results[part] = manifest
-    left = [part for part, (_, has_left) in results.items() if has_left]
-    if new and not left and not definition.partition_by:
-        brought: Sequence[PartManifest] = (adopt_files(new, definition, made / "new", sync=False),)
-    else:
-        rows = (_rows(files[part], definition, partitions[part], stay=False) for part in left)
-        brought = _staged(chain(_batches(new, definition), *rows), definition, made / "new")
-    for manifest in brought:
-        plan.put_files(manifest.partition, made / "new" / manifest.partition, manifest)
-        plan.inserts[manifest.partition] = manifest
+def _check_rows(plan: RewritePlan, kind: str, files: Mapping[str, object], written: int) -> None:
+    """Refuse what no statement can have written."""
+    read = sum(source.manifest.rows for source in plan.sources if source.part in files)
+    if (kind == "UPDATE" and written != read) or (kind == "DELETE" and written > read):
+        raise _defect(kind, f"it has read {read} rows and written {written}")
 
 
-def _partitions(files: Sequence[Path], definition: TableDefinition) -> set[str]:
-    """Return the partitions of the rows in files; only the columns are read that decide it."""
-    columns = list(dict.fromkeys(transform.column for transform in definition.stored.partition_by))
-    if not columns:
-        return {UNPARTITIONED}
-    found = set()
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=columns):
-                rows = pa.Table.from_batches([batch])
-                found |= {each.partition for each in split_by_partition(rows, definition.stored)}
-    return found
+def _defect(kind: str, problem: str) -> BadInput:
+    return BadInput(f"{kind} has changed nothing, because of a defect of replitree: {problem}; please report it")
 
 
-def _batches(files: Sequence[Path], definition: TableDefinition) -> Iterator[pa.RecordBatch]:
-    for path in files:
-        yield from file_batches(path, definition.stored)
+def _put(begun: BegunStatement, files: Mapping[str, Sequence[str]], new: Sequence[str]) -> int:
+    """Put results and new parts into the upload of a rewrite; return the rows of all files.
+
+    A place with a slash in front is a path here; others are of files that tasks have sent.  If there is one of those, the
+    replica makes the parts, and gets the files that are here, too.
+    """
+    plan = begun.plan
+    here = [place for some in (*files.values(), new) for place in some if place.startswith("/")]
+    if len(here) < sum(map(len, files.values())) + len(new):
+        sent = {place: _sent(plan, number, Path(place)) for number, place in enumerate(here)}
+        there = {part: [sent.get(place, place) for place in some] for part, some in files.items()}
+        return plan.adopt_sent(there, [sent.get(place, place) for place in new], timeout_s=COMMIT_S)
+    made = statement_parts(
+        plan.definition,
+        {source.part: source.manifest.content_hash for source in plan.sources},
+        {part: list(map(Path, some)) for part, some in files.items()},
+        list(map(Path, new)),
+        begun.folder / "made",
+        plan.put_files,
+    )
+    plan.results.update(made.results)
+    plan.inserts.update(made.inserts)
+    return made.rows
 
 
-def _rows(
-    files: Sequence[Path], definition: TableDefinition, partition: str, *, stay: bool
-) -> Iterator[pa.RecordBatch]:
-    """Read the rows that are in a partition, or those that have left it."""
-    for batch in _batches(files, definition):
-        for each in split_by_partition(pa.Table.from_batches([batch]), definition.stored):
-            if (each.partition == partition) is stay:
-                yield from each.rows.to_batches()
-
-
-def _staged(batches: Iterator[pa.RecordBatch], definition: TableDefinition, folder: Path) -> tuple[PartManifest, ...]:
-    """Sort rows and write them as one part for each partition."""
-    stored = definition.stored
-    reader = pa.RecordBatchReader.from_batches(stored.arrow_schema, batches)
-    return stage_slices(cut(reader, stored), stored, folder, sync=False)
+def _sent(plan: RewritePlan, number: int, path: Path) -> str:
+    """Send a file of this machine to the replica as if a task had; return its place there."""
+    file = FileEntry(data_file(number), 0, path.stat().st_size, file_checksum(path))
+    send_file(plan.table.http, plan.upload, UNPARTITIONED, path, file, "planner")
+    return f"planner/{UNPARTITIONED}/{file.name}"
 
 
 __all__ = ["BegunStatement", "Rewriting"]

@@ -30,8 +30,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from replitree import private
-from replitree.client.insert.slices import cut
-from replitree.client.insert.staging import stage_slices
 from replitree.client.insert.stored_upload import Tags, put_parts
 from replitree.client.insert.upload import Upload, send_file
 from replitree.client.transport.catalog import ReplicaInfo
@@ -39,6 +37,8 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.stored import Through
 from replitree.spark.write.store_write import reached, sent
 from replitree.storage.parts.manifest import PartManifest, decode_manifest
+from replitree.storage.rewrite.slices import cut
+from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.upload_life import SCRATCH_SUFFIX
 

@@ -1,4 +1,4 @@
-"""Reading parts, and rewriting them: merges, mutations, and parts without rows.
+"""Reading parts, staging rows slice by slice, and rewriting parts: merges, mutations, statements, and parts without rows.
 
 Imports: `files` to `sql`.
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from replitree import private
-from replitree.client.insert.slices import Slice
 from replitree.storage.files.durable import make_folder, store_errors
 from replitree.storage.parts.content_hash import ContentHasher
 from replitree.storage.parts.encode import FILE_ROWS_MIN, stage_table, write_files
@@ -28,6 +27,7 @@ from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
 from replitree.storage.parts.order import sort_rows
 from replitree.storage.parts.statistics import StatisticsCollector
 from replitree.storage.parts.sums_files import move_sums
+from replitree.storage.rewrite.slices import Slice
 from replitree.storage.schema.bounds import Scalar
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import stored_rows
