@@ -16,6 +16,7 @@ from replitree_verify.models.lost import BOTH, FIRST, MERGE, NOTED, OTHER, PART,
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposal
 
+OTHER_PART = "all_1_1_0"
 MERGED, MUTATED = "all_0_1_1", "all_0_0_0_1"
 MUTATION = Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x"))
 MADE = ("declared lost", "made empty", "result forgotten")
@@ -80,7 +81,7 @@ MODELS = (
         RESULT,
         name="lost_merged",
         description="a merged part is broken where it was made, its sources on the other replica; it is declared lost",
-        duties=(*_breaking(MERGED)[:4], Duty("r2", "break", ("all_1_1_0",)), Duty("r1", "lose", (MERGED,))),
+        duties=(*_breaking(MERGED)[:4], Duty("r2", "break", (OTHER_PART,)), Duty("r1", "lose", (MERGED,))),
         prelude=(*RESULT.prelude[:-2], "r2 break5", *NOTED[2:]),
         resting=("r1 watch2", "r2 watch4"),
         probes=MADE[:2],
@@ -93,6 +94,25 @@ MODELS = (
         prelude=(*RESULT.prelude, "r2 lead2", "r2 pull", "r1 pull", "r2 lose5"),
         resting=("r2 watch4", "r2 lose5"),
         probes=("made empty", "merged"),
+    ),
+    replace(
+        RESULT,
+        name="lost_results_merged",
+        description="a merged part is broken where it was made; both sources are lost, and what is made anew is merged on",
+        merges=(*MERGE, Proposal("r2", (MERGED,))),
+        duties=(
+            *breaking("r1", MERGED),
+            *(Duty("r2", name, (part,)) for name in ("break", "lose") for part in (PART, OTHER_PART)),
+            Duty("r2", "watch"),
+        ),
+        prelude=(
+            *RESULT.prelude[: -len(NOTED)],
+            *("r1 break1", "r2 break3", "r2 break4", "r1 watch2", "r2 watch7"),
+            *("r2 lead2", "r2 pull", "r2 lose5", "r2 pull", "r2 life", "r2 lose6", "r2 pull", "r2 life", "r2"),
+            *("r1 pull", "r1 life"),
+        ),
+        resting=("r2", "r2 life", "r2 watch7", "r2 lose5", "r2 lose6"),
+        probes=("executed later", "fetched", "later form taken"),
     ),
     replace(
         RESULT,
