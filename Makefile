@@ -63,9 +63,9 @@ layers: $(READY)
 collected: $(READY)
 	@$(PYTEST) --collect-only --quiet tests > /dev/null || true
 
-# More workers than cores: a test of replicas waits for half of its time.
+# More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 5 s of CPU.
 unit: collected
-	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
 
 .venv/spark.jsa: $(READY) tools/class_archive.py
 	@said=$$($(BIN)/python -m tools.class_archive 2>&1) || { echo "$$said"; exit 1; }

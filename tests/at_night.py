@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 AT_NIGHT = {
     "tests/verify/test_mutants.py::test_mutant_is_caught": (
         *("recovers-while-executing", "result-forgotten-for-who-joins", "renewed-as-it-was-only", "second-copy-kept"),
@@ -71,7 +73,7 @@ AT_NIGHT = {
 """A test, with the parameters with which only the night runs it; none are named: with all."""
 
 
-def is_at_night(test: str) -> bool:
-    """Return whether only `make nightly` runs a test, by its node id."""
+def is_among(test: str, listed: Mapping[str, Collection[str]]) -> bool:
+    """Return whether a test, by its node id, is in a list of tests with their parameters."""
     name, _, parameters = test.partition("[")
-    return name in AT_NIGHT and (not AT_NIGHT[name] or parameters.removesuffix("]") in AT_NIGHT[name])
+    return name in listed and (not listed[name] or parameters.removesuffix("]") in listed[name])

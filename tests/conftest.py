@@ -19,7 +19,8 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.at_night import is_at_night
+from tests.after_the_gate import AFTER_THE_GATE
+from tests.at_night import AT_NIGHT, is_among
 from tests.examples import GATE
 from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
 from tests.storage.objects.seaweed import Seaweed
@@ -119,10 +120,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest tests to the night, and let long files begin first; all else stays as it is written."""
+    """Leave the longest tests to the night, other long ones to `make test`, and let long files begin first."""
     for item in items:
-        if is_at_night(item.nodeid):
+        if is_among(item.nodeid, AT_NIGHT):
             item.add_marker(pytest.mark.nightly)
+        if is_among(item.nodeid, AFTER_THE_GATE):
+            item.add_marker(pytest.mark.slow)
     places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(str(item.path), len(LONG)))
 

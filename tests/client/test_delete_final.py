@@ -69,6 +69,7 @@ rows = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(
     inserts=st.lists(st.lists(rows, min_size=1, max_size=5), min_size=1, max_size=3), later=st.lists(rows, max_size=6)

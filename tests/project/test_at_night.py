@@ -1,20 +1,31 @@
-"""What is left to the night is there."""
+"""What is left to the night, and what to `make test`, is there."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 
-from tests.at_night import AT_NIGHT, is_at_night
+import pytest
+
+from tests.after_the_gate import AFTER_THE_GATE
+from tests.at_night import AT_NIGHT, is_among
 from tests.project.source import ROOT
 
 
-def test_every_test_that_waits_for_the_night_is_found_by_night() -> None:
-    files = sorted({ROOT / test.partition("::")[0] for test in AT_NIGHT})
-    asked = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider", "-m", "nightly"]
-    found = subprocess.run([*asked, *map(str, files)], cwd=ROOT, check=True, capture_output=True, text=True)
-    by_night = {line for line in found.stdout.splitlines() if is_at_night(line)}
-    assert {test.partition("[")[0] for test in by_night} == set(AT_NIGHT)
-    whole = {test for test, parameters in AT_NIGHT.items() if not parameters}
-    wanted = {f"{test}[{each}]" for test, parameters in AT_NIGHT.items() for each in parameters}
-    assert {test for test in by_night if test.partition("[")[0] not in whole} == wanted
+@pytest.mark.parametrize(
+    ("listed", "marks"),
+    [
+        pytest.param(AT_NIGHT, "nightly", id="night"),
+        pytest.param(AFTER_THE_GATE, "slow and not nightly", id="after the gate", marks=pytest.mark.slow),
+    ],
+)
+def test_every_test_that_waits_is_found_where_it_waits(listed: Mapping[str, Collection[str]], marks: str) -> None:
+    files = sorted({ROOT / test.partition("::")[0] for test in listed})
+    asked = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider", "-m", marks]
+    ran = subprocess.run([*asked, *map(str, files)], cwd=ROOT, check=True, capture_output=True, text=True)
+    found = {line for line in ran.stdout.splitlines() if is_among(line, listed)}
+    assert {test.partition("[")[0] for test in found} == set(listed)
+    whole = {test for test, parameters in listed.items() if not parameters}
+    wanted = {f"{test}[{each}]" for test, parameters in listed.items() for each in parameters}
+    assert {test for test in found if test.partition("[")[0] not in whole} == wanted

@@ -1,0 +1,93 @@
+"""Tests that `make check` leaves to `make test`, because they take long; smaller tests beside them run in the gate.
+
+Each takes more than 0.3 s of CPU if it searches or simulates, and more than 0.85 s otherwise.  `replitree_verify.pins` says
+which model `make check` leaves out.  Some files mark other tests themselves.
+"""
+
+from __future__ import annotations
+
+AFTER_THE_GATE = {
+    "tests/bench/test_merges.py::test_a_merge_is_measured_in_a_process_of_its_own": (),
+    "tests/cli/test_verify.py::test_reduction_leaves_states_out": (),
+    "tests/cli/test_verify.py::test_simulation_is_the_same_every_time": (),
+    "tests/cli/test_verify_packed.py::test_a_mutant_of_a_packed_model_is_caught": (),
+    "tests/cli/test_wrong_input.py::test_output_that_can_not_be_written_is_an_error_of_one_line": ("arguments1",),
+    "tests/client/test_engines.py::test_engines_agree_on_random_rows": (),
+    "tests/fuzz/test_fuzz.py::test_findings_are_saved_and_end_with_exit_code_1": (),
+    "tests/replica/test_lean_start.py::test_a_replica_is_active_and_serves_snapshots_before_anything_heavy_is_loaded": (),
+    "tests/replica/test_merges.py::test_a_partition_with_many_parts_is_merged_before_inserts_are_refused": (),
+    "tests/replica/test_moved_once.py::test_a_part_is_not_put_again_while_nothing_says_whether_it_is_there": (
+        "silent_replicas-folder",
+    ),
+    "tests/spark/test_evolve.py::test_task_of_the_data_source_reads_every_version": (),
+    "tests/storage/test_conditions.py::test_calculated_comparisons_are_the_plain_ones": (),
+    "tests/storage/test_dataset.py::test_a_filter_finds_the_rows_that_it_finds_in_all_parts": (),
+    "tests/storage/test_expression.py::test_every_cast_gives_its_type_or_says_why_not": (),
+    "tests/storage/test_ipc_extent.py::test_mutated_streams_end_no_process_and_are_no_defect": (),
+    "tests/verify/bridge/test_bridge.py::test_a_simulated_insert_that_is_given_up_is_refused": (),
+    "tests/verify/bridge/test_bridge.py::test_every_step_of_a_model_has_a_way": ("recover_gone", "join_clean"),
+    "tests/verify/bridge/test_bridge.py::test_simulated_runs_take_every_action": (),
+    "tests/verify/bridge/test_quorum.py::test_a_mutant_takes_a_step_that_has_no_way": ("read_quorum-read-shows-open",),
+    "tests/verify/bridge/test_quorum.py::test_every_step_of_a_model_has_a_way": ("quorum_mutate",),
+    "tests/verify/bridge/test_replication.py::test_a_part_whose_loss_is_being_executed_is_not_declared_lost_again": (),
+    "tests/verify/bridge/test_replication.py::test_steps_of_a_model_are_actions_of_the_packed_model": ("drop_range",),
+    "tests/verify/histories/test_search.py::test_every_anomaly_of_a_small_history_is_one_by_itself": (),
+    "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_small_histories": (),
+    "tests/verify/lone/test_lone.py::test_what_a_lone_place_does_not_promise_is_known": (),
+    "tests/verify/packed/test_search.py::test_no_state_has_more_successors_than_there_is_room_for": (
+        "mended/replication-queues",
+    ),
+    "tests/verify/packed/test_search.py::test_states_that_stand_for_others_stand_for_all_of_them": (
+        *("mended/replication-queues", "mended/quorum-queues"),
+    ),
+    "tests/verify/packed/test_search.py::test_what_is_eventually_so_needs_its_fairness": (),
+    "tests/verify/tablets/test_tablets.py::test_mutant_is_caught_by_the_invariant_that_it_breaks": (
+        *("deposed-collects-data", "left-with-the-first-barrier"),
+        *("loss-accepted-by-a-candidate", "quorums-do-not-meet"),
+        "unnamed-snapshot-passed",
+    ),
+    "tests/verify/test_ample.py::test_a_search_that_overlooks_what_others_do_is_found_out": (),
+    "tests/verify/test_ample.py::test_the_same_is_to_be_seen_as_without_ample_steps": (
+        *("quorum_stale", "quorum_commit_doubt"),
+    ),
+    "tests/verify/test_determinism.py::test_two_hash_seeds_give_the_same_states_traces_and_runs": (),
+    "tests/verify/test_left_out.py::test_a_model_notices_what_it_needs": (
+        "fx.Check(layout.host(replica), epoch)-ids_command-I9",
+    ),
+    "tests/verify/test_models.py::test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares": (
+        "lost_result",
+    ),
+    "tests/verify/test_mutants.py::test_mutant_is_caught": ("rewrite-left-staged",),
+    "tests/verify/test_record.py::test_a_model_of_any_room_is_recorded_with_what_its_exploration_counts": (
+        "published/truncate-log",
+    ),
+    "tests/verify/test_record.py::test_every_room_is_recorded": (),
+    "tests/verify/test_record.py::test_the_code_of_a_model_is_what_its_process_imports": (),
+    "tests/verify/test_reduction.py::test_fingerprints_overlook_nothing_that_whole_states_would_show": (),
+    "tests/verify/test_reduction.py::test_verdict_probes_and_ends_are_the_same_without_reduction": (
+        *("fetch_partitions", "results_killed"),
+        *("stored_left_expiry", "stored_fsck_write"),
+        "stored_merge_paused",
+    ),
+    "tests/verify/test_registry.py::test_seeds_are_simulated_up_to_and_without_the_last": (),
+    "tests/verify/test_registry.py::test_what_is_simulated_does_not_depend_on_the_number_of_workers": (),
+    "tests/verify/test_simulate_moving.py::test_a_claim_is_given_back_only_by_the_replica_that_made_it": (
+        *("372", "1050"),
+    ),
+    "tests/verify/test_simulate_moving.py::test_a_seed_catches_the_mutant": (
+        *("claim-kept-102-CONVERGES", "notes-forgotten-14-CONVERGES"),
+        "own-claim-kept-1050-CONVERGES",
+    ),
+    "tests/verify/test_simulate_shared.py::test_a_part_that_is_fetched_while_the_store_is_opened_gets_its_mark": (
+        *("147", "746"),
+    ),
+    "tests/verify/test_simulate_shared.py::test_a_seed_catches_the_mutant": (
+        *("attempts-not-given-up-14-CONVERGES", "sources-of-broken-dropped-804-KEPT"),
+        "new-content-unmarked-1153-MARKED",
+    ),
+    "tests/verify/test_together.py::test_stale_read_is_caught_where_an_insert_is_acknowledged_meanwhile": (
+        *("end-of-log-before-commit", "read-without-sync"),
+        "read-at-own-pointer",
+    ),
+}
+"""A test, with the parameters with which the gate does not run it; none are named: with all."""
