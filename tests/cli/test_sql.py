@@ -128,7 +128,10 @@ def test_time_is_taken_where_an_exact_state_is_asked_for() -> None:
     with pytest.raises(BadInput, match="a table and an index of its log"):
         sql.by_table([f"users={time}"], "--min-index", KNOWN)
     with pytest.raises(BadInput, match="a table and an index of its log"):
-        sql.by_table(["users=yesterday"], "--as-of", KNOWN)
+        sql.by_table(["users=12th"], "--as-of", KNOWN)
+    assert sql.by_table(["users=before-load"], "--as-of", KNOWN) == {"users": "before-load"}
+    with pytest.raises(BadInput, match="a table and an index of its log"):
+        sql.by_table(["users=before-load"], "--min-index", KNOWN)
 
 
 def test_index_without_a_table_means_the_only_one_that_the_query_names() -> None:

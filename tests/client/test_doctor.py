@@ -457,6 +457,17 @@ def test_leases_that_keep_much_for_long_are_worth_a_word() -> None:
         assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**held, **less})))) == {}
 
 
+def test_tags_that_keep_much_are_worth_a_word() -> None:
+    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0, "tagged_parts": 9, "tagged_bytes": 4 * GIB}
+    # What tags keep is not blamed on a lease.
+    table = a_table(a_replica("r1"), a_replica("r2", leases=1, **kept))
+    finding = the(a_cluster(table), "tagged-parts")
+    assert codes(a_cluster(table)) == {"tagged-parts": Severity.NOTICE}
+    assert "9 parts" in finding.text
+    assert "4.0 GiB" in finding.text
+    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, "tagged_bytes": 100})))) == {}
+
+
 def test_every_finding_but_good_news_says_what_to_do() -> None:
     broken = (Lacking(part="all_0_0_0"), Lacking(part="all_1_1_0", holders=("r1",)))
     state = a_cluster(

@@ -251,7 +251,7 @@ def test_time_before_the_kept_log_is_refused_and_says_how_far_it_goes_back(tmp_p
     ("given", "message"),
     [
         ("41", "as_of='41' is text: give an index of the log as a number, as in as_of=41"),
-        ("yesterday", "as_of='yesterday' is no time: write it as in '2026-11-27T03:00:00"),
+        ("yesterday", "as_of='yesterday' is no time and no tag: write a time as in '2026-11-27T03:00:00"),
         ("0001-01-01T00:00:00+05:00", "is out of range in UTC"),
     ],
 )

@@ -44,6 +44,7 @@ from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
+from replitree.protocol.upkeep.tags import TagValue, decode_tag, encode_tag
 from replitree.wire.identity import Identity, decode_identity
 
 FROZEN = Path(__file__).parent / "coordination"
@@ -272,3 +273,16 @@ def test_pointer_names_the_open_inserts() -> None:
     assert layout.pointer_value(41) == b"41"
     assert layout.pointer_value(41, (fx.LogIndex(38), fx.LogIndex(2**40))) == b"41 38,1099511627776"
     assert layout.pointer_open(b"41 38,1099511627776") == (38, 2**40)
+
+
+TAG = TagValue(2**40, COMMAND, "r1", ("2024-01_1_4_2_3", "2024-02_3_3_0"), 7, 2**50)
+
+
+def test_tags() -> None:
+    frozen = (FROZEN / "tag-1.json").read_bytes()
+    assert decode_tag(frozen, "here") == TAG
+    assert encode_tag(TAG) == frozen
+    with pytest.raises(UnsupportedFormat, match="tags/x has format 2"):
+        decode_tag(frozen.replace(b'"format":1', b'"format":2'), "tags/x")
+    with pytest.raises(UnsupportedFormat, match="tags/x can't be read"):
+        decode_tag(b"{}", "tags/x")

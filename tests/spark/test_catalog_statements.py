@@ -166,3 +166,20 @@ def test_defaults_are_what_inserts_get_that_leave_columns_out(
             session.sql(wrong)
     assert f"{name}_2" not in running.tables()
     session.sql(f"drop table {there}")
+
+
+def test_tag_shows_its_version_in_sql_and_in_both_readers(
+    session: SparkSession, running: LocalCluster, name: str
+) -> None:
+    there, tag = f"replitree.default.{name}", "before-load"
+    session.sql(f"create table {there} (k bigint not null)")
+    session.sql(f"insert into {there} values (0), (1)")
+    running.table(name).tag(tag)
+    session.sql(f"insert into {there} values (2)")
+    assert session.sql(f"select count(*) from {there} version as of '{tag}'").collect()[0][0] == 2
+    assert session.table(there).count() == 3
+    assert session.read.option("versionAsOf", tag).table(there).count() == 2
+    assert session.read.format("replitree").options(url=str(running.folder), versionAsOf=tag).load(name).count() == 2
+    with pytest.raises(AnalysisException, match="has no tag 'yesterday'; it has before-load"):
+        session.sql(f"select * from {there} version as of 'yesterday'").collect()
+    session.sql(f"drop table {there}")

@@ -345,6 +345,10 @@ STEPS = {
     "prepared-believed": 12,
     "prepared-forgotten": 33,
     "prepared-twin-kept": 55,
+    # tags
+    "tag-keeps-nothing-meanwhile": 7,
+    "tags-read-before-the-choice": 7,
+    "tags-of-a-version-believed": 17,
 }
 """Steps of the shortest counterexample."""
 

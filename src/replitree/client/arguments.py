@@ -34,7 +34,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _POSITION = "; it is an index of the table's log, such as Snapshot.index or InsertResult.index"
 _HINTS = {
-    "as_of": f"{_POSITION}, or a time",
+    "as_of": f"{_POSITION}, a tag, or a time",
     "min_index": f"{_POSITION}; a time can't be given",
     "where": "; a condition is text, as in 'k = 7', and 'true' means all rows",
 }

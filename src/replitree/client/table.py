@@ -43,7 +43,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.routing import Router
 from replitree.client.transport.stored import StoredParts, Through, stored_parts
-from replitree.errors import BadInput, SchemaMismatch
+from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.state.read import ReadLevel
 from replitree.storage.parts.conform import UTC, check_zone
@@ -375,8 +375,8 @@ class Table(TableChanges):
             ``"linearizable"``: that, and every insert and change that any client was told of before this call.
         as_of
             Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.  Or a time, as
-            a `datetime` or ISO 8601 text, in UTC when it has no zone: the table after the last entry that was written by then
-            (``docs/history.md``).
+            a `datetime` or ISO 8601 text, in UTC when it has no zone: the table after the last entry that was written by then.
+            Or the name of a tag (``docs/history.md``).
         lease_s
             How long the replica keeps the parts after each renewal, in seconds; a thread renews.  By default there is no
             lease, and parts that leave the table stay for some minutes.
@@ -491,12 +491,20 @@ class Table(TableChanges):
 
     def _ask(self, options: ReadOptions, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
         """Ask one replica after the other for a snapshot; also return when it was asked for (monotonic seconds)."""
+        expired = set[str]()
 
         # The time is taken before the request, since the lease in the answer runs from a moment in between.
         def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
             asked_at = time.monotonic()
             path = f"{route}&lacking=1&wait_s={wait_s:.3f}"
-            body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(SnapshotBody).check()
+            try:
+                body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(SnapshotBody).check()
+            except SnapshotExpired as error:
+                # Another replica may have more of the past: one that has run for longer, or has all parts of a tag.
+                expired.add(replica.name)
+                if not expired.issuperset(each.name for each in self._router.replicas() if each.active):
+                    raise ReplicaUnavailable(str(error)) from error
+                raise
             options.check(body)
             return replica, body, asked_at
 

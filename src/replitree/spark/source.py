@@ -16,7 +16,7 @@ Options (any case; all are text):
 ``where``                   read: Spark SQL condition over the table's columns, pushed down to parts and files
 ``minindex``                read: the insert at this log index must be included
 ``level``                   read: ``eventual`` (the default), ``sequential`` or ``linearizable``
-``asof``                    read: exactly what the log has below this index; also ``versionasof``
+``asof``                    read: exactly what the log has below this index, or the name of a tag; also ``versionasof``
 ``timestampasof``           read: the log up to the last entry that was written at or before this time: ISO 8601, in UTC
                             when it names no zone
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would

@@ -54,6 +54,7 @@ MODELS: dict[str, Model] = {
         *roll.MODELS,
         *restore.MODELS,
         *read.MODELS,
+        *read.TAGS,
         *stored.MODELS,
         *stored_merges.MODELS,
         *rejoined.MODELS,

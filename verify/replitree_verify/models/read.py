@@ -1,10 +1,13 @@
-"""Reads at every level: views that lag, answers that are lost, entries executed in any order, clients that change replicas."""
+"""Reads at every level: views that lag, answers that are lost, entries executed in any order, clients that change replicas.
+
+And tags: a version gets a name while its parts leave the table and old parts are deleted.
+"""
 
 from __future__ import annotations
 
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import DropEntry
-from replitree_verify.models.insert import INSERT, TWO, two
+from replitree_verify.models.insert import INSERT, TWO, one, two
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Model, Proposal, Read
 
@@ -110,5 +113,62 @@ MODELS = (
         prelude=("open r1 ins 1", "r1"),
         reads=(Read("r2", 11, "linearizable"),),
         probes=("linearizable read", "quorum reached", "quorum given up"),
+    ),
+)
+
+TAGGED = (Insert("r1", ((1, "a"),)),)
+DROPPED = (Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),)
+
+TAGS = (
+    one(
+        "tag_drop",
+        "the present version gets a tag while a drop removes its parts and old parts are deleted; a crash anywhere",
+        TAGGED,
+        {Fault.CRASH: 1},
+        commands=DROPPED,
+        duties=(Duty("r1", "tag", ("x",)), Duty("r1", "clear")),
+        prelude=("r1 ins 1", "r1"),
+        probes=("parts dropped", "old parts deleted", "old parts kept", "crash"),
+    ),
+    one(
+        "tag_past",
+        "an earlier version gets a tag while its parts are deleted; an answer is lost, and the process dies",
+        TAGGED,
+        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        commands=DROPPED,
+        duties=(Duty("r1", "tag", ("x", 1)), Duty("r1", "clear")),
+        prelude=("r1 ins 1", "r1", "r1 ask 9", "r1"),
+        probes=("old parts deleted", "old parts kept", "late request applied", "crash"),
+    ),
+    two(
+        "tag_stale",
+        "a replica whose view lags deletes old parts after another one has made a tag",
+        TAGGED,
+        {Fault.STALE: 1, Fault.CRASH: 1},
+        begins_behind=True,
+        commands=DROPPED,
+        duties=(Duty("r1", "tag", ("x",)), Duty("r2", "clear")),
+        prelude=("r1 ins 1", "r1", "r2", "r1 tag1"),
+        probes=("parts dropped", "old parts kept", "crash", "stale read"),
+    ),
+    one(
+        "tag_second",
+        "a replica that knows the tags meets a second one, whose parts leave the table",
+        (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))),
+        {},
+        commands=(Ask("r1", 8, DropEntry("r1", EntryId("c"), "all", 0, 0)), *DROPPED),
+        duties=(Duty("r1", "tag", ("w", 1)), Duty("r1", "tag", ("x",)), Duty("r1", "clear")),
+        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 tag1", "r1 ask 8", "r1", "r1 clear3"),
+        probes=("parts dropped", "old parts deleted", "old parts kept"),
+    ),
+    one(
+        "tag_deleted",
+        "a tag is deleted while a replica deletes old parts; an answer is lost, and the process dies",
+        TAGGED,
+        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        commands=DROPPED,
+        duties=(Duty("r1", "tag", ("x",)), Duty("r1", "untag", ("x",)), Duty("r1", "clear")),
+        prelude=("r1 ins 1", "r1", "r1 tag1", "r1 ask 9", "r1", "r1 clear3"),
+        probes=("old parts deleted", "late request applied", "crash"),
     ),
 )

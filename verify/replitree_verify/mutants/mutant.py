@@ -22,6 +22,7 @@ from replitree.protocol.program import (
     puller,
     quorum_waiter,
     rewriter,
+    tagger,
 )
 from replitree_verify.patches.patch import Patch, PatchedStages, read_patches
 from replitree_verify.process import (
@@ -37,7 +38,7 @@ from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
-    rewriter,
+    *(rewriter, tagger),
     *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, upkeep),
 )
 """The modules that define stages."""

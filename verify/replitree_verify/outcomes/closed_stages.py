@@ -22,6 +22,7 @@ from replitree.protocol.program import (
     puller,
     quorum_waiter,
     rewriter,
+    tagger,
     upkeep,
 )
 from replitree.protocol.program.stages import Then, WorkTurn
@@ -35,6 +36,7 @@ ROUNDS: dict[str, Stage] = {
     "mender": mender.mend,
     "mover": mover.move_next,
     "candidate": candidate.stand_next,
+    "clearer": tagger.remove_next,
 }
 """What threads begin with that have nothing to give back; all but the candidate begin so again."""
 
@@ -75,7 +77,7 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             left = tuple(each for each in memory.staging if not each.startswith(MAKING))
             freed = replace(memory, staging=left)
             return Closed(Then(executor.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
-        case "keeper" | "upkeep" | "mender":
+        case "keeper" | "upkeep" | "mender" | "clearer":
             return Closed(Then(ROUNDS[kind], (replica,)), memory)
         case "mover":
             # The objects that it had begun to put are in doubt, and the part may still be claimed.

@@ -99,6 +99,8 @@ class Here(NamedTuple):
         Whether what it writes stays on its disk although the table has an object store.
     rewrites
         What clients bring with rewrites.
+    keeps_old
+        Whether the files of parts that left the table stay until they are deleted (`process.tags`).
     """
 
     replica: Replica
@@ -116,6 +118,7 @@ class Here(NamedTuple):
     for_all: bool = True
     writes_to_disk: bool = False
     rewrites: tuple[Rewrite, ...] = ()
+    keeps_old: bool = False
 
 
 class Done(NamedTuple):
@@ -265,9 +268,30 @@ def remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
 def reveal(effect: fx.Reveal, here: Here) -> Done:
     """Show parts, and remove the files of those that they replace."""
     memory = here.memory.revealing(effect.parts, effect.gone)
+    if here.keeps_old:
+        return Done(None, memory, here.disk.retiring(effect.gone, tuple(part.name for part in memory.held)))
     # A part that went and came back with the same name stays on disk.
     shown = {part.name for part in memory.held}
     return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
+
+
+def find(effect: fx.FindPart, here: Here) -> Done:
+    """Return the content of a published part, which is not old from here on: it is to be registered."""
+    disk, content = here.disk, here.disk.content(effect.part)
+    if content is not None and effect.part in disk.old:
+        disk = disk.with_part(effect.part, content)
+    return Done(content, here.memory, disk)
+
+
+def list_parts(_effect: fx.ListParts, here: Here) -> Done:
+    """List the parts on disk, without those that are marked as old."""
+    return Done(tuple(name for name, _ in here.disk.parts if name not in here.disk.old), here.memory, here.disk)
+
+
+def set_aside(effect: fx.RemovePart, here: Here) -> Done:
+    """Take a part out of the table's folder; what is kept aside counts only where a tag may need it."""
+    disk = here.disk.keeping_aside((effect.part,)) if here.keeps_old else here.disk
+    return Done(None, here.memory, disk.without_parts(effect.part))
 
 
 def await_pull(_effect: AwaitPull, here: Here) -> Done | None:

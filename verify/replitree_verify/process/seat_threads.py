@@ -16,6 +16,7 @@ from replitree_verify.process import (
     read_requests,
     restore_duties,
     shares,
+    tags,
     upkeep,
     uploads,
 )
@@ -63,8 +64,8 @@ _WORKING: dict[str, Callable[..., Any]] = {
 WORKING = ("puller", *_WORKING, "candidate", "mover")
 """The threads that work on whatever comes, beside the life thread."""
 _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
-_DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES
-_GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES, *uploads.DUTIES)
+_DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES | tags.DUTIES
+_GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES, *uploads.DUTIES, *tags.GOES_ON)
 """Duties that the next process of a seat does as well."""
 
 

@@ -42,7 +42,7 @@ from replitree_verify.rules.quorum import (
 )
 from replitree_verify.rules.restored import may_come_again, restored_table_is_what_a_disk_had
 from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
-from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
+from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.world.disk import Disk, requests_in, rows_in
 from replitree_verify.world.faults import Fault
@@ -497,6 +497,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     failed_inserts_free_their_ids: (),
     acknowledged_inserts_are_settled: ("answers",),
     settled_rows_are_on_enough_disks: ("disks",),
+    tagged_parts_are_there: ("disks",),
 }
 """The invariants of states, and what each looks at besides the tree."""
 
@@ -524,6 +525,7 @@ NAMES: dict[str, str] = {
     "I8": "a read shows exactly the log below one position, and everything that it was promised to show",
     "I9": "a replaced process changes nothing",
     "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
+    "TAGGED": "the parts of a tagged version are on the disk of the replica that made the tag",
     "LOST": "no replica has what is declared lost, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "FILES": "a registered part is on disk",

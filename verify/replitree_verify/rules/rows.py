@@ -1,4 +1,4 @@
-"""What must hold of the rows of inserts, wherever the parts are that have them: the second half of `I2`, and `KEPT`."""
+"""What must hold of rows, wherever the parts are that have them: the second half of `I2`, `KEPT`, and `TAGGED`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, GetEntry, RewriteEntry, staged_names
-from replitree.protocol.core.parts import Part
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.upkeep.tags import decode_tag
 from replitree_verify.rules.lost import is_fragile
 from replitree_verify.world.disk import requests_in, rows_in
 
@@ -69,4 +70,32 @@ def detached_rows_are_kept(look: Look) -> str | None:
             gone = sorted(str(row) for row in rows if row in not_swept and row not in there)
             if gone and not is_fragile(part, look):
                 return f"KEPT: no replica has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
+    return None
+
+
+def tagged_parts_are_there(look: Look) -> str | None:
+    """TAGGED: the replica that made a tag has all its parts, or has set them aside.
+
+    Where the tag was made in the prelude, every replica has.
+    """
+    tree, table = look.log.tree, look.log.table
+    if not look.model.keeps_old:
+        return None
+    for name in tree.children(layout.tags(table)) or () if tree.exists(layout.tags(table)) else ():
+        node = tree.get(layout.tag(table, name))
+        assert node is not None
+        tag = decode_tag(node.value, name)
+        # Another replica may have deleted the parts of a version before that got its tag.
+        is_early = any("tag" in step for step in look.model.prelude)
+        for replica in look.model.joined if is_early else (tag.replica,):
+            disk = look.disk(replica)
+            # A process that died before it had marked the part as old has set it aside at its next start.
+            aside = {rows_in(content) for content in disk.aside}
+            lacking = [
+                part
+                for part in tag.parts
+                if disk.content(part) is None and look.log.lineage[parse_part(part)].rows not in aside
+            ]
+            if lacking:
+                return f"TAGGED: {replica} has no {lacking[0]} any more, which tag {name} keeps"
     return None

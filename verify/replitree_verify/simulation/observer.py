@@ -59,7 +59,7 @@ from replitree_verify.rules.quorum import (
     settled_rows_are_on_enough_disks,
 )
 from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
-from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there
+from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk, requests_in
 from replitree_verify.world.history import Log
@@ -353,7 +353,8 @@ class Observer:
     def removed(self) -> None:
         """Check that what was removed from a disk was not the last of its kind."""
         look = self.look({}, ())
-        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or self.rotten_rows_are_kept(self.disks)
+        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or tagged_parts_are_there(look)
+        wrong = wrong or self.rotten_rows_are_kept(self.disks)
         if wrong is not None:
             raise Violated(wrong)
 
@@ -383,6 +384,7 @@ class Observer:
         rot = sorted(self._fragile if fragile is None else fragile)
         duties = [Duty(self.replicas[0], "clean")]  # the log may be, and replicas may recover
         duties += (Duty(self.replicas[0], name, (part,)) for part in rot for name in ("break", "lose"))
+        duties += [Duty(self.replicas[0], "clear")] if self._options.tags else []
         rewrites = tuple(replace(each, seat=self.replicas[0]) for each in self.rewrites.values())
         model = Model(
             "simulation", "", seats, inserts, {}, workers=workers, commands=commands, rewrites=rewrites, duties=tuple(duties),

@@ -18,6 +18,9 @@ LOSING_SEEDS = 0.2
 REWRITING_SEEDS = 0.5
 """Share of the seeds with rewrites."""
 
+TAGGING_SEEDS = 0.4
+"""Share of the seeds with tags."""
+
 UPKEEP_SEEDS = 0.4
 """Share of the seeds in which leaders and cleaners do all that they do; the others are the runs that they were before."""
 
@@ -70,6 +73,9 @@ class Options:
         forgotten; how many deduplication ids stay, and for how many entries of the log (None: all).
     is_dropped
         Whether the table is dropped in the end.
+    tags
+        How many tags are made or deleted, while old parts stay on disk until replicas delete them; none where files break, a
+        replica is dropped with its disk, or the table lies in an object store.
     """
 
     replicas: int
@@ -113,6 +119,7 @@ class Options:
     forgets: int = 0
     window: tuple[int, int] | None = None
     is_dropped: bool = False
+    tags: int = 0
 
 
 def draw_options(random: Random, more: Random, losses: Random, rewrites: Random) -> Options:
@@ -195,6 +202,12 @@ def with_upkeep(options: Options, seed: int) -> Options:
     )
 
 
+def with_tags(options: Options, random: Random) -> Options:
+    """Return the options of a seed with tags, where the files of its parts stay whole."""
+    tags = random.randint(1, 8) if random.random() < TAGGING_SEEDS else 0
+    return replace(options, tags=0 if options.corrupt or options.losses or options.leaves else tags)
+
+
 def stretched(options: Options, hours: int) -> Options:
     """Return the options of a run of so many virtual hours, with more load and more faults, and slower sessions."""
     return replace(
@@ -212,4 +225,5 @@ def stretched(options: Options, hours: int) -> Options:
         rewrites=options.rewrites * 4,
         reads=options.reads * 4,
         forgets=options.forgets * 4,
+        tags=options.tags * 4,
     )

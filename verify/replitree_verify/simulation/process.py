@@ -21,6 +21,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.program import commands, executor, inserter, leader, life, mender, puller, quorum_waiter
 from replitree.protocol.program.rewriter import accept_rewrite
 from replitree.protocol.program.stages import AwaitDecided, AwaitElection, AwaitStrays, GiveBack, Then
+from replitree.protocol.program.tagger import RemoveOld
 from replitree.protocol.propose.rewrite import Rewriting
 from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned
 from replitree_verify.effects.table import TAKES, perform_local, probes_of
@@ -29,7 +30,7 @@ from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.closed_stages import ROUNDS, after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled
 from replitree_verify.probes.catalog import Seen
-from replitree_verify.process import longlife, lost_parts, quorums, shares, upkeep
+from replitree_verify.process import longlife, lost_parts, quorums, shares, tags, upkeep
 from replitree_verify.process.read_requests import ShowRows, answer_read
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
@@ -50,7 +51,7 @@ RETRIES = 20_000
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
-_DUTIES = longlife.DUTIES | quorums.DUTIES | upkeep.DUTIES | shares.DUTIES
+_DUTIES = longlife.DUTIES | quorums.DUTIES | upkeep.DUTIES | shares.DUTIES | tags.DUTIES
 
 
 class Process:
@@ -85,8 +86,7 @@ class Process:
         self.name, self.me = name, me_of(name, incarnation)
         self.incarnation = incarnation
         self.replica = Replica(TABLE, name)
-        self.alive, self.paused_until = True, 0
-        self.groups = 0
+        self.alive, self.paused_until, self.groups = True, 0, 0
         self.on_group_over: Callable[[], None] = lambda: None
         self.known_ids: tuple[tuple[fx.BlockId, Block], ...] = ()
         """The deduplication ids that its last cleaning has left."""
@@ -110,7 +110,7 @@ class Process:
         self._spawn("puller", puller.pull_next, self.replica, self.cluster.options.pull_count)
         self._spawn("executor", executor.execute_next, self.replica)
         self._spawn("maker", executor.make_next, self.replica)
-        for kind in ("mender", "keeper"):
+        for kind in ("mender", "keeper", "clearer") if self.cluster.options.tags else ("mender", "keeper"):
             self._spawn(kind, ROUNDS[kind], self.replica)
         if self.cluster.options.elects:
             self._spawn("candidate", ROUNDS["candidate"], self.replica, None)
@@ -385,10 +385,10 @@ class Process:
         return (waits.perform if isinstance(effect, waits.EFFECTS) else perform_local)(effect, self._here())
 
     def _here(self) -> Here:
-        disks, options = self.cluster.disks, self.cluster.options
+        cluster, disks, options = self.cluster, self.cluster.disks, self.cluster.options
         return Here(
-            self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions,
-            elects=options.elects, loses=options.losses > 0, rewrites=tuple(self.observer.rewrites.values()),
+            self.replica, self.me, self.memory, disks[self.name], cluster.tree, disks, self.partitions, elects=options.elects,
+            loses=options.losses > 0, rewrites=tuple(self.observer.rewrites.values()), keeps_old=options.tags > 0,
         )  # fmt: skip
 
     # --- outcomes -------------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class Process:
         before = self.cluster.disks[self.name]
         outcome, after, memory = self._on_disk(effect, before)
         self.cluster.disks[self.name] = after
-        if isinstance(effect, fx.RemoveStaging | fx.RemovePart) and after != before:
+        if isinstance(effect, fx.RemoveStaging | fx.RemovePart | RemoveOld) and after != before:
             self.observer.removed()
         self._told(thread, effect, outcome, disk_changed=after != before)
         self._remember(memory)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -30,7 +31,7 @@ from replitree_verify.process.read_requests import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated
-from replitree_verify.simulation.options import MS, SECOND, draw_options, stretched, with_upkeep
+from replitree_verify.simulation.options import MS, SECOND, draw_options, stretched, with_tags, with_upkeep
 from replitree_verify.simulation.process import Process
 from replitree_verify.simulation.rewriter import Rewriter
 from replitree_verify.simulation.runs import Run, Simulated
@@ -81,7 +82,8 @@ class Simulation:
         self._losses = Random(f"{seed}/lost parts")  # noqa: S311
         self._rewrites = Random(f"{seed}/rewrites")  # noqa: S311
         self.options = draw_options(self._random, Random(f"{seed}/more"), self._losses, self._rewrites)  # noqa: S311
-        self.options = with_upkeep(self.options, seed)
+        self._tags = Random(f"{seed}/tags")  # noqa: S311
+        self.options = with_tags(with_upkeep(self.options, seed), self._tags)
         if hours:
             self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
@@ -89,7 +91,7 @@ class Simulation:
         self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
         if self.store is not None:
             # Rewrites of parts in a store are explored (`stored_rewrite*`); these seeds stay the runs that they were.
-            self.options = replace(patient(self.options, self.store), rewrites=0)
+            self.options = replace(patient(self.options, self.store), rewrites=0, tags=0)
             self.store = replace(with_uploads(self.store, seed), moving=draw_moving(seed, self.options.duration))
         self.disks = {name: self._new_disk() for name in self._names}
         tree = table_tree(self._names, shared=self.store is not None and not self.store.opens)
@@ -172,6 +174,8 @@ class Simulation:
                 self.cluster.after(self._random.randrange(options.duration), fault)
         for _ in range(options.rewrites):
             self.cluster.after(self._rewrites.randrange(options.duration), self._rewriter.make)
+        for number in range(options.tags):
+            self.cluster.after(self._tags.randrange(options.duration), partial(self._tag, f"t{number}"))
         for _ in range(options.losses):
             self.cluster.after(self._losses.randrange(options.duration), self._lose)
         if options.losses:
@@ -353,6 +357,18 @@ class Simulation:
         process = self._processes[self._any()]
         if process.is_active:
             process.duty(duty, *arguments)
+
+    def _tag(self, name: str) -> None:
+        """Let some replica give the present version, or an earlier one, a name; or take one away."""
+        process, known = self._processes[self._tags.choice(self._names)], self.cluster.tree.children(layout.tags(TABLE))
+        place = process.memory.place
+        if not process.is_active or place is None:
+            return
+        if known and self._tags.random() < 0.3:
+            process.duty("untag", self._tags.choice(known))
+        else:
+            index = self._tags.randint(0, place.pointer.index)
+            process.duty("tag", name, None if self._tags.random() < 0.5 else LogIndex(index))
 
     def _read(self) -> None:
         """Let a client read at some replica, at any level."""

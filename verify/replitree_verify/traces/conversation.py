@@ -27,6 +27,9 @@ What can happen::
     drop-replica r1 [until=V]            an operator takes a replica out of the table, or does what is left of it
     roll r1                              r1 lets the log go on below a fresh parent
     forget-ids r1 count=N [until=V]      r1 forgets deduplication ids: the newest N stay
+    keep-old                             files of parts that leave the table stay from now on
+    tag r1 NAME version=N [until=V]      r1 gives the version at index N a name
+    clear r1 [until=V]                   r1 deletes the old parts that no tag keeps
     wipe                                 every process dies, and coordination loses everything
     restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
     lose r1                              the mark says that a replica is lost
@@ -51,7 +54,7 @@ from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry,
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.membership.table import LOST
-from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller, rewriter
+from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller, rewriter, tagger
 from replitree.protocol.program.stages import AwaitDecided, AwaitPulled, Then
 from replitree.protocol.propose.rewrite import Rewriting
 from replitree.protocol.upkeep.clean_log import Keep
@@ -105,6 +108,7 @@ class Conversation:
         self._rewrites: tuple[Rewrite, ...] = ()
         self._stopped: dict[str, _Stopped] = {}
         self._fault: str | None = None
+        self._keeps_old = False
         run, replica_of = self._run, self._replica_of
         self._known: dict[str, Callable[..., None]] = {
             "replicas": self._replicas,
@@ -130,6 +134,11 @@ class Conversation:
             "drop-replica": lambda name, until=None: run(self._operator(), longlife.drop_other, name, until=until),
             "roll": lambda seat: run(seat, leader.roll, 0),
             "forget-ids": lambda seat, count, until=None: run(seat, upkeep.forget_ids, int(count), 0, until=until),
+            "keep-old": self._keep_old,
+            "tag": lambda seat, name, version, until=None: run(
+                seat, tagger.make_tag, name, fx.LogIndex(int(version)), until=until
+            ),
+            "clear": lambda seat, until=None: run(seat, tagger.remove_next, until=until),
             "wipe": self._wipe,
             "restore": lambda name, until=None: run(self._operator(), restore_duties.restore_disk, name, until=until),
             "lose": self._lose,
@@ -164,6 +173,10 @@ class Conversation:
             self._disks[name] = Disk()
             self._run(name, life.become_active, shown=False)
             self.lines.append(f"{name:<3} active, epoch {self._memories[name].epoch}")
+
+    def _keep_old(self) -> None:
+        self._keeps_old = True
+        self.lines.append("files of parts that leave the table stay")
 
     def _seat(self, seat: str, replica: str) -> None:
         self._replica_of[seat] = replica
@@ -342,7 +355,17 @@ class Conversation:
     def _scene(self, seat: str) -> Scene:
         replica, me = self._place(seat)
         memory, disk = self._memories[seat], self._disks[replica.name]
-        here = Here(replica, me, memory, disk, self._tree, self._disks, ("all",), rewrites=self._rewrites)
+        here = Here(
+            replica,
+            me,
+            memory,
+            disk,
+            self._tree,
+            self._disks,
+            ("all",),
+            rewrites=self._rewrites,
+            keeps_old=self._keeps_old,
+        )
         return Scene(here, None, self._memories, frozenset({Fault.UNKNOWN}))
 
     def _place(self, seat: str) -> tuple[Replica, bytes]:

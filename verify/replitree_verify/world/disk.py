@@ -40,11 +40,15 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Staging folders, published parts (name, content hash), the contents that are kept aside; all in ascending order."""
+    """Staging folders, published parts (name, content hash), the contents that are kept aside; all in ascending order.
+
+    `old`: the published parts that are marked as having left the table, in models in which these stay (`process.tags`).
+    """
 
     folders: tuple[Folder, ...] = ()
     parts: tuple[tuple[str, str], ...] = ()
     aside: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
 
     def folder(self, staging: StagingId) -> Folder | None:
         """Return a staging folder."""
@@ -67,13 +71,20 @@ class Disk:
     def with_part(self, name: str, content: str) -> Disk:
         """Return the disk with a published part."""
         others = tuple(each for each in self.parts if each[0] != name)
-        return replace(self, parts=tuple(sorted((*others, (name, content)))))
+        old = tuple(each for each in self.old if each != name) if self.old else ()
+        return replace(self, parts=tuple(sorted((*others, (name, content)))), old=old)
 
     def without_parts(self, *names: str) -> Disk:
         """Return the disk without some published parts."""
         if not names:
             return self
-        return replace(self, parts=tuple(each for each in self.parts if each[0] not in names))
+        left = tuple(each for each in self.old if each not in names) if self.old else ()
+        return replace(self, parts=tuple(each for each in self.parts if each[0] not in names), old=left)
+
+    def retiring(self, gone: tuple[str, ...], shown: tuple[str, ...]) -> Disk:
+        """Return the disk with marks on parts that have left the table, and without those on parts that it has."""
+        here = {name for name, _ in self.parts}
+        return replace(self, old=tuple(sorted((here.intersection(gone) | {*self.old}).difference(shown))))
 
     def keeping_aside(self, names: tuple[str, ...]) -> Disk:
         """Return the disk with copies of published parts kept aside, as far as they are there."""

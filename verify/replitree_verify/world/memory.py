@@ -17,6 +17,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.making import result_of
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.pull import Loaded, Place, Queued
+from replitree.protocol.upkeep.tags import NO_TAGS, Tags
 from replitree_verify.world.moves import MovesKnown
 
 
@@ -119,6 +120,8 @@ class Memory:
         What it knows of shares, and of parts that move, if the table lies in an object store.
     paused
         Whether it merges nothing, because an operator said so.
+    chosen, leased, tags
+        The old parts that it is about to delete, those that it keeps for a tag, and the tags that it read last.
     """
 
     incarnation: int
@@ -142,6 +145,9 @@ class Memory:
     lock: tuple[str, tuple[str, ...]] | None = None
     shares: SharesKnown = SharesKnown()
     paused: bool = False
+    chosen: tuple[str, ...] = ()
+    leased: tuple[str, ...] = ()
+    tags: Tags = NO_TAGS
     moves: MovesKnown = MovesKnown()  # noqa: RUF009 - immutable
 
     @property

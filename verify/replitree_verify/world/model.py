@@ -258,6 +258,11 @@ class Model:
         return any(duty.name == "restore" for duty in self.duties)
 
     @property
+    def keeps_old(self) -> bool:
+        """Whether the files of parts that left the table stay until they are deleted."""
+        return any(duty.name == "clear" for duty in self.duties)
+
+    @property
     def is_losing(self) -> bool:
         """Whether parts may be declared lost."""
         return any(duty.name == "lose" for duty in self.duties)

@@ -125,6 +125,9 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
         size = byte_size(replica.old_bytes or 0)
         left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
         yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
+    if replica.tagged_parts:
+        tagged = f"{counted(replica.tagged_parts, 'part')} ({byte_size(replica.tagged_bytes or 0)})"
+        yield f"keeps {tagged} of these for tags: `replitree table tags` lists them"
     for waiting in replica.postponed:
         since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
         yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"

@@ -316,9 +316,10 @@ def by_table(
         is_known = is_index
         if not is_index and option == "--as-of":
             from replitree.client.read.as_of import parse_time
+            from replitree.protocol.upkeep.tags import check_tag_name
 
             with suppress(BadInput):
-                parse_time(index)
+                (check_tag_name if index[:1].isalpha() else parse_time)(index)
                 is_known = True
         if not is_known or (name and name not in tables):
             known = ", ".join(tables) or "none yet"

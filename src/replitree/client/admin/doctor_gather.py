@@ -240,6 +240,8 @@ def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer
             old_since_s=found.get("old_since_s"),
             moving=moves_in(found.get("moving")),
             leases=int(found.get("leases") or 0),
+            tagged_parts=int(found.get("tagged_parts") or 0),
+            tagged_bytes=int(found.get("tagged_bytes") or 0),
         )
         states.append(state)
     return tuple(states)

@@ -54,7 +54,8 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
         yield from _waiting(table, replica)
     yield from _lacking(table, replica)
     yield from _lost(table, replica)
-    if replica.leases and (replica.old_since_s or 0.0) >= OLD_NOTICE_S and replica.old_bytes >= OLD_BYTES_NOTICE:
+    leased_bytes = replica.old_bytes - replica.tagged_bytes
+    if replica.leases and (replica.old_since_s or 0.0) >= OLD_NOTICE_S and leased_bytes >= OLD_BYTES_NOTICE:
         yield DoctorFinding(
             Severity.NOTICE,
             "old-parts",
@@ -62,6 +63,16 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
             f"{table.name} on disk ({replica.old_bytes / (1 << 30):,.1f} GiB), the oldest for "
             f"{span(replica.old_since_s or 0.0)}",
             "end reads that take that long, or leave it: the room comes back when they end",
+            table.name,
+            replica.name,
+        )
+    if replica.tagged_bytes >= OLD_BYTES_NOTICE:
+        yield DoctorFinding(
+            Severity.NOTICE,
+            "tagged-parts",
+            f"tags keep {count(replica.tagged_parts, 'part')} that left {table.name} on the disk of {replica.name}"
+            f" ({replica.tagged_bytes / (1 << 30):,.1f} GiB)",
+            f"replitree table tags {table.name} lists the tags; replitree table delete-tag deletes one that is not needed",
             table.name,
             replica.name,
         )

@@ -142,6 +142,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     old_parts, old_bytes, old_since_s, leases
         Parts that left the table and are still on its disk: how many, their bytes, how old the oldest is; and how many
         readers hold some.
+    tagged_parts, tagged_bytes
+        Those of them that tags keep.
     moving
         What it has to move between its disk and the table's object store; None: the table has no store.
     """
@@ -166,6 +168,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     old_bytes: int = 0
     old_since_s: float | None = None
     leases: int = 0
+    tagged_parts: int = 0
+    tagged_bytes: int = 0
     moving: MoveStatus | None = None
 
     @property

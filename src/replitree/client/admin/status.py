@@ -84,6 +84,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Merges and mutations that it works at.
     old_parts, old_bytes, leases
         Parts that left the table and are still on its disk, their size, and how many readers hold some.
+    tagged_parts, tagged_bytes
+        Those of them that tags keep, and their size.
     without_checksums
         Parts of an earlier version that are not yet fully checksummed: their manifests, or the blocks of their large files.
         The replica does that in the background; until then readers verify each such file as a whole before its first use.
@@ -115,6 +117,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     old_parts: int | None = None
     old_bytes: int | None = None
     leases: int | None = None
+    tagged_parts: int | None = None
+    tagged_bytes: int | None = None
     mark: str = ReplicaMark.GOOD.value
     postponed: tuple[PostponedEntry, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -286,6 +290,8 @@ def _replica_status(
         old_parts=said.get("old_parts"),
         old_bytes=said.get("old_bytes"),
         leases=said.get("leases"),
+        tagged_parts=said.get("tagged_parts"),
+        tagged_bytes=said.get("tagged_bytes"),
         mark=standing.mark.value if standing else ReplicaMark.GOOD.value,
         postponed=piece(said.get("postponed"), tuple[PostponedEntry, ...], ()),
         lacking=piece(said.get("lacking"), tuple[str, ...], ()),

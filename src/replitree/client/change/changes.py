@@ -20,6 +20,7 @@ from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.change.delete_final import final_delete
 from replitree.client.change.storing import TableStorage
+from replitree.client.change.tagging import TableTags
 from replitree.client.read.read_options import check_condition
 from replitree.client.transport.frames import frames
 from replitree.errors import BadInput, ReplicaUnavailable
@@ -37,7 +38,7 @@ class _Paused(msgspec.Struct, frozen=True):
 
 
 @check_arguments
-class TableChanges(TableColumns, TableStorage, TableAside):
+class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
     """The changing half of a `replitree.client.table.Table`."""
 
     # --- merges -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Time travel: the index of the log that a time means.
+"""Time travel: the index of the log that a time or a tag means.
 
 Guarantees:
 
@@ -15,14 +15,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from replitree.client.read.table_log import EPOCH, as_time, index_at
+from replitree.client.read.tags import read_named, tag_names
 from replitree.client.transport.catalog import Catalog
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.log import log_start
+from replitree.protocol.upkeep.tags import check_tag_name
 
 AsOf: TypeAlias = int | str | datetime
-"""An index of the log, or a time: a `datetime`, or text in ISO 8601.  A time without a zone is in UTC."""
+"""An index of the log; the name of a tag; or a time: a `datetime`, or text in ISO 8601.  A time without a zone is in UTC."""
 
 
 def parse_time(given: str | datetime) -> datetime:
@@ -49,7 +51,8 @@ def parse_time(given: str | datetime) -> datetime:
             time = datetime.fromisoformat(time)
         except ValueError as error:
             raise BadInput(
-                f"as_of={given!r} is no time: write it as in '2026-11-27T03:00:00+01:00' or '2026-11-27 02:00' (UTC)"
+                f"as_of={given!r} is no time and no tag: write a time as in '2026-11-27T03:00:00+01:00' or"
+                " '2026-11-27 02:00' (UTC)"
             ) from error
     try:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
@@ -70,7 +73,7 @@ def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
     Raises
     ------
     BadInput
-        The text is no time, or the time is not over by coordination's clock.
+        The text is no time and no tag, or the time is not over by coordination's clock.
     SnapshotExpired
         The kept log begins after that time, or the table is younger.
     TableNotFound
@@ -80,6 +83,15 @@ def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
     """
     if not isinstance(as_of, str | datetime):
         return as_of
+    # Times begin with a digit, and names of tags with a letter.
+    if isinstance(as_of, str) and as_of[:1].isalpha():
+        check_tag_name(as_of)
+        place = catalog.place(table)
+        tag = catalog.run(read_named(place, as_of))
+        if tag is None:
+            names = ", ".join(catalog.run(tag_names(place)))
+            raise BadInput(f"table {table} has no tag {as_of!r}; it has {names or 'none'}")
+        return tag.index
     time = parse_time(as_of)
     time_ms = (time - EPOCH) // timedelta(milliseconds=1)
     # The clock is asked before the log's end: every entry that is written after the question is younger than `time`.

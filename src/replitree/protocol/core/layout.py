@@ -12,6 +12,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, as its first publisher recorded it
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
+    <table>/tags/<name>                   an earlier version of the table whose parts stay (`protocol.upkeep.tags`)
     <table>/epochs/<r>                    the last epoch of a replica of this name that was dropped (`protocol.core.epochs`)
     <table>/zero_copy_s3/shared/<id>/<owner>  an owner of a share: objects of several replicas' parts (`protocol.shares.share`)
     <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
@@ -344,6 +345,16 @@ def drops(table: TablePlace) -> str:
 def drop(table: TablePlace, partition: str) -> str:
     """Return the node with the index below which a partition's blocks were dropped."""
     return f"{table.path}/drops/{partition}"
+
+
+def tags(table: TablePlace) -> str:
+    """Return the parent of the table's tags; it comes with the first of them, and its version counts their changes."""
+    return f"{table.path}/tags"
+
+
+def tag(table: TablePlace, name: str) -> str:
+    """Return the node of one tag."""
+    return f"{tags(table)}/{name}"
 
 
 def epochs(table: TablePlace) -> str:

@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, set storage, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, tag, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -15,10 +15,11 @@ import msgspec
 from aiohttp import web
 
 from replitree.errors import BadInput, ReplicaBehind, ReplicaUnavailable
-from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.effects import EntryId, LogIndex
 from replitree.protocol.core.parts import Part
 from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seconds, shortened, wait_until, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
+from replitree.replica.http.snapshot_requests import version_here
 from replitree.replica.parts.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.table.table_replica import TableReplica
@@ -81,6 +82,15 @@ class FreezeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
 
 
+class TagBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a tag: its name, the id of the command, and the version; the table after `min_index` and now without one."""
+
+    name: str
+    id: str
+    as_of: int | None = None
+    min_index: int = 0
+
+
 class CommandHandlers(Handlers):
     """The handlers."""
 
@@ -96,6 +106,8 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/storage", self._set_storage),
             web.post(f"{table}/optimize", self._optimize),
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
+            web.post(f"{table}/tags", self._tag),
+            web.delete(f"{table}/tags/{{name}}", self._delete_tag),
             web.get(f"{table}/detached", self._detached),
             web.delete(f"{table}/{{kind:detached|frozen}}/{{name}}", self._remove),
             web.post(f"{table}/freeze", self._freeze),
@@ -158,6 +170,21 @@ class CommandHandlers(Handlers):
             return progress.held.covering(part) is not None
 
         return json_response({"mutations": await asyncio.to_thread(mutations, progress, is_held)})
+
+    # --- tags ---
+
+    async def _tag(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), request.query.get("wait_s", str(WAIT_S_DEFAULT))
+        body = await read_body(request, TagBody)
+        wanted = {"level": "linearizable", "min_index": str(body.min_index)}
+        asked = wanted if body.as_of is None else {"as_of": str(body.as_of)}
+        index = await version_here(table, {**asked, "wait_s": wait_s})
+        tag = await asyncio.to_thread(table.tagging.make, body.name, index, EntryId(body.id))
+        return json_response({"index": tag.index})
+
+    async def _delete_tag(self, request: web.Request) -> web.Response:
+        deleted = await asyncio.to_thread(self._table(request).tagging.delete, request.match_info["name"])
+        return json_response({"deleted": deleted})
 
     # --- merges ---
 

@@ -98,10 +98,33 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     SnapshotExpired
         Parts of `as_of` are gone.
     """
+    asked = _asked(query)
+    position = await _position(table, asked)
+    try:
+        return await asyncio.to_thread(_snapshot_body, table, asked, position)
+    except SnapshotExpired as error:
+        if asked.level == "eventual":
+            raise
+        # The parts of this position have just left: a later position may be read.
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
+        ) from error
+
+
+async def version_here(table: TableReplica, query: Mapping[str, str]) -> LogIndex:
+    """Wait until a version is here, and return its index: that of ``as_of``, or of a strict level.  Raises as `snapshot`."""
+    asked = _asked(query)
+    position = await _position(table, asked)
+    assert position is not None, "an eventual read without `as_of` stands at no position"
+    return position
+
+
+async def _position(table: TableReplica, asked: SnapshotRequest) -> LogIndex | None:
+    """Wait until a read can be done, and return where it stands; None: at what is here."""
     # A client must not wait for a recovery, because another replica has the rows.
     if table.recovery.unreadable is not None:
         raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
-    asked, progress = _asked(query), table.progress
+    progress = table.progress
 
     def is_there() -> bool:
         """Whether every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here."""
@@ -113,22 +136,13 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     if asked.level == "eventual":
         if not await wait_until(table, is_there, asked.left_s):
             raise _behind(table, max(asked.at_least, asked.mutated + 1))
-        return await asyncio.to_thread(_snapshot_body, table, asked, asked.as_of)
+        return asked.as_of
     await wait_until(table, lambda: progress.place is not None, asked.left_s)
     place = progress.place
     if place is None:
         raise ReplicaUnavailable(f"{table.availability.why_not_active()}; ask another replica")
     end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
-    position = await _readable_position(
-        table, asked, position_of(asked.level, asked.at_least, place.pointer.index, end)
-    )
-    try:
-        return await asyncio.to_thread(_snapshot_body, table, asked, position)
-    except SnapshotExpired as error:
-        # The parts of this position have just left: a later position may be read.
-        raise ReplicaBehind(
-            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
-        ) from error
+    return await _readable_position(table, asked, position_of(asked.level, asked.at_least, place.pointer.index, end))
 
 
 def _asked(query: Mapping[str, str]) -> SnapshotRequest:

@@ -1,11 +1,12 @@
 """Old parts: parts that have left the table, and that readers may still need.
 
-A part that left the table stays on disk for its lifetime, and for as long as a client has a *lease* on a snapshot with it.  An
-empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's time.
+A part that left the table stays on disk for its lifetime, for as long as a client has a *lease* on a snapshot with it, and for
+as long as a tag names it (`replitree.protocol.upkeep.tags`).  An empty file ``retired/<part>`` marks it, so that a process that
+starts again knows it, and since when it is old: the mark's time.
 
 A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
-lifetime protects it.  What is about to be removed is chosen under the same lock under which leases are given, so no lease is
-given on a part that goes.
+lifetime protects it.  What may be removed is chosen and removed in two steps, with a look at the tags in between.  Whatever
+gets a lease meanwhile is not chosen any more: so no lease is given on a part that goes.
 
 Absent on purpose: which parts are old (the fold knows; `replitree.replica.perform.progress` hears it).
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from replitree import private
 from replitree.errors import CorruptPart, LeaseLost, Unavailable
+from replitree.protocol.upkeep.tags import NO_TAGS, Tags
 from replitree.storage.disk.store import PartStore
 
 LEASES_MAX = 1000
@@ -74,6 +76,9 @@ class OldParts:
         private.make_folder(self._marks, exist_ok=True)
         with os.scandir(self._marks) as marks:
             self._old = {mark.name: _Old(mark.stat().st_mtime) for mark in marks}
+        self._chosen: frozenset[str] = frozenset()
+        self.tags: Tags = NO_TAGS
+        """The tags of the table, as they were read last."""
         self._unread = list(self._old)
         """Parts whose bytes are not known yet: after a start there may be as many as the table has parts."""
 
@@ -90,6 +95,7 @@ class OldParts:
         with self._lock:
             for part in parts:
                 if self._old.pop(part, None) is not None:
+                    self._chosen -= {part}
                     (self._marks / part).unlink(missing_ok=True)
 
     def read_sizes(self) -> None:
@@ -106,14 +112,31 @@ class OldParts:
         """Whether a part is marked, and so still on disk."""
         return part in self._old
 
-    def remove_due(self) -> int:
-        """Delete the old parts whose time is over and on which no client has a lease; return how many."""
+    def choose_due(self) -> tuple[str, ...]:
+        """Choose the old parts whose time is over and on which no client has a lease, and return them."""
         with self._lock:
             self._expire()
             before = self._clock() - self._lifetime_s
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
-            due = [part for part, old in self._old.items() if old.since <= before and part not in leased]
-            due = due[:REMOVE_AT_ONCE]
+            due = tuple(part for part, old in self._old.items() if old.since <= before and part not in leased)
+            self._chosen = frozenset(due)
+        return due
+
+    def remove_chosen(self, parts: Iterable[str], tags: Tags) -> int:
+        """Delete what `choose_due` returned, still is chosen, and is in no tag; return how many parts.
+
+        Parameters
+        ----------
+        parts
+            What was returned.
+        tags
+            The tags, read after the choice.
+        """
+        kept = tags.parts
+        with self._lock:
+            self.tags = tags
+            due = [part for part in parts if part in self._chosen and part not in kept][:REMOVE_AT_ONCE]
+            self._chosen = frozenset()
             for part in due:
                 del self._old[part]
         if due:
@@ -144,8 +167,9 @@ class OldParts:
             self._expire()
             if len(self._leases) >= LEASES_MAX:
                 raise Unavailable(f"{LEASES_MAX} leases are held on this replica; release some, or ask another replica")
-            lease = secrets.token_hex(16)
-            self._leases[lease] = _Lease(frozenset(parts), time.monotonic() + min(lease_s, LEASE_S_MAX))
+            lease, kept = secrets.token_hex(16), frozenset(parts)
+            self._leases[lease] = _Lease(kept, time.monotonic() + min(lease_s, LEASE_S_MAX))
+            self._chosen -= kept
             return lease
 
     def renew(self, lease: str, lease_s: float) -> None:
@@ -198,8 +222,15 @@ class OldParts:
         return None if since is None else max(0.0, self._clock() - since)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many old parts there are, how many bytes they have, and how many leases are held."""
+        """Return how many old parts there are and how many bytes they have, the same of those in tags, and the leases held."""
         with self._lock:
             self._expire()
-            size = sum(old.bytes or 0 for old in self._old.values())
-            return {"old_parts": len(self._old), "old_bytes": size, "leases": len(self._leases)}
+            kept = self.tags.parts
+            tagged = [old.bytes or 0 for part, old in self._old.items() if part in kept] if kept else []
+            return {
+                "old_parts": len(self._old),
+                "old_bytes": sum(old.bytes or 0 for old in self._old.values()),
+                "tagged_parts": len(tagged),
+                "tagged_bytes": sum(tagged),
+                "leases": len(self._leases),
+            }

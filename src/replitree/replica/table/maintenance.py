@@ -8,11 +8,13 @@ read the definition if it is newer, and follow its storage policy.  A round that
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
-from replitree.errors import ReplitreeError, StoreError, Unavailable
+from replitree.errors import CoordinationUnavailable, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.program.keeper import forget_next
-from replitree.protocol.program.stages import Then
+from replitree.protocol.program.stages import MemoryEffect, Then
+from replitree.protocol.program.tagger import AwaitOld, OldTurn, RemoveOld, remove_next
 from replitree.replica.kit.evidence import Evidence, Hindrance
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
@@ -26,6 +28,9 @@ from replitree.replica.uploads.uploads import Uploads
 
 ORPHANS_S = 30.0
 """How often the disk is looked through for parts that will never be registered."""
+
+TAGS_S = 10.0
+"""How often it is looked whether tags have changed while they keep all parts that are due, in seconds."""
 
 SETTLE_S = 60.0
 """How often at most rounds that fail may cost an epoch, in seconds."""
@@ -59,7 +64,7 @@ class Maintenance:
         self._availability = availability
         self._keepers = keepers
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
-        self._settled_at = 0.0
+        self._settled_at, self._tags_read_at = 0.0, float("-inf")
 
     def round(self) -> None:
         """Do one round; one that fails is begun again with the next, and proves nothing about the epoch."""
@@ -110,8 +115,8 @@ class Maintenance:
             self._looked_at = time.monotonic()
             self._orphans.look()
         self._old_parts.read_sizes()
-        if not progress.has_strays:
-            self._old_parts.remove_due()
+        if not progress.has_strays and self._availability.active_epoch() is not None:
+            self._remove_old()
         sharing = keepers.storage.sharing
         if sharing is not None:
             sharing.work()
@@ -121,3 +126,23 @@ class Maintenance:
         epoch = self._availability.active_epoch()
         if epoch is not None:
             keepers.storage.follow(epoch)
+
+    def _remove_old(self) -> None:
+        """Remove the old parts whose time is over and that no tag keeps; without an answer of coordination, none."""
+        old, due = self._old_parts, self._old_parts.choose_due()
+        # What tags keep is always due: without news there is nothing to read.
+        if not due or (time.monotonic() - self._tags_read_at < TAGS_S and old.tags.parts.issuperset(due)):
+            return
+
+        def remember(effect: MemoryEffect) -> OldTurn | None:
+            match effect:
+                case AwaitOld():
+                    return OldTurn(due, old.tags)
+                case RemoveOld(parts, tags):
+                    old.remove_chosen(parts, tags)
+                    self._tags_read_at = time.monotonic()
+            return None
+
+        # They are removed when it answers again.
+        with suppress(CoordinationUnavailable):
+            Driver(self._context.performer, remember).run(Then(remove_next, (self._context.replica,)))

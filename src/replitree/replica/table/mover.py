@@ -311,6 +311,9 @@ class Mover:
         parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
         # Replicas with nodes there are about to leave the store: that is no reason for a log line.
         is_left = not any(self._context.performer.perform(Children(parent)) for parent in parents)
+        if not is_left and self._parts.old_parts.tags.tags:
+            names = ", ".join(name for name, _ in self._parts.old_parts.tags.tags)
+            reason = f"tags may keep parts in it: {names}"
         try:
             if is_left and self._has_left_nothing(sharing):
                 self._commands.forget_store()

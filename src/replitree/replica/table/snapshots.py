@@ -1,7 +1,8 @@
 """Snapshots: which parts a read sees, and that they stay while it reads.
 
 A snapshot is the present one, or `as_of` an index: the fold of the log below it, as long as its parts are on this disk.  With a
-lease its files stay; without one they stay for the lifetime of old parts.
+lease its files stay; without one they stay for the lifetime of old parts.  Where a tag lists the parts of an index, and all of
+them are here, these are the snapshot: a process that began later does not know what the log changed before.
 
 Parts that are broken or gone here are refused, unless the reader asks for their names: it may not need them, or read them
 elsewhere.
@@ -10,11 +11,13 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from replitree.errors import ReplicaUnavailable, SnapshotExpired
-from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.parts import Part
+from replitree.errors import CoordinationUnavailable, ReplicaUnavailable, SnapshotExpired
+from replitree.protocol.core.effects import LogIndex, Procedure
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.upkeep.tags import Tags, read_tags
 from replitree.replica.perform.context import LocalParts
 
 TRIES_MAX = 10
@@ -42,10 +45,18 @@ class Snapshots:
         What snapshots are made of.
     why_unreadable
         Returns why what is here is no state of the table, or None.
+    look_up
+        Runs a procedure that only reads coordination.
     """
 
-    def __init__(self, name: str, parts: LocalParts, why_unreadable: Callable[[], str | None]) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        parts: LocalParts,
+        why_unreadable: Callable[[], str | None],
+        look_up: Callable[[Procedure[Tags]], Tags],
+    ) -> None:
+        self._name, self._look_up = name, look_up
         self._progress = parts.progress
         self._old_parts = parts.old_parts
         self._why_unreadable = why_unreadable
@@ -70,6 +81,7 @@ class Snapshots:
             A part is broken here and not whole again yet; or the replica is starting or recovering.
         """
         progress = self._progress
+        tagged = () if as_of is None else self._tagged(as_of)
         for _ in range(TRIES_MAX):
             with progress.changed:
                 index, parts, broken = progress.shown()
@@ -82,7 +94,9 @@ class Snapshots:
                         f"an insert is here in part on replica {self._name}; try again in a moment"
                     )
                 if as_of is not None:
-                    then = frozenset(part.name for part in self._parts_at(as_of))
+                    # What a tag lists was readable once; here a part of it may be in another form by now, or gone.
+                    known = next((parts for parts in tagged if all(map(self._is_here, parts))), None)
+                    then = frozenset((part.name for part in self._parts_at(as_of)) if known is None else known)
                     broken = tuple(name for name in progress.hidden() if name in then)
                     index, parts = as_of, tuple(sorted(then.difference(broken)))
             if broken and not names_lacking:
@@ -91,8 +105,7 @@ class Snapshots:
                 )
             lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
             # Between the choice of the parts and the lease, a part may have been removed from disk: then another try.
-            visible = frozenset(progress.visible()[1])
-            lacking = next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)
+            lacking = next((part for part in parts if not self._is_here(part)), None)
             if not lacking:
                 return TakenSnapshot(index, parts, lease, broken)
             if lease is not None:
@@ -100,9 +113,21 @@ class Snapshots:
             if as_of is not None:
                 raise SnapshotExpired(
                     f"replica {self._name} has no part {lacking} any more, which the table had at {as_of}; "
-                    "take a newer snapshot, or raise old_parts_lifetime_s"
+                    "take a newer snapshot, give versions that you need later a tag, or raise old_parts_lifetime_s"
                 )
         raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
+
+    def _is_here(self, part: str) -> bool:
+        """Whether a part is shown, or old."""
+        return self._old_parts.is_old(part) or parse_part(part) in self._progress.held
+
+    def _tagged(self, index: LogIndex) -> tuple[tuple[str, ...], ...]:
+        """Return the parts of the tags of the version at an index."""
+        tags = self._old_parts.tags
+        # Without coordination the tags that were read last have to do.
+        with suppress(CoordinationUnavailable):
+            tags = self._look_up(read_tags(self._progress.replica.table, tags))
+        return tuple(tag.parts for _, tag in tags.tags if tag.index == index)
 
     def _parts_at(self, index: LogIndex) -> tuple[Part, ...]:
         progress = self._progress

@@ -54,6 +54,7 @@ from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
+from replitree.replica.table.tagging import Tagging
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
@@ -110,7 +111,7 @@ class TableReplica:
             ),
         )
         self.recovery = Recovery(context, availability)
-        self.snapshots = Snapshots(replica.name, parts, self.why_unreadable)
+        self.snapshots = Snapshots(replica.name, parts, self.why_unreadable, self.performer.look_up)
         self.merges = Merges(context, parts)
         self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
@@ -135,6 +136,7 @@ class TableReplica:
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
         )
+        self.tagging = Tagging(context, parts, availability, self.snapshots)
         self.end_of_log = EndOfLog(self.performer, self.progress)
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)

@@ -446,9 +446,10 @@ def _in_spark(transform: Transform) -> list[str | int]:
 
 
 def _as_of(options: dict[str, str]) -> int | str | None:
-    """Return the index or the time that a read names, or None."""
-    if not options.get("asof", "0").isdecimal():
+    """Return the index, the tag or the time that a read names, or None."""
+    version = options.get("asof", "0")
+    if not version.isdecimal() and not version[:1].isalpha():
         raise BadInput(
-            f"VERSION AS OF takes an index of the table's log, which DESCRIBE EXTENDED shows, not {options['asof']!r}"
+            f"VERSION AS OF takes a tag, or an index of the table's log, which DESCRIBE EXTENDED shows, not {version!r}"
         )
     return read_as_of(options)

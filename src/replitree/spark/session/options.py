@@ -118,22 +118,31 @@ def flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def read_as_of(options: Mapping[str, str]) -> int | str | None:
-    """Return the index or the time that a read names, or None.
+    """Return the index, the tag or the time that a read names, or None.
 
     Raises
     ------
     BadInput
-        It names both, or the index is not a whole number.
+        It names a version and a time.
 
     Examples
     --------
     >>> read_as_of({"asof": "41"}), read_as_of({"timestampasof": "2026-11-27T02:00Z"}), read_as_of({})
     (41, '2026-11-27T02:00Z', None)
+    >>> read_as_of({"asof": "before-load"})
+    'before-load'
     """
-    index, time = number(options, "asof"), options.get("timestampasof")
-    if index is not None and time is not None:
+    version, time = options.get("asof"), options.get("timestampasof")
+    if version is not None and time is not None:
         raise BadInput("options asOf and timestampAsOf each say exactly what is included: give one of them")
-    return time if index is None else index
+    # A name of a tag begins with a letter.
+    return (
+        version
+        if version is not None and version[:1].isalpha()
+        else time
+        if version is None
+        else number(options, "asof")
+    )
 
 
 def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S, option: str = "timeout") -> float:

@@ -1,0 +1,60 @@
+"""Tags with real processes that are killed while rows come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.errors import SnapshotExpired
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.system
+
+ROUNDS = 4
+"""Tags that are made, each while a replica is killed."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    settings = {"old_parts_lifetime_s": 0.0}
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=settings) as cluster:
+        yield cluster
+
+
+def keys(table: Table, as_of: int | str) -> list[int]:
+    return sorted(table.to_arrow(as_of=as_of)["k"].to_pylist())
+
+
+def test_tagged_versions_survive_kills_of_all_replicas(running: LocalCluster) -> None:
+    table = running.create_table("t", "k bigint not null", order_by="k", wait_replicas=3)
+    expected, index = dict[str, list[int]](), 0
+    for number in range(ROUNDS):
+        # Enough replicas have the rows that one of them may be killed.
+        table.insert({"k": [10 * number, 10 * number + 1]}, quorum=2)
+        name, victim = f"round-{number}", running.names[number % len(running.names)]
+        expected[name] = [10 * number, 10 * number + 1]
+        index = table.tag(name).index
+        running.kill(victim)
+        table.truncate()
+        running.start(victim)
+        assert keys(table, name) == keys(table, index) == expected[name]
+    for victim in running.names:
+        running.kill(victim)
+        running.start(victim)
+    assert {tag.name: keys(table, tag.name) for tag in table.tags()} == expected
+
+    def tagged() -> list[int]:
+        replicas = running.status("t").tables[0].replicas
+        assert all(replica.lacking == () for replica in replicas)
+        return [replica.tagged_parts or 0 for replica in replicas]
+
+    wait_for(lambda: sum(tagged()) >= ROUNDS, "replicas say what tags keep", 60.0)
+    for name in expected:
+        table.delete_tag(name)
+    wait_for(lambda: tagged() == [0, 0, 0], "tags keep nothing", 60.0)
+    with pytest.raises(SnapshotExpired):
+        keys(table, index)
+    running.drop_table("t")
