@@ -37,7 +37,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClu
 def r1(cluster: FakeCluster) -> FakeReplica:
     replica = cluster.add_replica("t", "r1")
     replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
-    replica.answers["POST storage"] = DONE
+    replica.answers["POST storage"] = replica.answers["POST keep"] = DONE
     return replica
 
 
@@ -53,6 +53,8 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("sql", "ALTER TABLE t DROP COLUMN v"), "alter", {"sql": "ALTER TABLE t DROP COLUMN v"}, "now version 1"),
     (("sql", "truncate table t;"), "drop", {"all": True}, "emptied: 2 parts"),
     (("table", "alter", "t", "DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}, "now version 1"),
+    (("table", "keep", "t", "7 days"), "keep", {"keep": "7d"}, "t: keeps parts that leave it 7 days"),
+    (("table", "keep", "t", "default"), "keep", {"keep": ""}, "t: keeps parts that leave it as each replica does"),
     (
         ("table", "storage", "t", "tiered(s3://lake/t,older=7d)"),
         "storage",
@@ -99,6 +101,14 @@ def test_change_that_is_not_finished_ends_with_3(
     ran = run(*arguments, *URL, "--json")
     assert ran.status == 3
     assert (ran.json["finished"], ran.json["applied"]) == (False, None)
+
+
+def test_retention_is_shown_and_a_wrong_one_refused(run: Run, r1: FakeReplica) -> None:
+    assert run("table", "keep", "t", *URL, "--json").json == {"table": "t", "keep": ""}
+    assert "old_parts_lifetime_s" in run("table", "keep", "t", *URL).out
+    ran = run("table", "keep", "t", "a while", *URL)
+    assert (ran.status, "a number with a unit, as in '7 days'" in ran.err) == (2, True)
+    assert not r1.seen
 
 
 def test_storage_is_shown_with_what_has_still_to_move(run: Run, r1: FakeReplica) -> None:
@@ -270,7 +280,10 @@ def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
     ("arguments", "what"),
     [
         (("DELETE FROM t WHERE k < 5", "--level", "linearizable"), "--level, --as-of and --min-index are for queries"),
-        (("select 1", "--as-of", "x"), "--as-of x: a table and an index of its log, as in TABLE=41; the tables are t"),
+        (
+            ("select 1", "--as-of", "1x"),
+            "--as-of 1x: a table and an index of its log, as in TABLE=41; the tables are t",
+        ),
         (("select 1", "--min-index", "nope=3"), "the tables are t"),
         (("select 1", "--as-of", "3", "--min-index", "t=3"), "--as-of says exactly what is included of t"),
         (("select 1", "--final"), "--final is for DELETE FROM"),

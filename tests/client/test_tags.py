@@ -192,6 +192,28 @@ def test_drop_of_the_table_takes_its_tags(cluster: InProcessCluster) -> None:
         wait_for(lambda: not cluster.admin.perform(fx.Exists(place.path)), "no node is left")
 
 
+def test_retention_of_the_table_counts_on_every_replica(cluster: InProcessCluster, table: Table) -> None:
+    first = table.insert({"k": [1]}).index
+    assert first is not None
+    cluster.wait_alike()
+    result = table.set_keep("7 days")
+    assert (result.finished, result.applied) == (True, True)
+    assert table.history(1)[0].command == "keeps old parts 7d"
+    assert table.refresh().keep == "7d"
+    table.truncate()
+    for node in cluster.nodes:
+        wait_for(lambda node=node: node.get("status")["old_parts"] == 1, "the part is old")  # type: ignore[misc]
+        # Until a replica has read the setting it deletes nothing, although its own lifetime is 0.
+        wait_for(lambda node=node: node.table().definition.keep_s == 604_800, "the setting is read")  # type: ignore[misc]
+        assert node.table().old_parts.choose_due() == ()
+        assert keys(table.replica(node.name), first + 1) == [1]
+    # The replicas' own setting is 0 here.
+    table.set_keep(None)
+    wait_empty(cluster)
+    with pytest.raises(BadInput, match="a number with a unit"):
+        table.set_keep("long")
+
+
 @on(FOLDER)
 def test_tag_keeps_parts_in_an_object_store(tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)

@@ -58,3 +58,23 @@ def test_tagged_versions_survive_kills_of_all_replicas(running: LocalCluster) ->
     with pytest.raises(SnapshotExpired):
         keys(table, index)
     running.drop_table("t")
+
+
+def test_retention_of_a_table_holds_while_replicas_are_killed(running: LocalCluster) -> None:
+    table = running.create_table("kept", "k bigint not null", order_by="k", wait_replicas=3, keep="1 hour")
+    index = table.insert({"k": [1, 2]}, quorum=3).counts_at
+    assert index is not None
+    running.kill("r2")
+    table.set_keep("7 days", timeout_s=30.0)
+    table.truncate()
+    running.start("r2")
+    # The replicas' own setting is 0, so that without the table's the parts would be gone by now.
+    wait_for(
+        lambda: [each.old_parts for each in running.status("kept").tables[0].replicas] == [1, 1, 1], "parts stay", 60.0
+    )
+    assert keys(table, index + 1) == [1, 2]
+    table.set_keep(None)
+    wait_for(
+        lambda: [each.old_parts for each in running.status("kept").tables[0].replicas] == [0, 0, 0], "they go", 60.0
+    )
+    running.drop_table("kept")

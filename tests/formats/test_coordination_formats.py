@@ -98,6 +98,8 @@ ENTRIES: dict[str, Entry] = {
     "storage-1": StorageEntry(
         "r1", COMMAND, "tiered(s3://lake/tables?endpoint=https://store:8333, older=7d, free=100GB)"
     ),
+    "storage-2": StorageEntry("r1", COMMAND, "local", 2, "7d"),
+    "storage-2-default": StorageEntry("r1", COMMAND, "local", 2, ""),
     "lost-1": LostEntry("r1", "2024-01_1_4_2_3", HASH, 2),
     "roll-1": RollEntry("r1"),
 }
@@ -209,7 +211,16 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
     queued = fx.Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
     applies = not apply(parts, fx.LogIndex(41), ENTRIES[name])[1].is_empty
     assert operations[1:] == ((moved, queued) if applies else (moved,))
-    changes_nothing = {"alter-1", "storage-1", "drop-1-blocks", "settle-1", "fail-1", "mutate-2-nothing"}
+    changes_nothing = {
+        "alter-1",
+        "storage-1",
+        "storage-2",
+        "storage-2-default",
+        "drop-1-blocks",
+        "settle-1",
+        "fail-1",
+        "mutate-2-nothing",
+    }
     assert applies == (name not in changes_nothing)
 
 

@@ -53,6 +53,15 @@ def test_definition_of_a_table_whose_rows_move_has_format_3(name: str, storage: 
     assert moving.store_url == SHARED.storage
 
 
+def test_definition_of_a_table_that_says_how_long_old_parts_stay_has_format_4() -> None:
+    metadata, columns = (FROZEN / "metadata-4.json").read_bytes(), (FROZEN / "columns-1.json").read_bytes()
+    keeping = replace(DEFINITION, keep="7d")
+    assert decode_definition(metadata, columns) == keeping
+    assert keeping.encode_metadata() == metadata
+    assert keeping.keep_s == 604_800
+    assert b"keep" not in DEFINITION.encode_metadata()
+
+
 def test_manifest_of_a_part_in_a_share_has_format_2() -> None:
     manifest = read_manifest(FROZEN / "part-2")
     assert manifest.share_id == SHARE

@@ -88,3 +88,4 @@ def test_a_change_of_storage_that_is_noted_while_the_definition_is_read_is_read_
     known.catch_up()
     known.catch_up()
     wait_for(lambda: len(reads) > 1, "it is read once more")
+    wait_for(lambda: not known.is_behind, "nothing is left to read")

@@ -152,7 +152,7 @@ def test_an_earlier_index_whose_parts_are_gone_is_refused(tmp_path: Path) -> Non
         wait_for(lambda: first.table().store.parts() == ("all_0_1_1",), "the sources are gone")
         status, body = first.request("GET", f"{TABLE}/snapshot?as_of=2")
         assert (status, body["error"]) == (410, "SnapshotExpired")
-        assert "old_parts_lifetime_s" in body["message"]
+        assert "table.set_keep" in body["message"]
     finally:
         cluster.close()
 
@@ -241,6 +241,19 @@ def test_marks_keep_their_time_over_a_restart(store: PartStore) -> None:
     now[0] += 1.0
     assert remove_due(again) == 2
     assert store.parts() == ("all_2_2_0", "all_3_3_0", "all_4_4_0")
+
+
+def test_table_says_how_long_its_old_parts_stay(store: PartStore) -> None:
+    now, keep = [1_000_000.0], [None, 50.0]
+    old = OldParts(store, 100.0, lambda: now[0], lambda: keep[-1])
+    old.retire(["all_0_0_0"])
+    now[0] += 49.0
+    assert remove_due(old) == 0
+    now[0] += 1.0
+    keep.pop()
+    assert remove_due(old) == 0
+    keep.append(50.0)
+    assert remove_due(old) == 1
 
 
 def test_a_part_that_comes_back_is_not_old(store: PartStore) -> None:

@@ -172,7 +172,8 @@ def test_tag_shows_its_version_in_sql_and_in_both_readers(
     session: SparkSession, running: LocalCluster, name: str
 ) -> None:
     there, tag = f"replitree.default.{name}", "before-load"
-    session.sql(f"create table {there} (k bigint not null)")
+    session.sql(f"create table {there} (k bigint not null) tblproperties (keep = '7 days')")
+    assert running.table(name).definition.keep == "7d"
     session.sql(f"insert into {there} values (0), (1)")
     running.table(name).tag(tag)
     session.sql(f"insert into {there} values (2)")

@@ -160,6 +160,7 @@ class Connection:
         settings: _Settings = None,
         policy: str | MergePolicy = PLAIN,
         storage: str = LOCAL,
+        keep: str | None = None,
         defaults: Mapping[str, str] | None = None,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
@@ -186,6 +187,9 @@ class Connection:
             which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials
             are no part of it; see `replitree.storage.objects.location`.  Or ``"tiered(URL, older=7d)"``: parts that have
             lain on the disks for so long go there; see `replitree.storage.schema.storage_policy`.
+        keep
+            For how long parts that leave the table can be read by `as_of`: ``"7 days"``, ``"36h"``.  By default as each
+            replica's own setting `old_parts_lifetime_s` says.
         defaults
             What inserts get that leave a column out: a literal of Spark SQL by the column's name, as in ``{"price": "0.5"}``.
         wait_replicas
@@ -218,6 +222,7 @@ class Connection:
             settings=settings,
             policy=policy,
             storage=with_url(self.catalog, storage),
+            keep=keep or "",
         )
         if defaults:
             definition = with_defaults(definition, defaults)

@@ -205,8 +205,8 @@ def entry_text(entry: Entry) -> str:
             return f"drop {partition}" if first is None else f"drop {partition} from {first} to {last}"
         case AlterEntry(command=command):
             return f"alter {command}"
-        case StorageEntry(storage=storage):
-            return f"storage {storage}"
+        case StorageEntry(storage=storage, keep=keep):
+            return f"storage {storage}" if keep is UNSET else f"keep {keep or 'by default'}"
         case RollEntry():
             return "roll over"
         case LostEntry(part=part):

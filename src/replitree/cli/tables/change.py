@@ -1,4 +1,4 @@
-"""`replitree table alter|storage|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
+"""`replitree table alter|storage|keep|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
 
 A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
 in time: it goes on, and `replitree table mutations` shows how far it is.
@@ -29,6 +29,10 @@ Statement = Annotated[
 Storage = Annotated[
     str | None,
     typer.Argument(metavar="STORAGE", help="local, the URL of an object store, or tiered(URL, older=7d, free=100GB)."),
+]
+Keep = Annotated[
+    str | None,
+    typer.Argument(metavar="TIME", help='As in "7 days" or 36h; default: old_parts_lifetime_s of each replica.'),
 ]
 Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
 First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
@@ -74,6 +78,21 @@ def storage(table: Name, how: ChangeOptions, policy: Storage = None) -> None:
         if each is not None
     ]
     how.out.listing(value, f"storage of {table}: {now}", ("replica", "to move", "bytes", "why it waits"), rows)
+
+
+@on_cluster
+def keep(table: Name, how: ChangeOptions, time: Keep = None) -> None:
+    """Change how long parts that leave the table can be read by --as-of, or show it."""
+    check_name(table)
+    with how.connect() as connection:
+        handle = connection.table(table)
+        if time is None:
+            now = handle.definition.keep
+            how.out.result({"table": table, "keep": now}, now or "default: old_parts_lifetime_s of each replica")
+            return
+        wanted = None if time == "default" else time
+        result = handle.set_keep(wanted, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"keeps parts that leave it {'as each replica does' if wanted is None else wanted}")
 
 
 @on_cluster
@@ -208,6 +227,7 @@ def resume_merges(table: Name, at: Cluster) -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "alter": alter,
     "storage": storage,
+    "keep": keep,
     "partitions": partitions,
     "drop-partition": drop_partition,
     "drop-blocks": drop_blocks,

@@ -53,6 +53,16 @@ Storage = Annotated[
     ),
 ]
 
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="TIME",
+        help='How long parts that leave the table can be read by --as-of, as in "7 days".',
+        show_default="old_parts_lifetime_s of each replica",
+    ),
+]
+
 
 @app.command("create")
 @on_cluster
@@ -66,6 +76,7 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     settings: Settings = None,
     policy: Policy = "plain",
     storage: Storage = "local",
+    keep: Keep = None,
 ) -> None:
     """Create a table."""
     from replitree.client.transport.named_stores import is_named
@@ -76,11 +87,10 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
     known = "local" if is_named(storage) else storage
-    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=known)
+    keys: dict[str, Any] = {"order_by": order, "partition_by": partition, "settings": chosen, "policy": policy}
+    define_table(name, columns, **keys, storage=known, keep=keep or "")
     with at.connect() as connection:
-        made = connection.create_table(
-            name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage
-        )
+        made = connection.create_table(name, columns, **keys, storage=storage, keep=keep)
         value = describe(made.definition)
     at.out.result(value, f"table {name} created: {counted(len(value['columns']), 'column')}")
 
@@ -107,7 +117,7 @@ def show(name: Name, at: Cluster) -> None:
         return
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
     keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
-    keys["storage"] = value["storage"]
+    keys["storage"], keys["keep"] = value["storage"], value["keep"] or "old_parts_lifetime_s of each replica"
     out.fields(f"table {name}", {**keys, **value["settings"]})
     from replitree.storage.schema.spark_types import spark_type
     from replitree.storage.schema.types import parse_type
@@ -170,6 +180,7 @@ def describe(definition: TableDefinition) -> dict[str, Any]:
         "partition_by": [transform.text for transform in definition.partition_by],
         "policy": definition.policy.text,
         "storage": definition.storage,
+        "keep": definition.keep,
         "schema_version": definition.schema_version,
         "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
     }

@@ -1,4 +1,4 @@
-"""Changes of where a table's rows lie: on the disks of its replicas, in an object store, or both."""
+"""Changes of where a table's rows lie, and of how long rows that left it can be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.named_stores import with_url
+from replitree.storage.schema.retention import parse_keep
 from replitree.storage.schema.storage_policy import parse_storage
 
 
@@ -37,3 +38,21 @@ class TableStorage(ChangingTable):
         """
         wanted = parse_storage(with_url(self._catalog, storage)).text
         return self._command("storage", {"storage": wanted}, command_id, timeout_s)
+
+    def set_keep(
+        self, keep: str | None, *, command_id: str | None = None, timeout_s: float = COMMAND_S
+    ) -> CommandResult:
+        """Change for how long parts that leave the table stay on disk, and `as_of` can read them.  One entry of the log.
+
+        Parts that have left already stay as long as the new setting says, counted from when they left; what is deleted stays
+        deleted.
+
+        Parameters
+        ----------
+        keep
+            A number with a unit, as in ``"7 days"``, ``"36h"``, ``"90 min"``.  None: as each replica's own setting
+            `old_parts_lifetime_s` says.
+        command_id, timeout_s
+            As `delete`; errors too.
+        """
+        return self._command("keep", {"keep": parse_keep(keep or "")}, command_id, timeout_s)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar, assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -249,7 +250,7 @@ def _command(entry: Entry, name: str) -> str:
         case AlterEntry():
             return entry.command
         case StorageEntry():
-            return entry.storage
+            return entry.storage if entry.keep is UNSET else f"keeps old parts {entry.keep or 'by default'}"
         case LostEntry():
             return entry.part
         case RollEntry():

@@ -19,7 +19,7 @@ kind       what it does to the parts of the table (`replitree.protocol.core.fold
                                                                                                   it relies on is unchanged
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
-`storage`  changes where the rows belong; the parts stay                                          always
+`storage`  changes where the rows belong, or how long parts stay that left; the parts stay         always
 `lost`     changes no part, but for its content: no replica has its rows, it is empty             while it, or a cover, is there
 `roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
@@ -50,7 +50,7 @@ FORMATS = {
     "rewrite": 1,
     "drop": 1,
     "alter": 1,
-    "storage": 1,
+    "storage": 2,
     "lost": 1,
     "roll": 1,
 }
@@ -268,16 +268,20 @@ class AlterEntry(_Commanded, frozen=True, tag="alter", tag_field="kind"):
 
 
 class StorageEntry(_Commanded, frozen=True, tag="storage", tag_field="kind"):
-    """A change of the storage policy; it is in one commit with the new value of the `metadata` node.
+    """A change of the storage policy or of the retention; it is in one commit with the new value of the `metadata` node.
 
     Attributes
     ----------
     storage
         The policy from here on, as `replitree.storage.schema.storage_policy` writes it.
+    keep
+        How long parts that have left stay from here on, as `replitree.storage.schema.retention` writes it.  UNSET: as before.
+        Such an entry has format 2.
     """
 
     storage: str
     format: int = 1
+    keep: str | UnsetType = UNSET
 
 
 class LostEntry(msgspec.Struct, frozen=True, tag="lost", tag_field="kind"):

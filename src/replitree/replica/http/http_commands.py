@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, set storage, tag, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, keep, tag, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -68,6 +68,13 @@ class StorageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class KeepBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of the retention; "": as each replica's own setting says."""
+
+    keep: str
+    id: str | None = None
+
+
 class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of an optimize."""
 
@@ -104,6 +111,7 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/drop", self._drop),
             web.post(f"{table}/alter", self._alter),
             web.post(f"{table}/storage", self._set_storage),
+            web.post(f"{table}/keep", self._set_keep),
             web.post(f"{table}/optimize", self._optimize),
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.post(f"{table}/tags", self._tag),
@@ -151,6 +159,12 @@ class CommandHandlers(Handlers):
         command, index, storage = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
         outcome = await _outcome(table, index, wait_s)
         return json_response({"id": command, **outcome, "storage": storage})
+
+    async def _set_keep(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, KeepBody)
+        command, index, _ = await asyncio.to_thread(table.commands.set_keep, body.keep, body.id)
+        return json_response({"id": command, **await _outcome(table, index, wait_s)})
 
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)

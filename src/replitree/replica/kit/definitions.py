@@ -47,7 +47,7 @@ class Definitions:
         self._lock = threading.Lock()
         self._wanted = definition.schema_version
         self._storage_version = Version(-1)
-        self._is_storage_wanted = False
+        self._changes_noted = self._changes_read = 0
         self._root: Path | None = None
         self.current = definition
 
@@ -110,7 +110,8 @@ class Definitions:
             # Columns and storage change independently: each is taken over only where it is newer.
             newer = found if found.schema_version > self.current.schema_version else self.current
             is_moved = metadata.version > self._storage_version
-            newer = replace(newer, storage=found.storage if is_moved else self.current.storage)
+            settings = found if is_moved else self.current
+            newer = replace(newer, storage=settings.storage, keep=settings.keep)
             if newer != self.current:
                 if self._root is not None:
                     try:
@@ -133,23 +134,26 @@ class Definitions:
             self._wanted = max(self._wanted, version)
 
     def expect_storage(self) -> None:
-        """Note that the storage policy was changed; `catch_up` reads it."""
-        self._is_storage_wanted = True
+        """Note that the storage policy, or for how long old parts stay, was changed; `catch_up` reads it."""
+        with self._lock:
+            self._changes_noted += 1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a change of storage or retention was noted and is not read yet."""
+        return self._changes_read < self._changes_noted
 
     def catch_up(self) -> None:
         """Read the definition again if a newer one is known to be there; what can't be read or kept now is read later."""
-        is_storage_wanted = self._is_storage_wanted
-        if self.current.schema_version < self._wanted or is_storage_wanted:
-            # The mark is cleared before the read: a change that is noted during the read is read once more.
-            self._is_storage_wanted = False
-            is_read = False
+        # What is noted during the read is read once more.
+        noted = self._changes_noted
+        if self.current.schema_version < self._wanted or self._changes_read < noted:
             try:
                 self.refresh()
-                is_read = True
             except (CoordinationUnavailable, ReadOnly):
                 return
-            finally:
-                self._is_storage_wanted |= is_storage_wanted and not is_read
+            with self._lock:
+                self._changes_read = max(self._changes_read, noted)
 
     def at(self, version: int) -> TableDefinition:
         """Return the table with the columns of a schema version.

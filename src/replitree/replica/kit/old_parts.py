@@ -64,11 +64,19 @@ class OldParts:
         Seconds for which an old part stays.
     clock
         Seconds since the epoch.
+    keep_s
+        Returns the seconds that the table's definition says instead of `lifetime_s`, or None.
     """
 
-    def __init__(self, store: PartStore, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: PartStore,
+        lifetime_s: float,
+        clock: Callable[[], float] = time.time,
+        keep_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._store = store
-        self._lifetime_s = lifetime_s
+        self._lifetime_s, self._keep_s = lifetime_s, keep_s
         self._clock = clock
         self._lock = threading.Lock()
         self._leases: dict[str, _Lease] = {}
@@ -116,7 +124,8 @@ class OldParts:
         """Choose the old parts whose time is over and on which no client has a lease, and return them."""
         with self._lock:
             self._expire()
-            before = self._clock() - self._lifetime_s
+            keep_s = self._keep_s()
+            before = self._clock() - (self._lifetime_s if keep_s is None else keep_s)
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
             due = tuple(part for part, old in self._old.items() if old.since <= before and part not in leased)
             self._chosen = frozenset(due)

@@ -55,6 +55,7 @@ from replitree.replica.perform.progress import Progress
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
 from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.retention import parse_keep
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage, switched
 
 if TYPE_CHECKING:
@@ -245,6 +246,33 @@ class Commands:
             except SchemaMismatch:
                 continue
         raise Unavailable("others change the table's storage all the time; nothing was changed, try again")
+
+    def set_keep(self, keep: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, str]:
+        """Append a change of how long parts that have left stay; return its id, index, and what holds from there on.
+
+        Raises
+        ------
+        BadInput
+            It is no number with a unit.
+        ReadOnly, Unavailable, OutcomeUnknown
+            As `mutate`.
+        """
+        asked, wanted = parse_keep(keep), _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        for _ in range(ALTERS_MAX):
+            before, version, _ = self._context.definitions.read_nodes()
+            if known is not None:
+                return wanted, known, before.keep
+            after = replace(before, keep=asked)
+            entry = StorageEntry(self._context.replica.name, wanted, before.storage, 2, asked)
+            metadata = fx.Set(layout.metadata(self._context.replica.table), after.encode_metadata(), version)
+            try:
+                index = self._append(entry, storage=(metadata,))
+            except SchemaMismatch:
+                continue
+            self._context.definitions.expect_storage()
+            return wanted, index, asked
+        raise Unavailable("others change the table's settings all the time; nothing was changed, try again")
 
     def forget_store(self) -> None:
         """Append the entry by which the table is on local disks alone: nothing is left in its store.

@@ -130,6 +130,9 @@ class Maintenance:
     def _remove_old(self) -> None:
         """Remove the old parts whose time is over and that no tag keeps; without an answer of coordination, none."""
         old, due = self._old_parts, self._old_parts.choose_due()
+        # This is asked after the choice: a part that left after a change of the retention was chosen after that was noted.
+        if self._context.definitions.is_behind:
+            return
         # What tags keep is always due: without news there is nothing to read.
         if not due or (time.monotonic() - self._tags_read_at < TAGS_S and old.tags.parts.issuperset(due)):
             return

@@ -113,7 +113,7 @@ class Snapshots:
             if as_of is not None:
                 raise SnapshotExpired(
                     f"replica {self._name} has no part {lacking} any more, which the table had at {as_of}; "
-                    "take a newer snapshot, give versions that you need later a tag, or raise old_parts_lifetime_s"
+                    "take a newer snapshot, give versions that you need later a tag, or keep parts longer (table.set_keep)"
                 )
         raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
 

@@ -92,7 +92,9 @@ class TableReplica:
         exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
-        self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
+        self.old_parts = OldParts(
+            self.store, config.old_parts_lifetime_s, keep_s=lambda: self.definitions.current.keep_s
+        )
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._commit, self._check_refused
         )

@@ -17,13 +17,13 @@ FROM_SPARK = frozenset({"provider", "owner"})
 CLUSTER = "cluster_by("
 """How Spark hands over the columns of ``CLUSTER BY``."""
 
-DEFINITION = ("order_by", "policy", "storage")
+DEFINITION = ("keep", "order_by", "policy", "storage")
 
 
 def create(connection: Connection, request: PlannerRequest) -> None:
     """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Properties are ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
+    Properties are ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
 
     Raises
     ------
@@ -53,6 +53,7 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         partition_by=list(request.partition_by),
         policy=given.get("policy", PLAIN.text),
         storage=given.get("storage", LOCAL),
+        keep=given.get("keep"),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
     )

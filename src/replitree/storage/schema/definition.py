@@ -33,14 +33,16 @@ from replitree.storage.files.formats import decode_known
 from replitree.storage.files.names import format_name, split_list
 from replitree.storage.schema.columns import Column, ColumnStep, History, columns_before, columns_ever
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy, parse_policy
+from replitree.storage.schema.retention import keep_seconds, parse_keep
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, StoragePolicy, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORMATS = (1, 2, 3)
-"""Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that."""
+FORMATS = (1, 2, 3, 4)
+"""Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that, 4 says how
+long old parts stay."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -122,11 +124,17 @@ class TableDefinition:
     policy: MergePolicy = PLAIN
     history: History = ()
     storage: str = LOCAL
+    keep: str = ""
 
     @property
     def is_shared(self) -> bool:
         """Whether the data files of its parts may lie in an object store, which the replicas share."""
         return self.storage != LOCAL
+
+    @property
+    def keep_s(self) -> int | None:
+        """For how many seconds a part that has left the table stays; None: as each replica's own setting says."""
+        return keep_seconds(self.keep)
 
     @property
     def placement(self) -> StoragePolicy:
@@ -255,10 +263,19 @@ class TableDefinition:
         partition_by = tuple(t.text for t in stored.partition_by)
         # The lowest format that says everything: older replicas read all tables that do not need a newer one.
         version = 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
+        version = 4 if self.keep else version
         policy = stored.policy.text
         return _encoder.encode(
             _Metadata(
-                version, self.name, self.table_id, stored.order_by, partition_by, self.settings, policy, self.storage
+                version,
+                self.name,
+                self.table_id,
+                stored.order_by,
+                partition_by,
+                self.settings,
+                policy,
+                self.storage,
+                self.keep,
             )
         )
 
@@ -279,6 +296,7 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     settings: TableSettings
     policy: str = PLAIN.text  # left out when plain: older versions read such tables
     storage: str = LOCAL
+    keep: str = ""
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -296,7 +314,7 @@ _columns_decoder = json_decoder(_Columns)
 # --- making one -----------------------------------------------------------------------------------------------------------
 
 
-def define_table(
+def define_table(  # noqa: PLR0913 - each is an option of one table
     name: str,
     schema: pa.Schema | str,
     *,
@@ -305,6 +323,7 @@ def define_table(
     settings: TableSettings | None = None,
     policy: str | MergePolicy = PLAIN,
     storage: str = LOCAL,
+    keep: str = "",
     table_id: str | None = None,
 ) -> TableDefinition:
     """Check a new table's definition as a whole.
@@ -327,6 +346,8 @@ def define_table(
     storage
         ``"local"``, the URL of the object store that the replicas share, or ``"tiered(URL, older=7d)"``; see
         `replitree.storage.schema.storage_policy`.
+    keep
+        For how long parts that have left the table stay, such as ``"7 days"``; empty: as each replica's own setting says.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -357,6 +378,7 @@ def define_table(
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
         storage=parse_storage(storage).text,
+        keep=parse_keep(keep),
     )
     _check(definition)
     from replitree.storage.schema.definition_checks import check_new_settings
@@ -402,6 +424,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             settings=head.settings,
             policy=parse_policy(head.policy),
             storage=parse_storage(head.storage).text,
+            keep=parse_keep(head.keep),
         )
         # `with_columns` looks these up by name: a key without its column must be refused before.
         for name in (*stored.key_columns, *stored.policy.columns):
