@@ -45,6 +45,11 @@ def test_tags_are_made_listed_and_deleted(run: Run, cluster: InProcessCluster) -
         ("same", 1, 1),
     ]
     assert "before-load" in run("table", "tags", "t", *URL).out
+    cluster.nodes[0].insert(rows(100))
+    ran = run("table", "restore-to", "t", "before-load", "--yes", *URL)
+    assert (ran.status, ran.out.strip()) == (0, "t is what it was at before-load: 10 rows")
+    cluster.wait_equal(list(range(10)))
+    assert run("table", "restore-to", "t", "0", "--yes", *URL, "--json").json["rows"] == 0
     assert run("table", "delete-tag", "t", "same", *URL).out.strip() == "tag same of t deleted"
     assert len(run("table", "tags", "t", *URL, "--json").json["tags"]) == 2
 

@@ -214,6 +214,61 @@ def test_retention_of_the_table_counts_on_every_replica(cluster: InProcessCluste
         table.set_keep("long")
 
 
+def test_restore_makes_the_table_what_it_was_by_one_entry(cluster: InProcessCluster, table: Table) -> None:
+    table.insert({"k": [1, 2]})
+    table.tag("before-load")
+    table.insert({"k": [3]})
+    table.delete("k = 1")
+    later = table.tag("later").index
+    result = table.restore_to("before-load")
+    assert (result.index, result.rows, table.history(1)[0].command) == (later, 2, "overwrites every partition")
+    cluster.wait_alike()
+    for node in cluster.nodes:
+        assert node.keys() == [1, 2]
+    # What it has replaced is a version like any other, and so it is taken back.
+    table.restore_to("later")
+    assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == [2, 3]
+
+
+def test_restore_with_a_token_is_done_once(table: Table) -> None:
+    table.insert({"k": [1]})
+    table.tag("a")
+    table.insert({"k": [2]})
+    first = table.restore_to("a", token="again")
+    table.insert({"k": [3]})
+    assert (table.restore_to("a", token="again").outcome, first.outcome) == ("duplicate", "inserted")
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 3]
+
+
+def test_restore_to_an_empty_version_empties_the_table(table: Table) -> None:
+    table.tag("empty")
+    table.insert({"k": [1]})
+    table.restore_to("empty")
+    assert table.to_arrow(level="linearizable").num_rows == 0
+
+
+def test_restore_to_a_version_that_is_gone_changes_nothing(cluster: InProcessCluster, table: Table) -> None:
+    index = table.insert({"k": [1]}).index
+    assert index is not None
+    cluster.wait_alike()
+    table.truncate()
+    wait_empty(cluster)
+    table.insert({"k": [2]})
+    end = table.history(1)[0].index
+    with pytest.raises(SnapshotExpired, match=EXPIRED):
+        table.restore_to(index + 1)
+    assert (table.history(1)[0].index, table.to_arrow()["k"].to_pylist()) == (end, [2])
+
+
+def test_restored_rows_have_the_columns_of_now(table: Table) -> None:
+    table.insert({"k": [1]})
+    table.tag("a")
+    table.alter("ADD COLUMN v int DEFAULT 5")
+    table.insert({"k": [2], "v": [6]})
+    table.restore_to("a")
+    assert table.to_arrow(level="linearizable").to_pylist() == [{"k": 1, "v": 5}]
+
+
 @on(FOLDER)
 def test_tag_keeps_parts_in_an_object_store(tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)

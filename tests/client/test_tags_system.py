@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 import pytest
@@ -78,3 +79,24 @@ def test_retention_of_a_table_holds_while_replicas_are_killed(running: LocalClus
         lambda: [each.old_parts for each in running.status("kept").tables[0].replicas] == [0, 0, 0], "they go", 60.0
     )
     running.drop_table("kept")
+
+
+def test_restore_while_replicas_are_killed_is_done_once_and_alike(running: LocalCluster) -> None:
+    table = running.create_table(
+        "back", "d date, k bigint not null", order_by="k", partition_by="month(d)", wait_replicas=3
+    )
+    days = [dt.date(2024, 1 + number % 3, 1) for number in range(300)]
+    table.insert({"d": days, "k": list(range(300))}, quorum=3)
+    table.tag("good")
+    for victim in running.names:
+        table.delete("k % 2 = 0")
+        table.insert({"d": days[:1], "k": [1000]})
+        running.kill(victim)
+        result = table.restore_to("good", token=f"after-{victim}", timeout_s=60.0)
+        assert (table.restore_to("good", token=f"after-{victim}").index, result.rows) == (result.index, 300)
+        running.start(victim)
+        for name in running.names:
+            read = table.replica(name).to_arrow(min_index=result.counts_at, timeout_s=60.0)
+            assert sorted(read["k"].to_pylist()) == list(range(300))
+    assert keys(table, "good") == list(range(300))
+    running.drop_table("back")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,20 +51,6 @@ def test_overwrite_of_partitions_is_one_entry_and_leaves_the_other_partitions(
     assert found() == [(0, 1, "new"), (1, 1, "last"), (2, 2, "two"), (3, None, "new")]
     assert running.table(name).status().log_tail == tail + 3, "no rows are no entry"
     session.sql(f"drop table {there}")
-
-
-def test_a_table_of_another_catalog_is_refused_with_what_to_do_instead(session: SparkSession, tmp_path: Path) -> None:
-    session.sql(f"create database spark_catalog.apart location '{tmp_path / 'apart'}'")
-    there = "spark_catalog.apart.lost"
-    session.sql(f"create table {there} (k bigint) using replitree")
-    for statement in (
-        f"select * from {there}",
-        f"insert into {there} values (1)",
-        "create table spark_catalog.apart.made using replitree as select 1L as k",
-    ):
-        with pytest.raises(AnalysisException, match=r"create it in the catalog replitree .* TEMPORARY VIEW"):
-            session.sql(statement).collect()
-    session.sql("drop database spark_catalog.apart cascade")
 
 
 def test_partitions_are_listed_and_dropped(session: SparkSession, running: LocalCluster, name: str) -> None:
@@ -125,7 +110,7 @@ def test_procedures_do_what_the_client_does(session: SparkSession, running: Loca
     assert call(f"detach_partition('{name}', '1')")["index"] == table.status().log_tail - 1
     assert session.table(f"replitree.default.{name}").count() == 0
     listed = {row.procedure_name for row in session.sql("show procedures in replitree").collect()}
-    assert listed == {"optimize", "freeze", "drop_partition", "detach_partition"}
+    assert listed == {"optimize", "freeze", "drop_partition", "detach_partition", "tag", "delete_tag", "restore_to"}
     table.insert({"k": [1], "p": [1]})
     for wrong, message in {
         f"drop_partition('{name}', '7')": "has no partition '7': it has '1'",
@@ -198,4 +183,9 @@ def test_tag_shows_its_version_in_sql_and_in_both_readers(
     assert session.read.format("replitree").options(url=str(running.folder), versionAsOf=tag).load(name).count() == 2
     with pytest.raises(AnalysisException, match="has no tag 'yesterday'; it has before-load"):
         session.sql(f"select * from {there} version as of 'yesterday'").collect()
+    assert session.sql(f"call replitree.tag('{name}', 'later')").collect()[0]["rows"] == 3
+    restored = session.sql(f"call replitree.restore_to('{name}', version => '{tag}')").collect()[0]
+    assert (restored["rows"], session.table(there).count()) == (2, 2)
+    assert session.sql(f"select count(*) from {there} version as of 'later'").collect()[0][0] == 3
+    assert session.sql(f"call replitree.delete_tag('{name}', 'later')").collect()[0]["name"] == "later"
     session.sql(f"drop table {there}")

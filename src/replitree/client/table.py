@@ -11,6 +11,7 @@ What changes rows and columns that are there is in `replitree.client.change.chan
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -257,6 +258,37 @@ class Table(TableChanges):
             timezone=timezone,
             timeout_s=timeout_s,
         )
+
+    def restore_to(self, version: AsOf, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> InsertResult:
+        """Make the table what it was at an earlier version, by one entry of the log: an insert in the place of everything.
+
+        What came after the version is dropped, up to the entry.  It stays readable by `as_of` like all that leaves a table:
+        restoring can be taken back.  The rows are read and written anew, those too that are the same now; of a large table
+        Spark does that faster (``INSERT OVERWRITE t SELECT * FROM t VERSION AS OF …``).  They have the columns of now.
+
+        Parameters
+        ----------
+        version
+            An index of the log, a tag, or a time.
+        token
+            Of an earlier try, from its error: what that has done is not done twice.
+        timeout_s
+            How long replicas may take to answer, in seconds; reading and writing the rows does not count.
+
+        Raises
+        ------
+        SnapshotExpired
+            Parts of the version are gone; nothing was changed.
+        SchemaMismatch
+            A column was made NOT NULL, or the columns change at the same time; nothing was changed.
+        OutcomeUnknown
+            It may have happened; the error's token repeats it.
+        BadInput, Unavailable
+            As `insert`; nothing was changed.
+        """
+        known_as = f"restore-{secrets.token_hex(16)}" if token is None else token
+        with self.snapshot(as_of=version, lease_s=LEASE_S) as earlier:
+            return self.insert(earlier.scan().to_reader(), known_as, overwrite="all", timeout_s=timeout_s)
 
     def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:
         """Insert rows as `insert` does, here, on terms that were checked before.

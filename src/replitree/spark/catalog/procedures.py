@@ -58,6 +58,25 @@ def _freeze(table: Table, name: str, note: str) -> Sequence[Any]:
     return made.name, made.replica, made.index, made.parts, made.rows, made.bytes, made.path
 
 
+def _tag(table: Table, name: str, version: str | None) -> Sequence[Any]:
+    made = table.tag(name, None if version is None else _version(version))
+    return made.name, made.index, made.rows
+
+
+def _delete_tag(table: Table, name: str) -> Sequence[Any]:
+    table.delete_tag(name)
+    return (name,)
+
+
+def _restore_to(table: Table, version: str) -> Sequence[Any]:
+    result = table.restore_to(_version(version))
+    return result.index, result.rows
+
+
+def _version(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 _PARTITION = Parameter("partition")
 _DROPPED = "index bigint not null, parts bigint"
 
@@ -82,12 +101,31 @@ PROCEDURES: Mapping[str, Procedure] = {
         _detach_partition,
         (_PARTITION,),
     ),
+    "tag": Procedure(
+        "gives a version a name: an index, a time or another tag, by default the present one; its parts stay",
+        "name string not null, index bigint not null, rows bigint not null",
+        _tag,
+        (Parameter("name"), Parameter("version", default="null")),
+    ),
+    "delete_tag": Procedure("takes a name away", "name string not null", _delete_tag, (Parameter("name"),)),
+    "restore_to": Procedure(
+        "makes the table what it was at an index, a tag or a time",
+        "index bigint not null, rows bigint not null",
+        _restore_to,
+        (Parameter("version"),),
+    ),
 }
 
 NAMED_MAX = 3
 """Partitions that an error names."""
 
-OTHER_NAMES = {"snapshot": "freeze", "compact": "optimize", "rewrite_data_files": "optimize"}
+OTHER_NAMES = {
+    "snapshot": "freeze",
+    "compact": "optimize",
+    "rewrite_data_files": "optimize",
+    "create_tag": "tag",
+    "rollback": "restore_to",
+}
 """What other table formats call them."""
 
 
