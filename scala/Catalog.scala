@@ -57,7 +57,11 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
 
   /** Of columns in CREATE TABLE; ALTER TABLE has them without. */
   override def capabilities(): util.Set[TableCatalogCapability] =
-    util.EnumSet.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
+    util.EnumSet.of(
+      TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
+      // So that Spark asks, and `createTable` says what there is instead.
+      TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS,
+      TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_IDENTITY_COLUMNS)
 
   // --- tables ---
 
@@ -123,6 +127,10 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
   override def createTable(
       table: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String]): Table = {
     check(table.namespace)
+    for (column <- columns if column.generationExpression != null || column.identityColumnSpec != null)
+      throw new CatalogError(
+        s"column ${column.name} can't be generated: a partition is a transform of a column, PARTITIONED BY (days(at)), and "
+          + "writers share no counter; give the values")
     val described = columns.map { column =>
       quoted(column.name) + " " + column.dataType.sql + (if (column.nullable) "" else " NOT NULL")
     }

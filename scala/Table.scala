@@ -9,8 +9,8 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsDelete, SupportsMetadataColumns}
-import org.apache.spark.sql.connector.catalog.{SupportsPartitionManagement, SupportsRead, SupportsRowLevelOperations}
+import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsAtomicPartitionManagement, SupportsDelete}
+import org.apache.spark.sql.connector.catalog.{SupportsMetadataColumns, SupportsRead, SupportsRowLevelOperations}
 import org.apache.spark.sql.connector.catalog.{SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
@@ -81,7 +81,7 @@ final class ReplitreeTable(
     planner: Planner, table: String, qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
     load: CaseInsensitiveStringMap => LoadedSnapshot, isolation: () => Option[String])
     extends Table with SupportsRead with SupportsWrite with SupportsDelete with SupportsMetadataColumns
-    with SupportsRowLevelOperations with SupportsPartitionManagement {
+    with SupportsRowLevelOperations with SupportsAtomicPartitionManagement {
   override def name(): String = qualified
   /** A table that is dropped and created again has another id, so Spark never takes one for the other. */
   override def id(): String = snapshot.tableId
@@ -140,12 +140,13 @@ final class ReplitreeTable(
     AnswerRows.of(
       planner.answer("partitions", "handle" -> snapshot.handle, "names" -> names, "values" -> texts(values)), partitionSchema())
 
-  override def dropPartition(values: InternalRow): Boolean = {
-    change("drop_partition", "handle" -> snapshot.handle, "values" -> texts(values))
+  override def dropPartitions(values: Array[InternalRow]): Boolean = {
+    change("drop_partitions", "handle" -> snapshot.handle, "partitions" -> values.map(texts))
     true
   }
-  override def truncatePartition(values: InternalRow): Boolean = dropPartition(values)
-  override def createPartition(values: InternalRow, properties: util.Map[String, String]): Unit =
+  override def truncatePartition(values: InternalRow): Boolean = dropPartitions(Array(values))
+  override def truncatePartitions(values: Array[InternalRow]): Boolean = dropPartitions(values)
+  override def createPartitions(values: Array[InternalRow], properties: Array[util.Map[String, String]]): Unit =
     throw new CatalogError("a partition is there as long as it has rows: INSERT them")
   override def loadPartitionMetadata(values: InternalRow): util.Map[String, String] = util.Map.of()
   override def replacePartitionMetadata(values: InternalRow, properties: util.Map[String, String]): Unit = ()

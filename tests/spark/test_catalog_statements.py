@@ -83,6 +83,11 @@ def test_partitions_are_listed_and_dropped(session: SparkSession, running: Local
     session.sql(f"truncate table {there} partition (c = '2.00', d_month = '2024-02', s = null, x_bucket = 0)")
     assert (shown(), session.table(there).count()) == ([], 0)
     assert running.table(name).status().log_tail == tail + 2
+    session.sql(f"insert into {there} select c, date'2024-01-02', 's', 1 from values (1), (2), (3) as v(c)")
+    several = ", ".join(f"partition ({whole.format('s').replace('-1.5', each)})" for each in ("1.00", "3.00"))
+    session.sql(f"alter table {there} drop {several}")
+    assert [row.c for row in session.table(there).collect()] == [2]
+    assert running.table(name).status().log_tail == tail + 4, "one entry for both"
     session.sql(f"drop table {there}")
 
 
@@ -156,11 +161,12 @@ def test_defaults_are_what_inserts_get_that_leave_columns_out(
     for wrong, message in {
         f"alter table {there} add column z int not null": "needs a default",
         f"alter table {there} add column z int comment 'no'": "without comments",
-        f"alter table {there} alter column s set default current_user()": "give one constant",
+        f"alter table {there} alter column s set default current_user()": "a DEFAULT is one constant",
         f"create table {there}_2 (d date default current_date())": "give one constant",
         f"create table {there}_2 (s string default 'it''s')": "for a quote in a text",
         f"create table {there}_2 (a array<int> default array(1))": "leave the default out",
-        f"create table {there}_2 (k bigint generated always as identity)": "identity column",
+        f"create table {there}_2 (k bigint generated always as identity)": "writers share no counter",
+        f"create table {there}_2 (t timestamp, d date generated always as (cast(t as date)))": "column d can't be generated",
     }.items():
         with pytest.raises(AnalysisException, match=message):
             session.sql(wrong)

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from replitree.client.change.command import COMMAND_S
+from replitree.client.change.rewrite import begun_rewrite
 from replitree.client.read.partitions import partitions_of
 from replitree.client.read.snapshot import Snapshot
+from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.storage.schema.definition import TableDefinition, TransformKind
 from replitree.storage.schema.partition import value_text
@@ -85,4 +88,30 @@ def partition_with(snapshot: Snapshot, values: Sequence[str | None]) -> str:
     )
 
 
-__all__ = ["NamedPartition", "matching", "named_partitions", "partition_columns", "partition_with"]
+def drop_partitions(table: Table, snapshot: Snapshot, partitions: Sequence[Sequence[str | None]]) -> int | None:
+    """Remove what is in partitions now, by one entry of the log; return its index, or None when nothing is there any more.
+
+    Parameters
+    ----------
+    table, snapshot
+        The table, and the snapshot of it that names the partitions.
+    partitions
+        The texts of the values of each.
+
+    Raises
+    ------
+    BadInput
+        A partition is not there, or they have more parts than one entry takes.
+    ConcurrentChange
+        Others have changed what is there; nothing was removed.
+    """
+    names = [partition_with(snapshot, values) for values in partitions]
+    if len(names) == 1:
+        return table.drop_partition(names[0]).index
+    # One entry drops one partition; a rewrite takes the rows from all parts that it names, or from none.
+    with begun_rewrite(table, partitions=names, timeout_s=COMMAND_S) as plan:
+        results = {source.part: None for source in plan.sources}
+        return plan.commit(results, (), timeout_s=COMMAND_S).index if results else None
+
+
+__all__ = ["NamedPartition", "drop_partitions", "matching", "named_partitions", "partition_columns", "partition_with"]

@@ -41,7 +41,7 @@ from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailab
 from replitree.spark.catalog.create import create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
-from replitree.spark.catalog.partitions import matching, partition_columns, partition_with
+from replitree.spark.catalog.partitions import drop_partitions, matching, partition_columns
 from replitree.spark.catalog.procedures import PROCEDURES, call, described
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 from replitree.spark.catalog.rewriting import Rewriting
@@ -158,9 +158,7 @@ class Planner:
             "procedure": lambda: described(request.procedure),
             "call": lambda: call(self._connected(), request.procedure, request.arguments),
             "partitions": lambda: matching(kept(request.handle).snapshot, request.names, request.values),
-            "drop_partition": lambda: (
-                table().drop_partition(partition_with(kept(request.handle).snapshot, request.values)).index
-            ),
+            "drop_partitions": lambda: drop_partitions(table(), kept(request.handle).snapshot, request.partitions),
             "begin_rewrite": lambda: self.begin_rewrite(request.table),
             "commit_rewrite": lambda: self.commit_rewrite(request),
             "end_rewrite": lambda: self._rewriting.end(request.rewrite),

@@ -43,6 +43,7 @@ class PlannerRequest(msgspec.Struct, frozen=True):
     isolation: str = ""
     names: tuple[str, ...] = ()
     values: tuple[str | None, ...] = ()
+    partitions: tuple[tuple[str | None, ...], ...] = ()
     procedure: str = ""
     arguments: tuple[Any, ...] = ()
 
