@@ -16,6 +16,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.replica.table import maintenance
+from replitree.replica.table.snapshots import Snapshots
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, wait_for
 from tests.shared.stores import FOLDER, on
@@ -180,6 +181,14 @@ def test_reads_of_a_tag_go_to_a_replica_that_has_its_parts(cluster: InProcessClu
         assert keys(table, "kept") == [1, 2]
     with pytest.raises(SnapshotExpired, match=EXPIRED):
         keys(table.replica(node.name), table.tags()[0].index)
+
+
+def test_strict_reads_ask_nothing_about_tags(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.insert({"k": [1]})
+    table.tag("a")
+    monkeypatch.setattr(Snapshots, "_tagged", lambda *_: pytest.fail("coordination is asked for the tags"))
+    assert table.to_arrow(level="sequential").num_rows == table.to_arrow(level="linearizable").num_rows == 1
+    assert keys(table, "a") == [1]
 
 
 def test_drop_of_the_table_takes_its_tags(cluster: InProcessCluster) -> None:

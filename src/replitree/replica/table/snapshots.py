@@ -1,8 +1,9 @@
 """Snapshots: which parts a read sees, and that they stay while it reads.
 
 A snapshot is the present one, or `as_of` an index: the fold of the log below it, as long as its parts are on this disk.  With a
-lease its files stay; without one they stay for the lifetime of old parts.  Where a tag lists the parts of an index, and all of
-them are here, these are the snapshot: a process that began later does not know what the log changed before.
+lease its files stay; without one they stay for the lifetime of old parts.  Where the changes since
+then are not known, because this process began later, or a part is gone, the parts that a tag lists for the index are the
+snapshot.
 
 Parts that are broken or gone here are refused, unless the reader asks for their names: it may not need them, or read them
 elsewhere.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from replitree.errors import CoordinationUnavailable, ReplicaUnavailable, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex, Procedure
-from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.parts import Part
 from replitree.protocol.upkeep.tags import Tags, read_tags
 from replitree.replica.perform.context import LocalParts
 
@@ -80,8 +81,25 @@ class Snapshots:
         ReplicaUnavailable
             A part is broken here and not whole again yet; or the replica is starting or recovering.
         """
+        try:
+            return self._take(as_of, lease_s, names_lacking=names_lacking)
+        except SnapshotExpired:
+            # Only now coordination is asked: strict reads have an index, too, and mostly none of this is needed.
+            tagged = None if as_of is None else self._tagged(as_of)
+            if tagged is None:
+                raise
+        return self._take(as_of, lease_s, names_lacking=names_lacking, tagged=tagged)
+
+    def _take(
+        self,
+        as_of: LogIndex | None,
+        lease_s: float | None,
+        *,
+        names_lacking: bool,
+        tagged: tuple[str, ...] | None = None,
+    ) -> TakenSnapshot:
+        """Take a snapshot: of these parts, if a tag lists them, else of those that the log says."""
         progress = self._progress
-        tagged = () if as_of is None else self._tagged(as_of)
         for _ in range(TRIES_MAX):
             with progress.changed:
                 index, parts, broken = progress.shown()
@@ -94,9 +112,7 @@ class Snapshots:
                         f"an insert is here in part on replica {self._name}; try again in a moment"
                     )
                 if as_of is not None:
-                    # What a tag lists was readable once; here a part of it may be in another form by now, or gone.
-                    known = next((parts for parts in tagged if all(map(self._is_here, parts))), None)
-                    then = frozenset((part.name for part in self._parts_at(as_of)) if known is None else known)
+                    then = frozenset((part.name for part in self._parts_at(as_of)) if tagged is None else tagged)
                     broken = tuple(name for name in progress.hidden() if name in then)
                     index, parts = as_of, tuple(sorted(then.difference(broken)))
             if broken and not names_lacking:
@@ -105,7 +121,8 @@ class Snapshots:
                 )
             lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
             # Between the choice of the parts and the lease, a part may have been removed from disk: then another try.
-            lacking = next((part for part in parts if not self._is_here(part)), None)
+            visible = frozenset(progress.visible()[1])
+            lacking = next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)
             if not lacking:
                 return TakenSnapshot(index, parts, lease, broken)
             if lease is not None:
@@ -117,17 +134,15 @@ class Snapshots:
                 )
         raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
 
-    def _is_here(self, part: str) -> bool:
-        """Whether a part is shown, or old."""
-        return self._old_parts.is_old(part) or parse_part(part) in self._progress.held
-
-    def _tagged(self, index: LogIndex) -> tuple[tuple[str, ...], ...]:
-        """Return the parts of the tags of the version at an index."""
+    def _tagged(self, index: LogIndex) -> tuple[str, ...] | None:
+        """Return the parts of a tag of the version at an index that are all here; None: there is no such tag."""
         tags = self._old_parts.tags
         # Without coordination the tags that were read last have to do.
         with suppress(CoordinationUnavailable):
             tags = self._look_up(read_tags(self._progress.replica.table, tags))
-        return tuple(tag.parts for _, tag in tags.tags if tag.index == index)
+        is_old, visible = self._old_parts.is_old, frozenset(self._progress.visible()[1])
+        versions = (tag.parts for _, tag in tags.tags if tag.index == index)
+        return next((parts for parts in versions if all(part in visible or is_old(part) for part in parts)), None)
 
     def _parts_at(self, index: LogIndex) -> tuple[Part, ...]:
         progress = self._progress
