@@ -183,6 +183,27 @@ def test_reads_of_a_tag_go_to_a_replica_that_has_its_parts(cluster: InProcessClu
         keys(table.replica(node.name), table.tags()[0].index)
 
 
+def test_tag_that_can_not_be_read_keeps_old_parts_and_holds_up_nothing_else(
+    cluster: InProcessCluster, table: Table
+) -> None:
+    table.insert({"k": [1]})
+    table.tag("a")
+    cluster.wait_alike()
+    path = layout.tag(TablePlace(layout.table_path(ROOT, "t")), "a")
+    good = cluster.admin.perform(fx.Get(path)).value
+    change = fx.Set(layout.tags(TablePlace(layout.table_path(ROOT, "t"))), b"", fx.ANY_VERSION)
+    cluster.admin.perform(fx.Commit(fx.Set(path, b"{}", fx.ANY_VERSION), change))
+    table.truncate()
+    node = cluster.nodes[0]
+    keeper = node.table()._maintenance  # noqa: SLF001 - what it could not do
+    wait_for(lambda: keeper._tags_problem, "it says that a tag can't be read")  # noqa: SLF001
+    keeper.work()
+    assert node.get("status")["old_parts"] == 1
+    cluster.admin.perform(fx.Commit(fx.Set(path, good, fx.ANY_VERSION), change))
+    wait_empty(cluster, kept=1)
+    assert (keys(table, "a"), keeper._tags_problem) == ([1], "")  # noqa: SLF001
+
+
 def test_strict_reads_ask_nothing_about_tags(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.insert({"k": [1]})
     table.tag("a")

@@ -8,10 +8,9 @@ read the definition if it is newer, and follow its storage policy.  A round that
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
-from replitree.errors import CoordinationUnavailable, ReplitreeError, StoreError, Unavailable
+from replitree.errors import CoordinationUnavailable, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
 from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import MemoryEffect, Then
 from replitree.protocol.program.tagger import AwaitOld, OldTurn, RemoveOld, remove_next
@@ -64,7 +63,7 @@ class Maintenance:
         self._availability = availability
         self._keepers = keepers
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
-        self._settled_at, self._tags_read_at = 0.0, float("-inf")
+        self._settled_at, self._tags_read_at, self._tags_problem = 0.0, float("-inf"), ""
 
     def round(self) -> None:
         """Do one round; one that fails is begun again with the next, and proves nothing about the epoch."""
@@ -146,6 +145,13 @@ class Maintenance:
                     self._tags_read_at = time.monotonic()
             return None
 
-        # They are removed when it answers again.
-        with suppress(CoordinationUnavailable):
+        # They are removed when it answers again.  A tag that can't be read keeps all of them, and holds up nothing else.
+        try:
             Driver(self._context.performer, remember).run(Then(remove_next, (self._context.replica,)))
+            self._tags_problem = ""
+        except CoordinationUnavailable:
+            pass
+        except UnsupportedFormat as error:
+            if str(error) != self._tags_problem:
+                self._context.log.warning("old parts stay: a tag can't be read", reason=str(error))
+            self._tags_problem = str(error)
