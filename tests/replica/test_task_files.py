@@ -135,6 +135,8 @@ def test_files_that_a_task_sends_with_a_crc_become_parts_of_a_rewrite(
         status, answer = adopt(node, upload, part, [wrong], [])
         assert (status, wrong in answer["message"]) == (400, True), answer
     assert node.request("PUT", f"{place}?crc32={zlib.crc32(data)}", data)[0] == 200, "a refused request leaves no files"
+    lost = f"{UPLOADS}/{upload}/tasks/task-8/all/data-0.parquet?crc32={zlib.crc32(data)}"
+    assert node.request("PUT", lost, data)[0] == 200, "of an executor that died before it had told Spark"
     status, made = adopt(node, upload, part, ["task-7/all/data-0.parquet"], [])
     assert status == 200, made
     assert (made["rows"], made["inserts"]) == (4, {})

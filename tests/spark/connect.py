@@ -12,6 +12,7 @@ from typing import Self
 import pyspark
 
 from replitree.java import java_home
+from tests.spark.drivers import DRIVER_S_MAX
 from tests.spark.standalone import ENDS_WITH_PARENT, said
 from tests.waiting import wait_for
 
@@ -66,7 +67,8 @@ class ConnectServer:
             submit = str(home / "bin" / "spark-submit")
             command = [*ENDS_WITH_PARENT, *self._way, submit, *words, "spark-internal"]
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self._folder)
-        place = wait_for(lambda: said(log, PLACE), lambda: f"the server has a port: {log.read_text()[-2000:]}")
+        what = "the server has a port"
+        place = wait_for(lambda: said(log, PLACE), lambda: f"{what}: {log.read_text()[-2000:]}", DRIVER_S_MAX)
         self.url = f"sc://127.0.0.1:{place.rpartition(':')[2]}"
         return self
 

@@ -1,4 +1,4 @@
-"""`Table.insert` and `Table.optimize` through Spark Connect: the server's tasks write where they can, here or by a replica.
+"""Inserts, merges and final reads through Spark Connect: the server's tasks write where they can, here or by a replica.
 
 The server is a process that sees the folder of one cluster and not that of another, as a server on another machine.  Its client
 is a process of its own, too: one that has begun a session of its own begins none of Connect.
@@ -41,6 +41,7 @@ for name, folder in zip(("seen", "hidden"), folders, strict=True):
     first, again = table.insert(rows, token="job"), table.insert(rows, token="job")
     some = table.insert(spark.sql("select 1L as k, 9 as g"), overwrite="partitions")
     empty = table.insert(rows.where("k < 0"))
+    final = replitree.connect(folder).table("versions").to_df(spark, ["k", "s"], "k < 7", final=True)
     merged = table.optimize(spark=spark, final=True)
     refused = []
     for wrong in ("select 1L as k, 2 as other", "select cast(null as bigint) as k"):
@@ -57,6 +58,7 @@ for name, folder in zip(("seen", "hidden"), folders, strict=True):
         "rows": first.rows,
         "merged": [each.applied for each in merged.merges],
         "refused": refused,
+        "final": sorted(map(list, final.collect())),
     }
 print(json.dumps(told))
 """
@@ -76,8 +78,12 @@ def clusters(running: LocalCluster, hidden: Path, server: ConnectServer) -> Iter
         found = {"seen": running, "hidden": apart}
         for each in found.values():
             each.create_table("target", COLUMNS, order_by="k", partition_by="g", timeout_s=120)
+            made = each.create_table("versions", COLUMNS, order_by="k", policy="replacing(g)", timeout_s=120)
+            for version, first in enumerate((0, 5)):
+                made.insert({"k": [first, first + 1, 5], "g": [version] * 3, "s": [f"{version}"] * 3})
         yield found
         running.drop_table("target")
+        running.drop_table("versions")
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +117,11 @@ def test_a_frame_of_connect_is_one_insert_whether_or_not_its_tasks_see_the_repli
     found = table.to_arrow(level="linearizable").sort_by([("g", "ascending"), ("k", "ascending")])
     assert found["k"].to_pylist() == [*(k for g in range(3) for k in range(g, COUNT, 3)), 1]
     assert uploads_left(clusters[name], table) == []
+
+
+@pytest.mark.parametrize("name", ["seen", "hidden"])
+def test_a_final_read_is_merged_by_tasks_of_the_server(told: dict[str, Any], name: str) -> None:
+    assert told[name]["final"] == [[0, "0"], [1, "0"], [5, "1"], [6, "1"]]
 
 
 @pytest.mark.parametrize("name", ["seen", "hidden"])

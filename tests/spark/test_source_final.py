@@ -10,7 +10,7 @@ import pytest
 
 from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput
-from replitree.spark.read import final
+from replitree.spark.read import final_units
 from replitree.spark.read.source_read import FilesPartition, GroupUnit, plan_partitions, plan_read, read_partition
 from replitree.spark.session.types import spark_schema
 from replitree.storage.rewrite.merge import final_batches
@@ -69,7 +69,7 @@ def test_tasks_together_leave_what_a_merge_leaves(
     whole = planned(cluster, partitions="8")
     assert [len(partition.value.units) for partition in whole] == [1, 1]
     assert rows(whole) == expected
-    monkeypatch.setattr(final, "TASK_BYTES", 1000)
+    monkeypatch.setattr(final_units, "TASK_BYTES", 1000)
     cut = planned(cluster, partitions="5")
     assert len(cut) == 5
     units = [unit for partition in cut for unit in partition.value.units]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +17,14 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.client.read.part_cache import PartCache, ReplicaAccess
 from replitree.client.table import Table
+from replitree.spark.merge import optimize
+from replitree.spark.merge.optimize import RangeFile, RangeTask
 from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.session import spark_session
+from replitree.spark.session.tasks import run_tasks
 from replitree.storage.files.sums import BLOCK_BYTES
 from tests.spark.conftest import SharedSpark, uploads_left
+from tests.spark.deaths import DRIVER, dying, with_a_death
 from tests.spark.drivers import kill_driver_when
 from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
 from tests.spark.standalone import StandaloneSpark
@@ -218,6 +221,27 @@ def test_damaged_bytes_are_read_from_another_replica_and_reported(
     assert len(second.ranges()) == 1
 
 
+def test_a_final_read_is_merged_by_executors_that_do_not_see_the_folder(
+    elsewhere: SparkSession, replicas: LocalCluster
+) -> None:
+    columns = "k bigint not null, version int, s string"
+    table = replicas.create_table("versions", columns, order_by="k", policy="replacing(version)", timeout_s=120)
+    for version in range(2):
+        keys = list(range(100 * version, 200 + 100 * version))
+        table.insert({"k": keys, "version": [version] * 200, "s": [f"{version}"] * 200})
+    frame = table.to_df(elsewhere, ["k", "s"], final=True)
+    assert collected(frame) == [(k, "0" if k < 100 else "1") for k in range(300)]
+    assert collected(frame) == collected(frame.unionByName(table.to_df(elsewhere, ["k", "s"], "k < 0", final=True)))
+    few = table.to_df(elsewhere, ["k"], "s = '0' and k >= 95", final=True)
+    assert collected(few) == [(k,) for k in range(95, 100)]
+    assert collected(table.to_df(elsewhere, ["k"], "rpad(s, 3, 'x') = '1xx' and k < 102", final=True)) == [
+        (100,),
+        (101,),
+    ]
+    assert "ticket.versions." not in frame._jdf.queryExecution().toString()  # noqa: SLF001 - as Spark's page shows it
+    replicas.drop_table("versions")
+
+
 def test_the_token_is_in_no_plan_and_no_log(elsewhere: SparkSession, filled: Table) -> None:
     token, ticket = filled.http._token, "ticket.filled."  # noqa: SLF001 - nothing else has it
     for frame in (filled.to_df(elsewhere), elsewhere.table("replitree.default.filled")):
@@ -328,28 +352,6 @@ def test_statements_rewrite_rows_where_executors_do_not_see_the_folder(
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-def with_a_death(frame: DataFrame, marker: Path, *, of_worker: bool = False) -> DataFrame:
-    """Return the frame with one executor, or its worker, killed by the task that comes first."""
-    from pyspark.sql.functions import col, udf
-
-    path = str(marker)
-
-    @udf("bigint")
-    def first_one_dies(key: int) -> int:
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return key
-        # The parent of the daemon that has forked this process is the executor, and its parent is the worker.
-        process = os.getppid()
-        for _ in range(2 if of_worker else 1):
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(process, signal.SIGKILL)
-        return key
-
-    return frame.withColumn("k", first_one_dies(col("k")))
-
-
 def test_an_executor_is_killed_while_it_reads(
     elsewhere: SparkSession, standalone: StandaloneSpark, filled: Table
 ) -> None:
@@ -387,35 +389,88 @@ def test_a_worker_is_killed_while_it_writes(
     assert uploads_left(replicas, target) == []
 
 
-DRIVER = """
-import os, sys
-import replitree
-from pyspark.sql.functions import udf
-from replitree.spark.session.session import spark_session
+def merge_with_a_death(
+    spark: SparkSession, target: Table, monkeypatch: pytest.MonkeyPatch, die: Callable[[], None]
+) -> None:
+    """Merge three partitions; the task that first has sent its result dies."""
 
-master, folder, marker, gate = sys.argv[1:]
-session = spark_session(
-    master=master,
-    conf={
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.cores.max": 1,
-    },
+    def run(session: SparkSession, work: Sequence[RangeTask], do: Callable[[RangeTask], RangeFile]) -> list[RangeFile]:
+        def made(each: RangeTask) -> RangeFile:
+            result = do(each)
+            die()
+            return result
+
+        return run_tasks(session, work, made)
+
+    for first in (0, 30):
+        target.insert(made_rows(spark, 30 + first))
+    before = total(target)
+    monkeypatch.setattr(optimize, "run_tasks", run)
+    assert [each.applied for each in target.optimize(spark=spark, final=True).merges] == [True] * 3
+    assert total(target) == before
+
+
+def test_an_executor_is_killed_while_it_merges(
+    elsewhere: SparkSession,
+    standalone: StandaloneSpark,
+    replicas: LocalCluster,
+    target: Table,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    merge_with_a_death(elsewhere, target, monkeypatch, dying(standalone.folder / "merge"))
+    assert (standalone.folder / "merge").exists()
+    assert uploads_left(replicas, target) == []
+
+
+def test_a_worker_is_killed_while_it_merges(
+    elsewhere: SparkSession,
+    standalone: StandaloneSpark,
+    replicas: LocalCluster,
+    target: Table,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    merge_with_a_death(elsewhere, target, monkeypatch, dying(standalone.folder / "merge-worker", of_worker=True))
+    assert standalone.replace_the_killed() == 1
+    assert uploads_left(replicas, target) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        pytest.param("update {t} set s = dies(k) where k % 4 = 0", "update", id="update"),
+        pytest.param(
+            "merge into {t} using (select id from range(0, 60, 4)) on k = id when matched then update set s = dies(k)",
+            "merge",
+            id="merge",
+        ),
+    ],
 )
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+def test_one_is_killed_while_a_statement_rewrites_rows(
+    elsewhere: SparkSession,
+    standalone: StandaloneSpark,
+    replicas: LocalCluster,
+    target: Table,
+    statement: str,
+    wanted: str,
+    victim: str,
+) -> None:
+    marker = standalone.folder / f"statement-{wanted}-{victim}"
+    die = dying(marker, of_worker=victim == "worker")
 
-@udf("bigint")
-def last_one_waits(key):
-    if key == 5999:
-        open(marker, "w").close()
-        os.open(gate, os.O_RDONLY)
-    return key
+    def dies(key: int) -> str:
+        die()
+        return f"new {key}"
 
-rows = session.range(0, 6000, 1, 2).select(last_one_waits("id").alias("k"))
-table = replitree.connect(folder).table("target")
-table.insert(rows.selectExpr("k", "cast(k % 3 as int) as g", "sha2(string(k), 256) as s"), token="job")
-"""
-"""A driver whose job does not end by itself: its second task waits after the first one has sent its files."""
+    target.insert(made_rows(elsewhere, 60))
+    elsewhere.udf.register("dies", dies)
+    elsewhere.sql(statement.format(t="replitree.default.target")).collect()
+    assert marker.exists()
+    assert standalone.replace_the_killed() == (victim == "worker")
+    found = target.to_arrow(level="linearizable").sort_by("k").to_pylist()
+    assert [row["k"] for row in found] == list(range(60))
+    assert [row["k"] for row in found if row["s"] == f"new {row['k']}"] == list(range(0, 60, 4))
+    assert uploads_left(replicas, target) == []
 
 
 def test_a_driver_is_killed_while_it_writes(

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import pyspark_replitree
 from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.spark.read.final import pack
+from replitree.spark.read.final_units import pack
 from replitree.spark.read.read import escaped
 from replitree.spark.read.source_read import FileUnit, read_partition
 from replitree.spark.session.columns import check_columns
@@ -160,8 +160,11 @@ def test_source_does_not_push_filters() -> None:
 def test_options_that_are_missing_or_wrong_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPLITREE_URL", raising=False)
     monkeypatch.delenv("REPLITREE_DIR", raising=False)
-    with pytest.raises(BadInput, match="which table"):
-        table_name({})
+    for each in (table_name, open_connection):
+        with pytest.raises(BadInput, match=r"CREATE TABLE … USING replitree .* TEMPORARY VIEW"):
+            each({})
+    with pytest.raises(BadInput, match=r'which table\? Say .option\("table", "events"\) or load\("events"\)$'):
+        table_name({"url": "zk://"})
     assert table_name({"table": "t"}) == "t"
     with pytest.raises(BadInput, match="REPLITREE_URL"):
         open_connection({})

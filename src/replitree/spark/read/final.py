@@ -5,6 +5,10 @@ the JVM.  So tasks do the merging, by the code that merges parts, in bounded mem
 of the order key of a large one.  What they leave is written into Parquet files of a temporary folder, which is removed when
 this process ends, and Spark reads these.
 
+Executors of a cluster have no folder in common, nor have this process and a server of Spark Connect.  There the frame's rows
+are those that the tasks merge, without files, each time that it is read.  A task opens the parts that it finds, and fetches the
+others.
+
 Guarantees: the same rows as `Snapshot.to_arrow(final=True)`, filtered by Spark's own ``WHERE``.
 
 ``format("replitree").option("final", "true")`` does the same without the files, each time that the frame is read.
@@ -20,57 +24,28 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from replitree.client.read.final import final_batches_of, final_groups
+from replitree.client.read.final import final_groups
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.errors import ReplitreeError
+from replitree.spark.read.final_units import TASK_BYTES, FinalUnit, cut_group, pack, read_units
 from replitree.spark.read.read import filtered, pushed, read_files, snapshot_df
+from replitree.spark.read.source_read import final_tasks, read_task
 from replitree.spark.session.columns import quoted
-from replitree.spark.session.tasks import run_tasks
+from replitree.spark.session.tasks import made_in_tasks, run_tasks
 from replitree.spark.session.types import spark_schema
-from replitree.spark.store.located import check_local
+from replitree.spark.store.located import is_own_local
 from replitree.storage.files.durable import store_errors
 from replitree.storage.parts.verified import CheckedPart
-from replitree.storage.rewrite.key_range import KeyRange, ranges_of_files
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.storage.schema.merge_policy import PLAIN
-from replitree.storage.sql.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TASK_BYTES = 128 << 20
-"""Bytes of data files that one task merges, when there are more than the cores can take at once."""
-
-RANGES_MAX = 256
-"""Ranges into which a partition is cut at most."""
-
-U = TypeVar("U")
-
-
-@dataclass(frozen=True, slots=True)
-class FinalUnit:
-    """A unit that can be merged by itself: a partition, or a range of the order key of one.
-
-    Attributes
-    ----------
-    parts
-        On this machine, in the order of their blocks.
-    key_range
-        Which rows; None: all.
-    bytes
-        About how much there is to read.
-    """
-
-    parts: tuple[CheckedPart, ...]
-    key_range: KeyRange | None
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +73,6 @@ def final_df(
     # A plain policy leaves no row out: there is nothing to make final.
     if definition.policy == PLAIN:
         return snapshot_df(snapshot, spark, columns, where)
-    check_local(spark, definition.name)
     wanted = spark_schema(definition, columns).names
     predicate, problem = pushed(definition, spark, where)
     # All columns, unless the condition was understood: only Spark knows what else it looks at.
@@ -106,51 +80,18 @@ def final_df(
     if where is None or predicate is not None:
         needed = list(dict.fromkeys([*wanted, *(predicate.columns if predicate is not None else ())]))
     snapshot.require(predicate)
-    groups = final_groups(snapshot.parts, definition, predicate)
     condition = where if predicate is not None else None
-    files = _written(snapshot, spark, list(groups), needed, condition)
     schema = spark_schema(definition, needed)
-    frame = read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
+    if is_own_local(spark):
+        groups = final_groups(snapshot.parts, definition, predicate)
+        files = _written(snapshot, spark, list(groups), needed, condition)
+        frame = read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
+    else:
+        # Files of a task would be on its own machine, where other tasks don't find them.
+        frame = made_in_tasks(spark, final_tasks(snapshot, schema, condition), read_task, schema)
     if where is not None:
         frame = filtered(frame, where, problem)
     return frame.select(*[quoted(name) for name in wanted])
-
-
-def cut_group(parts: Sequence[CheckedPart], definition: TableDefinition) -> Iterator[FinalUnit]:
-    """Cut one group of `replitree.client.read.final.final_groups` into units of about `TASK_BYTES`.
-
-    Parameters
-    ----------
-    parts
-        Of the group, on this machine.
-    """
-    size = sum(part.manifest.bytes for part in parts)
-    ranges = ranges_of_files(
-        [file for part in parts for file in part.files], definition, min(RANGES_MAX, -(-size // TASK_BYTES))
-    )
-    sent = tuple(CheckedPart(part.folder, part.manifest) for part in parts)
-    for key_range in ranges:
-        yield FinalUnit(sent, key_range, size // len(ranges))
-
-
-def pack(units: Sequence[U], sizes: Sequence[int], tasks: int) -> list[list[U]]:
-    """Distribute units over at most `tasks` tasks of about equal size; no task is empty."""
-    packed: list[list[U]] = [[] for _ in range(min(tasks, len(units)))]
-    loads = [0] * len(packed)
-    for number in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
-        lightest = loads.index(min(loads))
-        packed[lightest].append(units[number])
-        loads[lightest] += sizes[number]
-    return packed
-
-
-def read_units(
-    units: Iterable[FinalUnit], definition: TableDefinition, columns: Sequence[str], where: str | None
-) -> Iterator[pa.RecordBatch]:
-    """Merge units, and give the rows that the policy leaves and the condition keeps; parameters as `final_df`."""
-    predicate = parse_predicate(where, definition) if where else None
-    for unit in units:
-        yield from final_batches_of(unit.parts, definition, columns, predicate, unit.key_range)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

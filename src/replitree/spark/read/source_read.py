@@ -38,7 +38,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
-from replitree.spark.read.final import FinalUnit, cut_group, pack, read_units
+from replitree.spark.read.final_units import FinalUnit, cut_group, pack, read_units
 from replitree.spark.session.options import (
     flag,
     number,
@@ -214,7 +214,42 @@ def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUni
     return units, sizes
 
 
+def final_tasks(snapshot: Snapshot, schema: StructType, where: str | None) -> list[Task]:
+    """Return the tasks of a final read of a snapshot that was taken already: each fetches what it can't open.
+
+    Parameters
+    ----------
+    schema
+        Of the columns wanted.
+    where
+        Only rows for which this condition is true.
+    """
+    definition, access = snapshot.definition, snapshot.source.access()
+    options = {"table": definition.name, "final": "true"} | ({"where": where} if where is not None else {})
+    plan = ReadPlan(
+        options if snapshot.stored is not None else options | {"through": "replica"},
+        (definition.encode_metadata(), definition.encode_columns()),
+        tuple(schema.names),
+        schema,
+        snapshot.index,
+        access.addresses,
+        access.addresses[0] if access.addresses else "",
+        access.ticket,
+    )
+    units, sizes = _units(snapshot, options)
+    packed = pack(units, sizes, max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    return [Task(plan, tuple(some)) for some in packed]
+
+
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Read one task's files, batch by batch; errors as `read_task`."""
+    task: Task | None = partition.value
+    # Spark makes a partition of nothing for an empty table.
+    if task is not None:
+        yield from read_task(task)
+
+
+def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     """Read one task's files, batch by batch.
 
     Raises
@@ -222,10 +257,6 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     SnapshotExpired
         A file is gone, or may go (`LeaseLost`): the frame is older than its parts are kept.
     """
-    task: Task | None = partition.value
-    # Spark makes a partition of nothing for an empty table.
-    if task is None:
-        return
     plan, units = task.plan, task.units
     # A context, so that the folder goes also when a LIMIT closes this generator early.
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:

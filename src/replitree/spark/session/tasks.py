@@ -26,6 +26,7 @@ from replitree.spark.session.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -86,15 +87,46 @@ def run_over_rows(frame: DataFrame, do: Callable[[Iterator[pa.RecordBatch]], byt
     PySparkException
         The job failed.
     """
+    return [bytes(row[VALUE]) for row in mapped(frame, partial(_one_row, do), f"{VALUE} binary").collect()]
+
+
+def made_in_tasks(
+    spark: SparkSession, work: Sequence[W], do: Callable[[W], Iterator[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """Return a frame whose rows are made by one task for each piece of work, each time that it is read.
+
+    Parameters
+    ----------
+    spark, work
+        As `run_tasks`.
+    do
+        Makes the rows of a piece of work, in exactly this schema; a function that executors can import.
+    schema
+        Of the frame.
+    """
+    pieces = list(work)
+    numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
+    return mapped(numbers, partial(_rows_of, pieces, do), schema)
+
+
+def mapped(
+    frame: DataFrame, do: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
+) -> DataFrame:
+    """Return what a function makes of the batches of each task of a frame: `DataFrame.mapInArrow`, which wants pandas."""
     if is_connect(frame.sparkSession):
-        return [bytes(row[VALUE]) for row in frame.mapInArrow(partial(_one_row, do), f"{VALUE} binary").collect()]
-    # `DataFrame.mapInArrow` is just this, and refuses to do it without pandas, of which it needs nothing.
-    apply = UserDefinedFunction(
-        partial(_one_row, do), f"{VALUE} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    )
+        return frame.mapInArrow(do, schema)
+    # What `mapInArrow` does when it has found pandas, of which it needs nothing.
+    apply = UserDefinedFunction(do, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = apply(*[frame[quoted(name)] for name in frame.columns])
-    mapped = frame._jdf.mapInArrow(column._jc, False, None)  # noqa: SLF001 - see above
-    return [bytes(row[VALUE]) for row in DataFrame(mapped, frame.sparkSession).collect()]
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)  # noqa: SLF001 - see above
+
+
+def _rows_of(
+    pieces: Sequence[W], do: Callable[[W], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from do(pieces[number])
 
 
 def _numbered(pieces: Sequence[W], do: Callable[[W], object], batches: Iterator[pa.RecordBatch]) -> bytes:

@@ -1,0 +1,77 @@
+"""Deaths of executors, workers and drivers of a standalone cluster, at a moment that a task or a program chooses."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def dying(marker: Path, *, of_worker: bool = False) -> Callable[[], None]:
+    """Return what kills the executor of the task that first calls it, or the executor's worker."""
+    path = str(marker)
+
+    # Inside, so that it travels by value: executors can't import tests.
+    def first_one_dies() -> None:
+        # The parent of the daemon that has forked this process is the executor, and its parent is the worker.
+        process = os.getppid()
+        for _ in range(2 if of_worker else 1):
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        assert process > 1, "the worker of this executor lives"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(process, signal.SIGKILL)
+
+    return first_one_dies
+
+
+def with_a_death(frame: DataFrame, marker: Path, *, of_worker: bool = False) -> DataFrame:
+    """Return the frame with one executor, or its worker, killed by the task that comes first."""
+    from pyspark.sql.functions import col, udf
+
+    die = dying(marker, of_worker=of_worker)
+
+    @udf("bigint")
+    def first_one_dies(key: int) -> int:
+        die()
+        return key
+
+    return frame.withColumn("k", first_one_dies(col("k")))
+
+
+DRIVER = """
+import os, sys
+import replitree
+from pyspark.sql.functions import udf
+from replitree.spark.session.session import spark_session
+
+master, folder, marker, gate = sys.argv[1:]
+session = spark_session(
+    master=master,
+    conf={
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.cores.max": 1,
+    },
+)
+
+@udf("bigint")
+def last_one_waits(key):
+    if key == 5999:
+        open(marker, "w").close()
+        os.open(gate, os.O_RDONLY)
+    return key
+
+rows = session.range(0, 6000, 1, 2).select(last_one_waits("id").alias("k"))
+table = replitree.connect(folder).table("target")
+table.insert(rows.selectExpr("k", "cast(k % 3 as int) as g", "sha2(string(k), 256) as s"), token="job")
+"""
+"""A driver whose job does not end by itself: its second task waits after the first one has sent its files."""
