@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,20 @@ def test_overwrite_of_partitions_is_one_entry_and_leaves_the_other_partitions(
     assert found() == [(0, 1, "new"), (1, 1, "last"), (2, 2, "two"), (3, None, "new")]
     assert running.table(name).status().log_tail == tail + 3, "no rows are no entry"
     session.sql(f"drop table {there}")
+
+
+def test_a_table_of_another_catalog_is_refused_with_what_to_do_instead(session: SparkSession, tmp_path: Path) -> None:
+    session.sql(f"create database spark_catalog.apart location '{tmp_path / 'apart'}'")
+    there = "spark_catalog.apart.lost"
+    session.sql(f"create table {there} (k bigint) using replitree")
+    for statement in (
+        f"select * from {there}",
+        f"insert into {there} values (1)",
+        "create table spark_catalog.apart.made using replitree as select 1L as k",
+    ):
+        with pytest.raises(AnalysisException, match=r"create it in the catalog replitree .* TEMPORARY VIEW"):
+            session.sql(statement).collect()
+    session.sql("drop database spark_catalog.apart cascade")
 
 
 def test_partitions_are_listed_and_dropped(session: SparkSession, running: LocalCluster, name: str) -> None:

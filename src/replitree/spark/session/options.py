@@ -18,6 +18,13 @@ from replitree.protocol.state.read import READ_LEVELS, ReadLevel
 
 FOLDER_VARIABLE = "REPLITREE_DIR"
 
+WITHOUT_OPTIONS = (
+    ". A table that CREATE TABLE … USING replitree has made in Spark's own catalog can't be read or written, because Spark"
+    " forgets its options: drop it there; create it in the catalog replitree (docs/sql.md), or name a table of the cluster by"
+    " CREATE TEMPORARY VIEW … USING replitree OPTIONS (url …, table …)"
+)
+"""What a job hears that has no option at all: Spark 4.3 asks a Python source for such a table, and does not say for which."""
+
 
 def table_name(options: Mapping[str, str]) -> str:
     """Return the table's name.
@@ -29,7 +36,8 @@ def table_name(options: Mapping[str, str]) -> str:
     """
     name = options.get("table")
     if not name:
-        raise BadInput('which table? Say .option("table", "events") or load("events")')
+        hint = "" if options else WITHOUT_OPTIONS
+        raise BadInput(f'which table? Say .option("table", "events") or load("events"){hint}')
     return name
 
 
@@ -43,7 +51,8 @@ def open_connection(options: Mapping[str, str]) -> Connection:
     """
     url = options.get("url") or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
     if not url:
-        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}')
+        hint = "" if options else WITHOUT_OPTIONS
+        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}{hint}')
     return connect(url, token_file=options.get("tokenfile"))
 
 

@@ -53,6 +53,9 @@ from replitree.storage.sql.evolve import (
 
 ALTER_CHARACTERS_MAX = 100_000
 
+OPERATORS = frozenset("+-*/%|&^([")
+"""How an expression goes on, or begins, that is no literal."""
+
 
 def parse_alter(text: str, definition: TableDefinition) -> Alter:
     """Read an ``ALTER TABLE`` statement.
@@ -133,7 +136,7 @@ class _AlterParser(SchemaParser):
             if self.accept("not", "null"):
                 nullable = False
             elif self.accept("default"):
-                default = sql_default(self.literal(), type_text)
+                default = sql_default(self.constant(), type_text)
             elif self.accept("after"):
                 after = self.plain_name()
             elif self.accept("first"):
@@ -155,7 +158,7 @@ class _AlterParser(SchemaParser):
         elif inside:
             raise self.error("what is inside a column has no default and may be null; it can be given a wider TYPE")
         elif self.accept("set", "default"):
-            default = sql_default(self.literal(), find_column(self._definition, name).type)
+            default = sql_default(self.constant(), find_column(self._definition, name).type)
             self.add(DropDefault(name=name) if default is None else SetDefault(name=name, default=default))
         elif self.accept("drop", "default"):
             self.add(DropDefault(name=name))
@@ -198,6 +201,13 @@ class _AlterParser(SchemaParser):
                 f"expected a name without a path, found {'.'.join(names)!r}; a name with a dot stands in backquotes"
             )
         return names[0]
+
+    def constant(self) -> str:
+        """Take the literal of a default, which is a whole expression."""
+        literal, following = self.literal(), self.peek()
+        if literal in OPERATORS or (following is not None and not following.comment and following.text[0] in OPERATORS):
+            raise self.error("a DEFAULT is one constant, and no expression: write its value, such as DEFAULT 2")
+        return literal
 
     def literal(self) -> str:
         """Take a literal: a word or number, a text, or a word and a text as in ``date'2018-01-31'``."""
