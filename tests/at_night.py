@@ -51,6 +51,12 @@ AT_NIGHT = {
     "tests/verify/tablets/test_simulate.py::test_rare_branches_are_seen_and_nothing_is_violated": (),
     "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
     "tests/verify/histories/test_spark_system.py::test_right_and_wrong_histories_are_judged_alike": (),
+    "tests/damage/test_damage.py::test_no_reader_shows_a_wrong_row_and_all_damage_is_repaired_or_reported": ("bucket",),
+    "tests/machines/rounds/test_rounds.py::test_killed_leaders_under_load_while_the_group_suffers_lose_nothing": (
+        "directories",
+    ),
+    "tests/replica/test_last_owners.py::test_two_last_owners_let_go_at_once": ("zookeeper-folder",),
+    "tests/spark/test_store_write.py::test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
     "tests/spark/test_damage.py::test_each_action_that_only_reads_goes_on_after_damage": (),
     "tests/spark/test_store_damage.py::test_no_reader_shows_a_wrong_row_where_no_good_copy_is_left": ("page header",),

@@ -17,6 +17,7 @@ import pytest
 
 from replitree.java import java_home
 from tests.waiting import wait_for
+from tools.class_archive import java_options
 
 OTHER_USER = 65534
 """Number of a user that runs none of these processes; Linux keeps it for users without a name."""
@@ -95,8 +96,10 @@ class StandaloneSpark:
 
     def _start(self, name: str, words: list[str], way: tuple[str, ...] = ()) -> Path:
         home, jars = java_home(), Path(pyspark.__file__).parent / "jars"
-        java = [str(home / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command = [*ENDS_WITH_PARENT, *way, *java, "-cp", f"{jars}/*", *words]
+        java = [str(home / "bin" / "java"), "-Xmx256m", *java_options().split()]
+        # As Spark's own scripts say it, too: Java takes the archive of classes only with the class path that it was made with.
+        path = f"{jars.parent / 'conf'}:{next(jars.glob('slf4j-api-*.jar'))}:{jars}/*"
+        command = [*ENDS_WITH_PARENT, *way, *java, "-cp", path, *words]
         scala = next(jars.glob("scala-library-*.jar")).stem.removeprefix("scala-library-")
         environment = os.environ | {
             "JAVA_HOME": str(home),
