@@ -72,7 +72,7 @@ unit: collected
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: .venv/spark.jsa
-	$(PYTEST) -n $$(($(WORKERS) + 3)) --dist loadfile --no-loadscope-reorder -m "(slow or system) and not nightly" tests
+	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist loadfile --no-loadscope-reorder -m "(slow or system) and not nightly" tests
 
 # --- see it work --------------------------------------------------------------------------------------------------------------
 
