@@ -134,6 +134,7 @@ STEPS = {
     "lost-though-mended": 48,
     "lost-though-returned": 35,
     "lost-though-pulled": 8,
+    "lost-sources-wait": 18,
     "lost-though-joined": 28,
     "sources-of-lost-kept": 93,
     "lost-while-made": 102,
