@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from replitree.protocol.core import part_set
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.parts import Part
+from replitree.protocol.core.parts import Part, parse_part
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,3 +71,9 @@ def test_chunks_stay_few_when_most_parts_are_gone() -> None:
         left = left.replace((part,), ())
     assert len(left) == 50
     assert len(left._chunks) <= part_set.SPARSE_FACTOR * (50 // 4 + 1)  # noqa: SLF001 - what it costs can't be seen otherwise
+
+
+def test_what_is_merged_over_a_hole_is_not_covered_by_a_part_in_the_hole() -> None:
+    held = PartSet.of(map(parse_part, ("p_0_2_1", "p_4_4_0", "p_6_6_0_9")))
+    assert held.covered_by(parse_part("p_1_1_0_9")) == ()
+    assert [part.name for part in held.covered_by(parse_part("p_4_5_1_9"))] == ["p_4_4_0"]

@@ -9,11 +9,12 @@ from replitree.coordination.tree import Tree, answer
 from replitree.procedures import run as run_to_its_end
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, RewriteEntry, encode_entry
 from replitree.protocol.core.fold import Change, apply
 from replitree.protocol.core.layout import PARENT_ENTRIES, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.state.atomicity import shown_partly
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree.protocol.state.read import (
     READ_LEVELS,
@@ -22,7 +23,6 @@ from replitree.protocol.state.read import (
     parts_at,
     position_of,
     shown_now,
-    shown_partly,
 )
 
 TABLE = TablePlace("/t")
@@ -175,3 +175,26 @@ def test_an_insert_that_is_here_in_one_of_its_partitions_is_noticed_while_the_ot
     assert shown_partly(parts("p_0_0_0"), table, queue) is None
     assert shown_partly(table, table, queue) is None
     assert shown_partly(merged, merged, queue) is None, "the other partition was dropped, or the insert has failed"
+
+
+def test_a_rewrite_that_is_here_in_part_is_noticed_though_a_later_entry_removes_the_rest() -> None:
+    def parts(*names: str) -> PartSet:
+        return PartSet.of(map(parse_part, names))
+
+    result, new = fx.StagedResult("p_0_0_0", 0, 0, "h"), (fx.StagedPart("q", 1, 1, "h"),)
+    moves = RewriteEntry("r1", fx.EntryId("w"), fx.StagingId("s"), (result,), new)
+    queue = (Queued(fx.LogIndex(1), moves, Change()),)
+    table = parts("p_0_0_0_1", "q_1_1_0")
+    assert shown_partly(parts("p_0_0_0"), table, queue) is None
+    assert shown_partly(parts("p_0_0_0", "q_1_2_1"), parts("p_0_0_0_1", "q_1_2_1"), queue) == 1, (
+        "the row is there twice"
+    )
+    assert shown_partly(parts("p_0_0_0_1"), table, queue) == 1, "the row is not there"
+    assert shown_partly(table, table, queue) is None
+    # The partition that the row has left is dropped.
+    assert shown_partly(parts("p_0_0_0"), parts("q_1_1_0"), queue) is None
+    assert shown_partly(parts("p_0_0_0", "q_1_1_0"), parts("q_1_1_0"), queue) == 1, "its source is still there"
+    assert shown_partly(parts(), parts("q_1_1_0"), queue) == 1, "its source is gone already"
+    assert shown_partly(parts("p_0_0_0_1"), parts("p_0_0_0_1"), queue) is None, (
+        "the partition that it comes to is dropped"
+    )

@@ -17,6 +17,7 @@ from replitree.protocol.core.entries import (
     GetEntry,
     MergeEntry,
     MutateEntry,
+    RewriteEntry,
 )
 from replitree.protocol.core.fold import apply, fold
 from replitree.protocol.core.layout import Replica, TablePlace
@@ -237,11 +238,25 @@ def test_an_insert_that_is_here_in_part_is_noticed_until_it_is_executed() -> Non
     puller = Puller()
     one, other = get("p").parts[0], get("q").parts[0]
     (item,) = puller.pull(GetEntry(OTHER, fx.StagingId("x"), (one, other), ()))
-    assert not puller.progress.is_partly_shown()
+    assert puller.progress.shown_partly() is None
     puller.progress.reveal(["p_0_0_0"])
-    assert puller.progress.is_partly_shown()
+    assert puller.progress.shown_partly() == 0
     puller.execute([item])
-    assert not puller.progress.is_partly_shown()
+    assert puller.progress.shown_partly() is None
+
+
+def test_a_rewrite_that_is_here_in_part_is_noticed_until_it_is_executed() -> None:
+    puller = Puller()
+    puller.execute(puller.pull(get("p")))
+    result = fx.StagedResult("p_0_0_0", 0, 0, "h")
+    (item,) = puller.pull(RewriteEntry(OTHER, fx.EntryId("w"), fx.StagingId("x"), (result,), get("q").parts))
+    assert puller.progress.shown_partly() is None
+    puller.progress.reveal(["q_1_1_0"])
+    assert puller.progress.shown_partly() == 1
+    puller.progress.reveal(["p_0_0_0_1"])
+    assert puller.progress.shown_partly() is None
+    puller.execute([item])
+    assert puller.progress.shown_partly() is None
 
 
 def test_a_part_that_was_dropped_while_it_was_fetched_again_is_not_shown() -> None:

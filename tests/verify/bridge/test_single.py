@@ -6,6 +6,7 @@ import pytest
 
 from replitree.protocol.core.effects import EntryId, LogIndex, StagedPart, StagingId
 from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry
+from replitree.protocol.core.part_set import PartSet
 from replitree_published.bridge.single import Inserts
 from replitree_verify.process.read_requests import Begun, Shown, ShowRows
 from tests.verify.bridge.test_replication import NAMES, TABLE, tree_of
@@ -19,7 +20,7 @@ def get(insert: str, rows: str, drops: tuple[str, ...] = ()) -> GetEntry:
 
 def read(position: int, *asked: int) -> ShowRows:
     begun = Begun(LogIndex(0), tuple(map(LogIndex, asked)), LogIndex(0))
-    return ShowRows(9, "linearizable", begun, LogIndex(position), ())
+    return ShowRows(9, "linearizable", begun, LogIndex(position), (), PartSet(), ())
 
 
 def looked(*entries: Entry) -> Inserts:

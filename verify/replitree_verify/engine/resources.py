@@ -128,7 +128,7 @@ class Resources(Numbers):
                 return EVERYTHING
             case AwaitLacking() | AwaitLoss(is_again=True):
                 return EVERYTHING
-            case AwaitReadable(position) if is_pulled(memory, position):
+            case AwaitReadable(position, whole=False) if is_pulled(memory, position):
                 return self.fields(seat, ("given",))
         return footprint.memory | footprint.reads | self.nodes_read(footprint, None)
 

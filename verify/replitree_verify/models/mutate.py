@@ -16,7 +16,7 @@ from replitree_verify.models.insert import TWO, one, two
 from replitree_verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
 from replitree_verify.models.stored import REGISTERED, in_store
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal, Rewrite
+from replitree_verify.world.model import Ask, Insert, Kill, Model, Proposal, Read, Rewrite
 
 MUTATION = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x"))
 SCOPED = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x@2"))
@@ -208,6 +208,11 @@ CHANGED = (("all_0_0_0", "all:1~w"),)
 REWRITE = Rewrite("r2", 9, EntryId("w"), CHANGED)
 MOVING = Rewrite("r1", 9, EntryId("w"), (("all_0_0_0", "all:1~w"), ("all_1_1_0", "all:")), (("all", "all:2~w+9"),))
 """The rows of one part are changed, those of another one move to a new part, which has a new row, too."""
+MOVED = Rewrite("r1", 9, EntryId("w"), (("all_0_0_0", "all:"),), (("all", "all:1~w"),))
+AWAY = Rewrite("r1", 9, EntryId("w"), (("p_0_0_0", "p:"),), (("q", "q:1~w"),))
+"""A row moves to a new part, in `AWAY` of another partition."""
+
+DROP_P = Ask("r1", 8, DropEntry("r1", EntryId("d"), "p"))
 
 READ = ("r1 ins 1", *EVERYWHERE)
 READ_TWO = ("r1 ins 1", "r1 ins 2", *EVERYWHERE)
@@ -223,6 +228,26 @@ def _stored(name: str, description: str, faults: dict[Fault, int], **more: Any) 
         "struck": tuple((fault, "r1") for fault in faults),
     }
     return in_store(name, description, faults, **(given | more))
+
+
+def _read(
+    name: str, description: str, inserts: tuple[Insert, ...], rewrites: tuple[Rewrite, ...], **more: Any
+) -> Model:
+    """Return a model of an eventual read at r2, which has yet to pull what r1 has executed: rewrites, commands, merges.
+
+    `more` as of `Model`; the prelude ends with r1's rewrites, and `after` that what else it has done, by default its commands.
+    """
+    commands, merges = more.get("commands", ()), more.get("merges", ())
+    asked = (*more.pop("after", ()), *(f"r1 ask {ask.request}" for ask in commands), *(("r1 lead1",) if merges else ()))
+    begun = more.pop("prelude", (*(f"r1 ins {each.requests[0][0]}" for each in inserts if not each.drops), *EVERYWHERE))
+    steps = (*(f"r1 rew {each.request}" for each in rewrites), *asked)
+    # The requests' threads go on until their clients have their answers.
+    done = tuple(name for step in steps for name in (step, "r1", step))
+    reads = (Read("r2", 11, "eventual"),)
+    probes = ("eventual read", *more.pop("probes", ()))
+    return two(
+        name, description, inserts, {}, rewrites=rewrites, reads=reads, prelude=(*begun, *done), probes=probes, **more
+    )
 
 
 REWRITES = (
@@ -344,6 +369,92 @@ REWRITES = (
         prelude=(*READ_TWO, "r1 rew 9", "r2 pull", "r1", "r1 lead1", "r1"),
         struck=((Fault.CRASH, "r2"),),
         probes=("later form taken", "crash"),
+    ),
+    _read(
+        "rewrite_read",
+        "a replica may fetch a merged part with a row that a rewrite has moved, before it executes that, and is read",
+        TWO_PARTS,
+        (MOVED,),
+        merges=(Proposal("r1", ("all_1_1_0", "all_2_2_0")),),
+        probes=("result fetched",),
+    ),
+    _read(
+        "rewrite_read_source",
+        "the same where the merged part reaches over the place that the row has left",
+        TWO_PARTS,
+        (MOVING,),
+        merges=(Proposal("r1", ("all_0_0_0_2", "all_1_1_0_2")),),
+        probes=("result fetched",),
+    ),
+    _read(
+        "rewrite_read_two",
+        "the same where the merged part is of two rewrites and of an insert that the replica has not executed either",
+        TWO_PARTS,
+        (MOVED, Rewrite("r1", 7, EntryId("v"), (("all_1_1_0", "all:"),), (("all", "all:2~v"),))),
+        merges=(Proposal("r1", ("all_1_1_0_3", "all_2_2_0", "all_3_3_0")),),
+        prelude=("r1 ins 1", *EVERYWHERE, "r1 ins 2", "r1", "r2 pull"),
+        probes=("later form taken",),
+    ),
+    _read(
+        "rewrite_read_mutate",
+        "the same where every part is mutated in between",
+        TWO_PARTS,
+        (MOVED,),
+        commands=(Ask("r1", 8, MutateEntry("r1", EntryId("m"), "*", "x")),),
+        merges=(Proposal("r1", ("all_1_1_0_3", "all_2_2_0_3")),),
+        probes=("mutated", "result fetched"),
+    ),
+    _read(
+        "rewrite_read_removed",
+        "a replica may fetch a merged part with a row that a rewrite has moved, and the partition that it has left is dropped",
+        ONE_PART,
+        (AWAY,),
+        partitions=("p", "q"),
+        commands=(DROP_P,),
+        merges=(Proposal("r1", ("q_0_0_0", "q_1_1_0")),),
+        probes=("result fetched",),
+    ),
+    _read(
+        "rewrite_read_drop",
+        "a row is moved to another partition, and a replica has yet to execute that and the drop of the first partition",
+        ONE_PART,
+        (AWAY,),
+        partitions=("p",),
+        commands=(DROP_P,),
+    ),
+    _read(
+        "rewrite_read_detach",
+        "the same where the first partition is detached",
+        (Insert("r1", ((1, "a"), (2, "b"))),),
+        (Rewrite("r1", 9, EntryId("w"), (("p_0_0_0", "p:2~w"),), (("q", "q:1~w"),)),),
+        partitions=("p",),
+        commands=(Ask("r1", 8, DropEntry("r1", EntryId("d"), "p", detach=True)),),
+        probes=("parts kept aside",),
+    ),
+    _read(
+        "rewrite_read_overwrite",
+        "the same where a later insert replaces the first partition",
+        (*ONE_PART, Insert("r1", ((2, "b"),), drops=("p",))),
+        (AWAY,),
+        partitions=("p",),
+        after=("r1 ins 2",),
+    ),
+    _read(
+        "rewrite_read_hole",
+        "the same where a range with the source is dropped, and its neighbours are merged over the hole",
+        THREE_PARTS,
+        (Rewrite("r1", 9, EntryId("w"), (("all_1_1_0", "all:"),), (("q", "q:2~w"),)),),
+        commands=(Ask("r1", 8, DropEntry("r1", EntryId("d"), "all", block_min=1, block_max=1)),),
+        merges=(Proposal("r1", ("all_0_0_0", "all_2_2_0")),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", *EVERYWHERE),
+    ),
+    _read(
+        "rewrite_read_chain",
+        "a row is moved twice, to two other partitions, and the one in between is dropped",
+        ONE_PART,
+        (AWAY, Rewrite("r1", 7, EntryId("v"), (("q_1_1_0", "q:"),), (("r", "r:1~w~v"),))),
+        partitions=("p",),
+        commands=(Ask("r1", 8, DropEntry("r1", EntryId("d"), "q")),),
     ),
     _stored("stored_rewrite", "a part in an object store is rewritten", {}, probes=("rewritten",)),
     _stored("stored_rewrite_crash", "the same with a crash", CRASH, probes=("rewritten", "crash")),

@@ -24,6 +24,7 @@ from replitree.protocol.program import (
     rewriter,
     tagger,
 )
+from replitree.protocol.state import atomicity
 from replitree_verify.patches.patch import Patch, PatchedStages, read_patches
 from replitree_verify.process import (
     longlife,
@@ -43,8 +44,8 @@ _PROGRAM = (
 )
 """The modules that define stages."""
 
-_OUTCOMES = ("replitree_verify.outcomes.", "replitree_verify.process.shares")
-"""How the names of the modules begin that perform effects."""
+_OUTCOMES = ("replitree_verify.outcomes.", "replitree_verify.process.shares", atomicity.__name__)
+"""How the names of the modules begin that perform effects, or say what these wait for."""
 
 
 @dataclass(frozen=True, slots=True)

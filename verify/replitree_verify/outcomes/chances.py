@@ -20,6 +20,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.execute.execute_lost import later_forms
+from replitree.protocol.execute.rewrite import must_follow
 from replitree.protocol.shares.share_effects import SharedPart, Sharer
 from replitree.protocol.state.fetch import fetch_anywhere
 from replitree.protocol.state.pull import Queued
@@ -47,6 +48,8 @@ def can_execute(item: Queued, view: View, here: Here) -> bool:
         return False
     if isinstance(item.entry, LostEntry):
         return not here.loses or _can_renew(item, view, here)
+    if isinstance(item.entry, RewriteEntry) and must_follow(view, item):
+        return False
     if isinstance(item.entry, GetEntry | RewriteEntry):
         folder = here.disk.folder(item.entry.insert)
         staged = dict(folder.parts) if folder is not None and not folder.torn else {}

@@ -9,6 +9,7 @@ A read is told nothing when parts that it needs have left the disk meanwhile: th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,17 +17,25 @@ from typing import Any, TypeAlias
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Effect, Inserted, LogIndex
-from replitree.protocol.core.entries import RewriteEntry
+from replitree.protocol.core.entries import Entry, GetEntry, RewriteEntry
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part
 from replitree.protocol.program.stages import Stage, Then
+from replitree.protocol.state.atomicity import shown_partly
 from replitree.protocol.state.pull import Queued
-from replitree.protocol.state.read import ReadLevel, end_of_log, is_readable, parts_at, position_of, shown_now
-from replitree_verify.world.disk import Disk, requests_in
+from replitree.protocol.state.read import (
+    ReadLevel,
+    end_of_log,
+    is_readable,
+    parts_at,
+    position_of,
+    shown_now,
+)
+from replitree_verify.world.disk import Disk, requests_in, rows_in
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.history import Log
+from replitree_verify.world.history import Log, request_of
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 
@@ -57,10 +66,17 @@ class AwaitPointer(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AwaitReadable(Effect):
-    """Wait until what is below a position is executed, or (`executed` is false) only pulled.  Outcome: `ReadView`."""
+    """Wait until what is below a position is executed, or (`executed` is false) only pulled.  Outcome: `ReadView`.
+
+    Attributes
+    ----------
+    whole
+        Whether to wait, too, until no insert and no rewrite is here in part: so does a read that shows what is here.
+    """
 
     position: LogIndex
     executed: bool = True
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +95,18 @@ class ReadView:
 
 @dataclass(frozen=True, slots=True)
 class ShowRows(Effect):
-    """Show parts to the client; the read is over."""
+    """Show parts to the client; the read is over.
+
+    `table` and `to_come` are what the table was where the replica stood then, and the entries that it had yet to execute.
+    """
 
     number: int
     level: ReadLevel
     begun: Begun
     position: LogIndex
     parts: tuple[Part, ...]
+    table: PartSet
+    to_come: tuple[LogIndex, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +150,15 @@ def find_position(replica: Replica, number: int, level: ReadLevel, begun: Begun)
 
 def show_rows(number: int, level: ReadLevel, begun: Begun, position: LogIndex) -> Generator[Any, Any, None]:
     """Wait until the rows are there, and show them."""
-    view: ReadView = yield AwaitReadable(position)
+    view: ReadView = yield AwaitReadable(position, whole=level == "eventual")
     if level == "eventual":
         parts = shown_now(view.held, view.queue)
     else:
         parts = tuple(
             parts_at(view.parts, view.later, view.queue, position, lambda part: part in view.held, view.opened)
         )
-    yield ShowRows(number, level, begun, position, parts)
+    to_come = tuple(item.index for item in view.queue)
+    yield ShowRows(number, level, begun, position, parts, view.parts, to_come)
 
 
 # --- what the effects do ------------------------------------------------------------------------------------------------------
@@ -179,6 +201,8 @@ def look(effect: AwaitReadable, memory: Memory, tree: Tree, replica: Replica) ->
     opened = log.open_at(effect.position)
     if not is_readable(pointer, memory.queue if effect.executed else (), effect.position, opened):
         return None
+    if effect.whole and shown_partly(memory.held, memory.place.parts, memory.queue) is not None:
+        return None
     later = tuple(item.change for item in reversed(log.entries) if effect.position <= item.index < pointer)
     return ReadView(memory.place.parts, later, memory.queue, memory.held, opened)
 
@@ -189,11 +213,45 @@ def answer_read(effect: ShowRows, held: PartSet, disk: Disk, tree: Tree, replica
     whole = [content for content in contents if content is not None]
     if len(whole) < len(contents):
         return NotShown("parts have left meanwhile"), None
-    rows = sorted(int(request) for content in whole for request in requests_in(content))
-    shown = Shown(effect.position, tuple(dict.fromkeys(rows)))
-    if len({*rows}) < len(rows) and len({part.partition for part in effect.parts}) == 1:
-        return shown, f"I8: the {effect.level} read {effect.number} at {replica.name} shows a row twice"
-    return shown, _broken(effect, shown, Log(tree, replica.table), replica)
+    rows = Counter(int(request) for content in whole for request in requests_in(content))
+    shown = Shown(effect.position, tuple(sorted(rows)))
+    log = Log(tree, replica.table)
+    broken = _repeated(rows, log) or (_lacking(rows, effect, log) if effect.level == "eventual" else None)
+    if broken is not None:
+        return shown, f"I8: the {effect.level} read {effect.number} at {replica.name} {broken}"
+    return shown, _broken(effect, shown, log, replica)
+
+
+def _repeated(rows: Counter[int], log: Log) -> str | None:
+    """Check that a read shows no row twice, and none that no client inserted."""
+    inserted = sum((_new_rows(entry) for _, entry in log.raw), Counter[int]())
+    strange = sorted(rows.keys() - inserted.keys())
+    if strange:
+        return f"shows the rows of {strange}, which no client inserted"
+    return "shows a row twice" if rows - inserted else None
+
+
+def _lacking(rows: Counter[int], effect: ShowRows, log: Log) -> str | None:
+    """Check that an eventual read shows the rows that the table has, but for those of entries that are still to be executed."""
+    there = Counter[int]()
+    for part in effect.table:
+        lost = log.lost_requests(part.partition)
+        there.update(request for row in log.lineage[part].rows if (request := request_of(row)) not in lost)
+    to_come = sum((_new_rows(entry) for index, entry in log.raw if index in effect.to_come), Counter[int]())
+    lacking = sorted(there - to_come - rows)
+    return f"does not show the rows of {lacking}, which are in the table and executed" if lacking else None
+
+
+def _new_rows(entry: Entry) -> Counter[int]:
+    """Return the requests whose rows an entry brings into the table; a request has a row in each of its partitions."""
+    match entry:
+        case GetEntry(parts=parts):
+            return Counter(int(request) for part in parts for request in requests_in(part.content_hash))
+        case RewriteEntry(id=name, inserts=parts):
+            # The other rows of its new parts are moved: they were changed by it.
+            new = (row for part in parts for row in rows_in(part.content_hash) if not row.endswith(f"~{name}"))
+            return Counter(map(request_of, new))
+    return Counter()
 
 
 def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str | None:
@@ -201,12 +259,7 @@ def _broken(effect: ShowRows, shown: Shown, log: Log, replica: Replica) -> str |
     who = f"I8: the {effect.level} read {effect.number} at {replica.name}"
     rows = sorted(shown.requests)
     if effect.level == "eventual":
-        brought = [part for _, entry in log.inserts for part in entry.parts]
-        # A rewrite may bring new rows, too.
-        brought += [part for _, entry in log.raw if isinstance(entry, RewriteEntry) for part in entry.inserts]
-        inserted = {number for part in brought for number in requests_in(part.content_hash)}
-        strange = [number for number in rows if number not in inserted]
-        return f"{who} shows the rows of {strange}, which no client inserted" if strange else None
+        return None
     if effect.position < effect.begun.lowest:
         return f"{who} stands at {effect.position}, and should at {effect.begun.lowest} or above"
     opened = log.open_at(effect.position)

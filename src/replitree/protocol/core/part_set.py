@@ -106,6 +106,12 @@ class PartSet:
         before = self._before((part.partition, part.block_min + 1))
         return before if before is not None and before.covers(part) else None
 
+    def covered_by(self, part: Part) -> tuple[Part, ...]:
+        """Return the parts of the set that `part` covers, itself or what it was made of, in order."""
+        # A part that was merged over the hole that a drop leaves shares its blocks, and none of its rows.
+        inside = self.between(part.partition, part.block_min, part.block_max)
+        return tuple(each for each in inside if part.covers(each))
+
     def _chunk_of(self, part: tuple[object, ...]) -> int:
         """Return the number of the chunk in which a part of this place is, or would be looked for."""
         low, high = 0, len(self._chunks)

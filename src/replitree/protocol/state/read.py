@@ -34,7 +34,7 @@ from typing import Literal, TypeAlias, assert_never, get_args
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, RewriteEntry, written_parts
+from replitree.protocol.core.entries import FailEntry, MergeEntry
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.part_set import PartSet
@@ -120,28 +120,6 @@ def shown_now(held: PartSet, queue: Iterable[Queued]) -> tuple[Part, ...]:
         if part.is_within(entry.index, entry.index)
     )
     return tuple(part for part in held if part not in failed) if failed else tuple(held)
-
-
-def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> fx.LogIndex | None:
-    """Return an insert or a rewrite that an eventual read would show in one of its parts and not in another, if there is one.
-
-    A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.
-
-    Parameters
-    ----------
-    held, parts
-        What the replica has registered, and the table at its pointer.
-    queue
-        What it has pulled and not executed.
-    """
-    for item in queue:
-        brought = written_parts(item.entry, item.index) if isinstance(item.entry, GetEntry | RewriteEntry) else ()
-        if len(brought) > 1:
-            lacking = [part for part in brought if held.covering(part) is None]
-            wanted = any(parts.covering(part) is not None for part in lacking)
-            if wanted and len(lacking) < len(brought):
-                return item.index
-    return None
 
 
 def is_readable(

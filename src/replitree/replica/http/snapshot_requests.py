@@ -130,8 +130,8 @@ async def _position(table: TableReplica, asked: SnapshotRequest) -> LogIndex | N
         """Whether every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here."""
         if progress.index < asked.at_least or (asked.mutated >= 0 and not progress.is_mutated(asked.mutated)):
             return False
-        # If what is here now is to be shown, no insert may be here in part.
-        return asked.as_of is not None or not progress.is_partly_shown()
+        # If what is here now is to be shown, no insert and no rewrite may be here in part.
+        return asked.as_of is not None or progress.shown_partly() is None
 
     if asked.level == "eventual":
         if not await wait_until(table, is_there, asked.left_s):
@@ -190,7 +190,10 @@ def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
     """Return the error of a read that waited in vain: what it has waited for."""
     progress, name = table.progress, table.replica.name
     awaited = progress.awaited(LogIndex(wanted))
-    if awaited is None:
+    partly = progress.shown_partly()
+    if awaited is None and partly is not None:
+        state = f"replica {name} has a part of entry {partly} of the log and has not executed that entry yet"
+    elif awaited is None:
         state = f"replica {name} has pulled the log up to {progress.pointer}, and the read needs it up to {wanted}"
     else:
         index, kind, reason = awaited

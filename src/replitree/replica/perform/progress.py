@@ -31,8 +31,9 @@ from replitree.protocol.execute.drop import removes
 from replitree.protocol.execute.execute import goes_alone
 from replitree.protocol.program.stages import PulledTurn
 from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state.atomicity import shown_partly
 from replitree.protocol.state.pull import Loaded, Place, Queued
-from replitree.protocol.state.read import is_readable, shown_now, shown_partly
+from replitree.protocol.state.read import is_readable, shown_now
 from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
 from replitree.replica.kit.history import History
 from replitree.replica.perform.commit_size import PARTS_MAX
@@ -243,7 +244,7 @@ class Progress:
         with self.changed:
             assert self.place is not None
             item, broken = batch[0], frozenset(self._hidden)
-            waits = removes(item) or isinstance(item.entry, LostEntry)
+            waits = removes(item) or isinstance(item.entry, LostEntry | RewriteEntry)
             before = blockers(self._queue.values(), self._running, item.index) if waits else ()
             kept = to_be_kept(self._queue.values())
             overdue = self.waited_s(item.index) > patience_s
@@ -279,7 +280,7 @@ class Progress:
                 # Whether earlier entries are the reason, as far as can be seen.
                 for_others = index in self._queue and (
                     any(part not in self._held for part in self._queue[index].change.removed)
-                    if self.lane(self._queue[index]) is Lane.MAKING
+                    if isinstance(self._queue[index].entry, MergeEntry | MutateEntry | RewriteEntry)
                     else removes(self._queue[index])
                 )
                 self._waiting[index] = _PostponedEntry(reason, tries, since, now + pause, for_others, is_told)
@@ -397,12 +398,10 @@ class Progress:
             now = shown_now(self._held, self._queue.values())
             return index, names, tuple(part.name for part in now if part in self._hidden)
 
-    def is_partly_shown(self) -> bool:
-        """Whether an insert is visible in one of its partitions, and not yet in another."""
+    def shown_partly(self) -> LogIndex | None:
+        """Return an insert or a rewrite that is visible in one of its parts, and not yet in another; None: there is none."""
         with self.changed:
-            return (
-                self.place is not None and shown_partly(self._held, self.place.parts, self._queue.values()) is not None
-            )
+            return None if self.place is None else shown_partly(self._held, self.place.parts, self._queue.values())
 
     @property
     def held(self) -> PartSet:

@@ -107,9 +107,9 @@ class Snapshots:
                 unreadable = self._why_unreadable()
                 if unreadable is not None:
                     raise ReplicaUnavailable(f"{unreadable}; ask another replica")
-                if as_of is None and progress.is_partly_shown():
+                if as_of is None and progress.shown_partly() is not None:
                     raise ReplicaUnavailable(
-                        f"an insert is here in part on replica {self._name}; try again in a moment"
+                        f"an insert or a rewrite is here in part on replica {self._name}; try again in a moment"
                     )
                 if as_of is not None:
                     then = frozenset((part.name for part in self._parts_at(as_of)) if tagged is None else tagged)

@@ -1,0 +1,42 @@
+"""Atomicity: an eventual read shows inserts and rewrites as a whole.
+
+Entries are executed in any order, and a later form may be fetched in the place of a part (`protocol.state.fetch`).  So a
+replica may have one part of an entry and not another one.  An eventual read waits until that is over; a read at a position
+waits until every entry below it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import GetEntry, RewriteEntry, written_parts
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.state.pull import Queued
+
+
+def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> LogIndex | None:
+    """Return an insert or a rewrite that an eventual read would show in one of its parts and not in another, if there is one.
+
+    A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.  Of a
+    rewrite it would then show a row twice that moves from one part to another, or not at all.
+
+    Parameters
+    ----------
+    held, parts
+        What the replica has registered, and the table at its pointer.
+    queue
+        What it has pulled and not executed.
+    """
+    for item in queue:
+        brought = written_parts(item.entry, item.index) if isinstance(item.entry, GetEntry | RewriteEntry) else ()
+        if len(brought) > 1:
+            lacking = [part for part in brought if held.covering(part) is None]
+            wanted = [part for part in lacking if parts.covering(part) is not None]
+            # Results that a later entry removes; their sources may be here still, or gone already.
+            removed = [part for part in lacking if part not in wanted and part.mutation]
+            if len(lacking) < len(brought) and (wanted or removed):
+                return item.index
+            if wanted and any(not held.covered_by(part) for part in removed):
+                return item.index
+    return None
