@@ -116,7 +116,7 @@ def _planner(table: Table) -> str:
 def test_executors_without_the_disk_send_the_result(
     spark: SparkSession, running: LocalCluster, filled: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(optimize, "is_local", lambda _: False)
+    monkeypatch.setattr(optimize, "is_own_local", lambda _: False)
     expected = kernel_hashes(filled, tmp_path / "kernel")
     result = optimize_df(filled, spark, "1", final=True)
     assert [(merge.partition, merge.applied, merge.finished) for merge in result.merges] == [("1", True, True)]
