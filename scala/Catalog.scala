@@ -154,7 +154,10 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
   }
 
   override def alterTable(table: Identifier, changes: TableChange*): Table = {
+    val properties = new util.HashMap[String, String]
     val text = changes.map {
+      case set: TableChange.SetProperty => properties.put(set.property, set.value); ""
+      case removed: TableChange.RemoveProperty => properties.put(removed.property, ""); ""
       case add: TableChange.AddColumn if add.comment == null =>
         val default = if (add.defaultValue == null) "" else s" DEFAULT ${add.defaultValue.getSql}"
         val place = add.position match {
@@ -175,10 +178,10 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
         s"ALTER COLUMN ${path(change.fieldNames)} ${if (change.nullable) "DROP" else "SET"} NOT NULL"
       case other => throw new CatalogError(
         s"${other.getClass.getSimpleName} is not supported by the catalog $known: it adds columns without comments, drops, "
-          + "renames and widens them, and changes their defaults; for another order key or other settings fill another table")
+          + "renames and widens them, and changes their defaults; for another order key fill another table")
     }
     if (!tableExists(table)) throw new NoSuchTableException(table)
-    planner.answer("alter", "table" -> table.name, "sql" -> text.mkString(", "))
+    planner.answer("alter", "table" -> table.name, "sql" -> text.mkString(", "), "properties" -> properties)
     loadTable(table)
   }
 

@@ -210,3 +210,25 @@ def test_tag_shows_its_version_in_sql_and_in_both_readers(
     assert session.sql(f"select count(*) from {there} version as of 'later'").collect()[0][0] == 3
     assert session.sql(f"call replitree.delete_tag('{name}', 'later')").collect()[0]["name"] == "later"
     session.sql(f"drop table {there}")
+
+
+def test_properties_of_a_table_are_changed_and_taken_back(
+    session: SparkSession, running: LocalCluster, name: str
+) -> None:
+    there = f"replitree.default.{name}"
+    session.sql(f"create table {there} (k bigint) tblproperties (keep = '7 days')")
+
+    def kept() -> str:
+        shown = {row["key"]: str(row["value"]) for row in session.sql(f"show tblproperties {there}").collect()}
+        return shown.get("keep", "")
+
+    before = kept()
+    session.sql(f"alter table {there} set tblproperties ('keep' = '36h')")
+    assert (before, kept()) == ("7d", "36h")
+    session.sql(f"alter table {there} unset tblproperties ('keep')")
+    assert kept() == ""
+    for properties, said in (("'parts_max' = '9'", "fill another table"), ("'keep' = 'long'", "7 days")):
+        with pytest.raises(Exception, match=said):
+            session.sql(f"alter table {there} set tblproperties ({properties})")
+    assert running.table(name).status().log_tail == 2, "each change is one entry"
+    session.sql(f"drop table {there}")

@@ -1,10 +1,11 @@
-"""``CREATE TABLE`` of the catalog: columns, partition transforms and table properties become a table's definition."""
+"""Definitions of the catalog: columns, partition transforms and table properties of ``CREATE TABLE`` and ``ALTER TABLE``."""
 
 from __future__ import annotations
 
 import msgspec
 
 from replitree.client.connection import Connection
+from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.spark.catalog.requests import PlannerRequest
 from replitree.storage.schema.definition import TableSettings
@@ -57,3 +58,22 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
     )
+
+
+def alter(table: Table, request: PlannerRequest) -> None:
+    """Change a table's properties, each by one entry of the log, or its columns; an empty property is as if it were not given.
+
+    Raises
+    ------
+    BadInput
+        A property is not ``keep`` or ``storage``, or a property or the change of a column is wrong.
+    """
+    for key in request.properties:
+        if key not in ("keep", "storage"):
+            raise BadInput(f"property {key!r} can't be changed, keep and storage can: fill another table")
+    if "keep" in request.properties:
+        table.set_keep(request.properties["keep"])
+    if "storage" in request.properties:
+        table.set_storage(request.properties["storage"] or LOCAL)
+    if request.sql:
+        table.alter(request.sql)

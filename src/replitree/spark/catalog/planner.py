@@ -38,7 +38,7 @@ from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailable
-from replitree.spark.catalog.create import create
+from replitree.spark.catalog.create import alter, create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.catalog.partitions import drop_partitions, matching, partition_columns
@@ -151,7 +151,7 @@ class Planner:
             "history": lambda: history_rows(table()),
             "create": lambda: create(self._connected(), request),
             "drop": lambda: self.drop(request.table),
-            "alter": lambda: table().alter(request.sql).index,
+            "alter": lambda: alter(table(), request),
             "delete": lambda: table().delete(request.where).index,
             "truncate": lambda: table().truncate().index,
             "procedures": lambda: list(PROCEDURES),
@@ -274,6 +274,7 @@ class Planner:
             "order_by": ", ".join(definition.order_by),
             "policy": definition.policy.text,
             "storage": definition.storage,
+            "keep": definition.keep,
             "schema_version": str(definition.schema_version),
         }
         return {
