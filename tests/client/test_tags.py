@@ -11,7 +11,7 @@ from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
-from replitree.errors import BadInput, InvalidName, SnapshotExpired
+from replitree.errors import BadInput, InvalidName, ReplicaBehind, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
@@ -288,6 +288,12 @@ def test_restore_to_a_version_that_is_gone_changes_nothing(cluster: InProcessClu
     with pytest.raises(SnapshotExpired, match=EXPIRED):
         table.restore_to(index + 1)
     assert (table.history(1)[0].index, table.to_arrow()["k"].to_pylist()) == (end, [2])
+
+
+def test_restore_to_a_version_that_is_still_to_come_waits_as_long_as_it_is_told(table: Table) -> None:
+    with pytest.raises(ReplicaBehind, match="needs it up to 99"):
+        table.restore_to(99, timeout_s=0.1)
+    assert table.history(1) == ()
 
 
 def test_restored_rows_have_the_columns_of_now(table: Table) -> None:

@@ -287,7 +287,7 @@ class Table(TableChanges):
             As `insert`; nothing was changed.
         """
         known_as = f"restore-{secrets.token_hex(16)}" if token is None else token
-        with self.snapshot(as_of=version, lease_s=LEASE_S) as earlier:
+        with self.snapshot(as_of=version, lease_s=LEASE_S, timeout_s=timeout_s) as earlier:
             return self.insert(earlier.scan().to_reader(), known_as, overwrite="all", timeout_s=timeout_s)
 
     def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:
