@@ -156,9 +156,9 @@ class CommandHandlers(Handlers):
     async def _set_storage(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, StorageBody)
-        command, index, storage = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
+        command, index, definition = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
         outcome = await _outcome(table, index, wait_s)
-        return json_response({"id": command, **outcome, "storage": storage})
+        return json_response({"id": command, **outcome, "storage": definition.storage})
 
     async def _set_keep(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, UnsetType
+
 from replitree.errors import (
     BadInput,
     NotAuthorized,
@@ -215,8 +217,8 @@ class Commands:
             return wanted, index, changed.schema_version
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
-    def set_storage(self, storage: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, str]:
-        """Append a change of the storage policy; return its id, index, and the policy from there on.
+    def set_storage(self, storage: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+        """Append a change of the storage policy; return its id, index, and the definition from there on.
 
         Raises
         ------
@@ -236,19 +238,12 @@ class Commands:
                 raise type(error)(
                     f"replica {self._context.replica.name} can't use the object store: {error}"
                 ) from error
-        for _ in range(ALTERS_MAX):
-            definition, version, _ = self._context.definitions.read_nodes()
-            if known is not None:
-                return wanted, known, definition.storage
-            text = switched(definition.placement, asked).text
-            try:
-                return wanted, self._append_storage(wanted, definition, text, version), text
-            except SchemaMismatch:
-                continue
-        raise Unavailable("others change the table's storage all the time; nothing was changed, try again")
+        return self._change_settings(
+            wanted, known, lambda before: replace(before, storage=switched(before.placement, asked).text)
+        )
 
-    def set_keep(self, keep: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, str]:
-        """Append a change of how long parts that have left stay; return its id, index, and what holds from there on.
+    def set_keep(self, keep: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+        """Append a change of how long parts that have left stay; return its id, index, and the definition from there on.
 
         Raises
         ------
@@ -259,19 +254,25 @@ class Commands:
         """
         asked, wanted = parse_keep(keep), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
+        return self._change_settings(wanted, known, lambda before: replace(before, keep=asked), asked)
+
+    def _change_settings(
+        self,
+        command: fx.EntryId,
+        known: fx.LogIndex | None,
+        change: Callable[[TableDefinition], TableDefinition],
+        keep: str | UnsetType = UNSET,
+    ) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+        """Append a change of the settings in the node `metadata`, unless an entry of this command is known."""
         for _ in range(ALTERS_MAX):
             before, version, _ = self._context.definitions.read_nodes()
             if known is not None:
-                return wanted, known, before.keep
-            after = replace(before, keep=asked)
-            entry = StorageEntry(self._context.replica.name, wanted, before.storage, 2, asked)
-            metadata = fx.Set(layout.metadata(self._context.replica.table), after.encode_metadata(), version)
+                return command, known, before
+            after = change(before)
             try:
-                index = self._append(entry, storage=(metadata,))
+                return command, self._append_settings(command, before, after, version, keep), after
             except SchemaMismatch:
                 continue
-            self._context.definitions.expect_storage()
-            return wanted, index, asked
         raise Unavailable("others change the table's settings all the time; nothing was changed, try again")
 
     def forget_store(self) -> None:
@@ -285,21 +286,29 @@ class Commands:
         definition, version, _ = self._context.definitions.read_nodes()
         if definition.placement.kind is StorageKind.LOCAL and definition.is_shared:
             try:
-                self._append_storage(_id(None), definition, LOCAL, version)
+                self._append_settings(_id(None), definition, replace(definition, storage=LOCAL), version)
             except SchemaMismatch as error:
                 raise Unavailable(str(error)) from error
 
-    def _append_storage(
-        self, command: fx.EntryId, before: TableDefinition, storage: str, version: fx.Version
+    def _append_settings(
+        self,
+        command: fx.EntryId,
+        before: TableDefinition,
+        after: TableDefinition,
+        version: fx.Version,
+        keep: str | UnsetType = UNSET,
     ) -> fx.LogIndex:
-        """Append a change of the storage policy; the nodes of a store are made with its first, and go with its last one."""
-        table, after = self._context.replica.table, replace(before, storage=storage)
+        """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one."""
+        table = self._context.replica.table
         operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
         if after.is_shared and not before.is_shared:
             operations += sharing_nodes(table)
         if before.is_shared and not after.is_shared:
             operations += tuple(fx.Delete(node.path, fx.ANY_VERSION) for node in reversed(sharing_nodes(table)))
-        index = self._append(StorageEntry(self._context.replica.name, command, storage), storage=operations)
+        # Replicas that do not know `keep` stop before an entry in format 2.
+        form = 1 if keep is UNSET else 2
+        entry = StorageEntry(self._context.replica.name, command, after.storage, form, keep)
+        index = self._append(entry, storage=operations)
         self._context.definitions.expect_storage()
         return index
 

@@ -38,7 +38,7 @@ from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailable
-from replitree.spark.catalog.create import alter, create
+from replitree.spark.catalog.definitions import alter, create
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.catalog.partitions import drop_partitions, matching, partition_columns
