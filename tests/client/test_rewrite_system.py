@@ -94,6 +94,7 @@ def test_a_rewrite_changes_moves_and_deletes_rows_at_once(table: Table, running:
         plan.put_inserts(pa.concat_tables([moved.cast(read.schema), rows_of(january).slice(0, 1)]))
         result = commit(plan)
     assert (result.applied, result.finished, result.removed, result.added) == (True, True, 2, 3)
+    assert table.inserter.written.index == result.index, "whichever replica answers, a later read waits for it"
     want = [(1, 0, 0), *((1, k, 10) for k in (0, 2, 4)), *((1, k, 0) for k in (1, 3, 5))]
     assert seen(table, running) == sorted(want)
     assert {part.part.rsplit("_", 1)[1] for part in table.snapshot().parts} == {str(result.index), "0"}

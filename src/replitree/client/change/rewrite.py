@@ -242,7 +242,11 @@ class RewritePlan:
             "inserts": msgspec.to_builtins(tuple(self.inserts.values() if inserts is None else inserts)),
             "unchanged": msgspec.to_builtins(relied) if isolation == "serializable" else None,
         }
-        return self.table.commander.command("rewrites/commit", body, command_id, timeout_s=timeout_s)
+        done = self.table.commander.command("rewrites/commit", body, command_id, timeout_s=timeout_s)
+        # As of other commands, only finished ones are noted: later reads through the table's connection show them.
+        if done.finished:
+            self.table.inserter.written.add(done.index)
+        return done
 
 
 @contextmanager
