@@ -56,6 +56,16 @@ def test_an_upsert_takes_the_place_of_the_rows_with_its_keys(tmp_path: Path) -> 
         table.optimize(final=True)
         assert shown(final=False) == expected
 
+        marked = cluster.create_table("marked", f"{SCHEMA}, gone boolean", order_by="k", policy="replacing(v, gone)")
+        marked.upsert({"k": [1, 2, 3], "v": [1, 1, 1], "s": ["a", "b", "c"]})
+        marked.upsert({"k": [1, 2], "v": [3, 3], "gone": [True, True]})
+        assert marked.to_arrow(["s"], final=True)["s"].to_pylist() == ["c"]
+        assert marked.optimize(final=True).finished
+        marked.upsert({"k": [1, 2], "v": [2, 4], "s": ["too old", "again"]})
+        assert marked.to_arrow(["s"], final=True)["s"].to_pylist() == ["again", "c"]
+        assert marked.delete("gone", final=True).finished
+        assert sorted(marked.to_arrow(["k", "v"])["k"].to_pylist()) == [2, 2, 3]
+
         last = cluster.create_table("last", SCHEMA, order_by="k", policy="replacing")
         for text in ("a", "b", "a"):
             # The third has the content of the first, and is no duplicate of it.

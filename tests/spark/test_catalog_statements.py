@@ -1,4 +1,4 @@
-"""Statements about partitions, procedures and defaults: what each does, and what the wrong ones say."""
+"""Statements about partitions, procedures, defaults and delete markers: what each does, and what the wrong ones say."""
 
 from __future__ import annotations
 
@@ -232,3 +232,37 @@ def test_properties_of_a_table_are_changed_and_taken_back(
             session.sql(f"alter table {there} set tblproperties ({properties})")
     assert running.table(name).status().log_tail == 2, "each change is one entry"
     session.sql(f"drop table {there}")
+
+
+def test_final_reads_leave_deleted_keys_out(session: SparkSession, running: LocalCluster, name: str) -> None:
+    named = f"replitree.default.{name}"
+    create = (
+        f"create table {named} (k bigint, s string, w int, gone boolean)"
+        " tblproperties (order_by = 'k', policy = 'replacing(w, {})')"
+    )
+    with pytest.raises(AnalysisException, match="a delete marker is a boolean or a whole number, 's' is not"):
+        session.sql(create.format("s"))
+    session.sql(create.format("gone"))
+    table = running.table(name)
+    assert table.definition.policy.text == "replacing(w, gone)"
+    shown = session.sql(f"show tblproperties {named}").collect()
+    assert ("policy", "replacing(w, gone)") in [tuple(row) for row in shown]
+    session.sql(f"insert into {named} values (1, 'a', 1, null), (2, 'b', 1, false), (3, 'c', 1, true)")
+    session.sql(f"insert into {named} values (2, null, 2, true), (4, 'd', 1, null)")
+    wanted = [(1, "a"), (4, "d")]
+    final = session.read.option("final", True).table(named)
+    assert sorted((r["k"], r["s"]) for r in final.collect()) == wanted
+    assert (final.select("s").count(), final.where("k < 3").count(), final.where("gone").count()) == (2, 1, 0)
+    source = session.read.format("replitree").option("url", str(running.folder)).option("final", "true").load(name)
+    assert sorted((r["k"], r["s"]) for r in source.collect()) == wanted
+    assert sorted(map(tuple, table.to_df(session, ["k", "s"], final=True).collect())) == wanted
+    assert sorted(map(tuple, table.to_df(session, ["k", "s"], "upper(s) <> 'A'", final=True).collect())) == wanted[1:]
+    assert table.optimize(final=True).finished
+    assert [tuple(r) for r in session.sql(f"select k, w, gone from {named} order by k").collect()] == [
+        (1, 1, None),
+        (2, 2, True),
+        (3, 1, True),
+        (4, 1, None),
+    ]
+    assert sorted(map(tuple, table.to_df(session, ["k", "s"], final=True).collect())) == wanted
+    running.drop_table(name)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput
@@ -15,9 +17,11 @@ from replitree.spark.read.source_read import FilesPartition, GroupUnit, plan_par
 from replitree.spark.session.types import spark_schema
 from replitree.storage.rewrite.merge import final_batches
 from replitree.storage.schema.definition import TableSettings, define_table
+from tests.client import test_deletions
 from tests.client.conftest import FakeCluster
 from tests.client.test_final import publish
 from tests.client.test_snapshot import serve
+from tests.examples import examples
 
 SCHEMA = "p int not null, k bigint not null, v int not null, s string"
 INSERTS = [[(k % 2, k // 4, k % 5 + part, f"{part}-{k}") for k in range(part, 60, part + 1)] for part in range(3)]
@@ -35,9 +39,9 @@ def published(cluster: FakeCluster, folder: Path, policy: str, machine: str | No
     return parts
 
 
-def planned(cluster: FakeCluster, **options: str) -> list[FilesPartition]:
-    schema = spark_schema(cluster.catalog.definition("t"))
-    return plan_partitions(plan_read({"table": "t", "final": "true"} | options, schema))[1]
+def planned(cluster: FakeCluster, table: str = "t", **options: str) -> list[FilesPartition]:
+    schema = spark_schema(cluster.catalog.definition(table))
+    return plan_partitions(plan_read({"table": table, "final": "true"} | options, schema))[1]
 
 
 def rows(partitions: list[FilesPartition]) -> list[dict[str, Any]]:
@@ -97,3 +101,27 @@ def test_option_that_is_no_truth_value_is_refused(cluster: FakeCluster, tmp_path
     published(cluster, tmp_path, "replacing")
     with pytest.raises(BadInput, match="option final is true or false"):
         planned(cluster, final="perhaps")
+
+
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(inserts=test_deletions.INSERTS, merges=test_deletions.MERGES, where=st.sampled_from(test_deletions.WHERES))
+def test_tasks_leave_deleted_keys_out(
+    cluster: FakeCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    inserts: list[list[test_deletions.Row]],
+    merges: list[tuple[int, int]],
+    where: str | None,
+) -> None:
+    model = test_deletions.Model()
+    for some in inserts:
+        model.insert(some)
+    folder = tmp_path_factory.mktemp("parts")
+    table, _ = test_deletions.filled(cluster, folder, test_deletions.NUMBER, inserts, merges)
+    options = {} if where is None else {"where": where}
+    expected = model.shown(where)
+    for size in (128 << 20, 100):
+        with pytest.MonkeyPatch.context() as patched:
+            # The smaller size cuts partitions into ranges of the order key.
+            patched.setattr(final_units, "TASK_BYTES", size)
+            found = rows(planned(cluster, table.name, partitions="5", **options))
+        assert sorted((tuple(row.values()) for row in found), key=repr) == expected

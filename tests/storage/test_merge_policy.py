@@ -31,6 +31,7 @@ def test_a_policy_is_read_as_it_was_written(kind: PolicyKind, columns: list[str]
         ("plain", "plain"),
         (" Replacing ", "replacing"),
         ("REPLACING( v )", "replacing(v)"),
+        ("replacing(v,`odd, name`)", "replacing(v, `odd, name`)"),
         ("summing()", "summing"),
         ("summing(v,`odd, name`)", "summing(v, `odd, name`)"),
     ],
@@ -66,7 +67,7 @@ def test_a_policy_of_a_newer_version_is_refused() -> None:
         ("summing(v,)", "expected a column's name"),
         ("plain(v)", "takes no columns"),
         ("replacing(nope)", "no column 'nope'"),
-        ("replacing(v, t)", "one version column"),
+        ("replacing(v, t)", "a delete marker is a boolean or a whole number, 't' is not"),
         ("replacing(s)", "a version is a whole number"),
         ("replacing(x)", "a version is a whole number"),
         ("replacing(k)", "is in a key"),
@@ -99,5 +100,9 @@ def test_a_column_of_the_partition_key_is_never_added() -> None:
 def test_summed_columns_are_those_that_were_named() -> None:
     assert summed_columns(_table("summing(m, v)")) == ("v", "m")
     assert summed_columns(_table("plain")) == ()
+    marked = _table("replacing(v, `odd, name`)").policy
+    assert (marked.version, marked.deleted) == ("v", "odd, name")
+    assert marked.renamed("odd, name", "gone").deleted == "gone"
+    assert (_table("replacing(v)").policy.deleted, _table("summing(v, m)").policy.deleted) == (None, None)
     assert _table("replacing(v)").policy.renamed("v", "w").version == "w"
     assert pa.types.is_decimal(_table("summing").arrow_schema.field("m").type)

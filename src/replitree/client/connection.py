@@ -181,7 +181,7 @@ class Connection:
             See `TableSettings`; a dictionary of them will do.
         policy
             What merges make of rows with equal order keys: ``"plain"`` (nothing), ``"replacing(version)"``,
-            ``"summing(a, b)"``; see `replitree.storage.schema.merge_policy`.
+            ``"replacing(version, is_deleted)"``, ``"summing(a, b)"``; see `replitree.storage.schema.merge_policy`.
         storage
             Where the rows lie: ``"local"``, on each replica's disk, or the URL of an object store that all replicas reach,
             which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials

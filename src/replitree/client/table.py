@@ -224,7 +224,8 @@ class Table(TableChanges):
 
         Of rows with equal keys the one with the highest version is left, of equal versions the last inserted.  Final reads
         (``final=True``) show that at once, other reads when the parts were merged.  The versions are the caller's: a row with
-        a lower version than the one that is there, or with none, changes nothing.
+        a lower version than the one that is there, or with none, changes nothing.  With the policy
+        ``replacing(version, is_deleted)`` a row in which `is_deleted` is true deletes its key.
 
         Parameters
         ----------
@@ -247,6 +248,7 @@ class Table(TableChanges):
 
             table.upsert({"item": [7], "price": [9.5], "version": [2]})
             table.to_arrow(where="item = 7", final=True)
+            table.upsert({"item": [7], "version": [3], "is_deleted": [True]})
         """
         check_upsert(self._definition, self._schema_of(data).names)
         return self.insert(

@@ -40,7 +40,8 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         metavar="POLICY",
-        help='What merges make of rows with equal order keys: plain, "replacing(version)", "summing(a, b)".',
+        help='What merges make of rows with equal order keys: plain, "replacing(version)",'
+        ' "replacing(version, is_deleted)", "summing(a, b)".',
     ),
 ]
 Storage = Annotated[

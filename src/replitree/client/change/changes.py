@@ -144,7 +144,8 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
             Id of the one partition to look at; all by default.
         final
             Look at the winning row of each key, and delete all rows of its key, at most `FINAL_KEYS_MAX` keys (see
-            `replitree.client.change.delete_final`).
+            `replitree.client.change.delete_final`).  Keys that are deleted are left out, unless the condition has the policy's
+            delete marker.
         command_id
             The token of an `OutcomeUnknown`, to repeat that command without doing it twice.
         timeout_s

@@ -13,6 +13,10 @@ stays, one of a lower version goes, one of the same version stays unless it matc
 Refused, with the reason: a losing row that has the winner's version and does not match, because the DELETE would leave it and
 it would win; policies in which no version decides; keys of floating-point numbers; more keys than fit into one mutation.
 
+A row that is a deletion (`MergePolicy.deleted`) matches only when the condition has its delete marker: ``WHERE is_deleted``
+removes the deletions themselves, with all that they hide.  A row of such a key that is inserted later is then shown, whatever
+its version.
+
 Rows of several partitions never replace each other.  The DELETE concerns one partition, or has a condition for each, unless the
 order key decides the partition.
 """
@@ -130,7 +134,13 @@ def _winners(snapshot: Snapshot, predicate: Predicate, partition: str | None) ->
         if partition not in (None, name):
             continue
         batches = []
-        for batch in final_batches_of(snapshot.checked(group), definition, names, predicate):
+        for batch in final_batches_of(
+            snapshot.checked(group),
+            definition,
+            names,
+            predicate,
+            deletions=definition.policy.deleted in predicate.columns,
+        ):
             batches.append(batch)
             count += batch.num_rows
             if count > FINAL_KEYS_MAX:

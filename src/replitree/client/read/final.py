@@ -78,6 +78,8 @@ def final_batches_of(
     columns: Sequence[str] | None,
     predicate: Predicate | None,
     key_range: KeyRange | None = None,
+    *,
+    deletions: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read one group of `final_groups` on this machine: the rows that the policy leaves and the condition keeps.
 
@@ -93,6 +95,8 @@ def final_batches_of(
         Which rows are wanted.
     key_range
         Only rows in it; all by default.
+    deletions
+        Whether to return rows that say that their key is deleted, too.
 
     Raises
     ------
@@ -103,7 +107,7 @@ def final_batches_of(
     """
     names = [column.name for column in definition.selected(columns)]
     needed = list(dict.fromkeys([*names, *(predicate.columns if predicate else ())]))
-    for batch in final_batches(parts, definition, needed, key_range=key_range):
+    for batch in final_batches(parts, definition, needed, key_range=key_range, deletions=deletions):
         kept = batch if predicate is None else wanted_rows(predicate, batch)
         if kept.num_rows:
             yield kept.select(names)

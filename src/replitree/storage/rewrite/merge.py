@@ -14,7 +14,8 @@ Guarantees: the rows of the result are a function of the sources and of the tabl
 or library version changes its content hash.  Rows with equal keys keep the order of the sources.  Memory is bounded by
 `memory_bytes`, whatever the number and size of the sources.  What fails or is cancelled leaves nothing in `folder`.
 
-A *final* read, `final_batches`, gives the rows that a merge of all parts of a partition would have.
+A *final* read, `final_batches`, gives the rows that a merge of all parts of a partition would have, without those that only say
+that their key is deleted.
 
 Absent on purpose: which parts to merge (`replitree.protocol.propose.select_merges`), the result's name, free space on the disk.
 """
@@ -37,7 +38,7 @@ from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.parts.verified import CheckedPart
 from replitree.storage.rewrite.key_range import KeyRange
-from replitree.storage.rewrite.merge_reduce import Reducer, reducer_of, summed_columns
+from replitree.storage.rewrite.merge_reduce import Reducer, reducer_of, summed_columns, without_deleted
 from replitree.storage.rewrite.merge_runs import Merging, RunFile, merge_runs, window_bytes
 from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
 from replitree.storage.rewrite.merge_write import PartWriter
@@ -190,8 +191,11 @@ def final_batches(
     *,
     memory_bytes: int = MERGE_MEMORY_BYTES,
     key_range: KeyRange | None = None,
+    deletions: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows that a merge of all parts of a partition would have, in bounded memory.
+
+    Rows that say that their key is deleted are left out.
 
     Parameters
     ----------
@@ -205,6 +209,8 @@ def final_batches(
         Bytes of Arrow memory to stay below.
     key_range
         Only rows in it; all by default.
+    deletions
+        Whether to return the rows that say that their key is deleted, too.
 
     Raises
     ------
@@ -234,7 +240,8 @@ def final_batches(
         merging = Merging(table.order_by, memory_bytes, scratch, lambda: None)
         with closing(_reduced(files, merging, table)) as pieces:
             for rows, _ in pieces:
-                yield from (batch for batch in shown_rows(rows, wanted).to_batches() if batch.num_rows)
+                kept = rows if deletions else without_deleted(rows, table)
+                yield from (batch for batch in shown_rows(kept, wanted).to_batches() if batch.num_rows)
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,10 @@ Two keys are equal when neither is below the other: null equals null, NaN equals
 *Replacing* keeps one row of each key: the one with the highest version (null is below every version), of equal versions the
 last inserted; without a version column, the last inserted.
 
+* A row whose delete marker is true, or a number other than 0, is kept like any other: older rows of its key may lie in other
+  parts, or come later.  A final read leaves it out after the reduction (`without_deleted`).  A marker without a value deletes
+  nothing.
+
 *Summing* makes one row of each key: its numbers are added, from the first inserted to the last; the other columns are those of
 the first.  Null adds nothing; the sum of nothing but nulls is null.
 
@@ -69,6 +73,24 @@ def reducer_of(definition: TableDefinition, schema: pa.Schema | None = None) -> 
     if policy.kind is PolicyKind.REPLACING:
         return _Replacing(rows_schema, definition.order_by, policy.version)
     return _Summing(rows_schema, definition.order_by, summed_columns(definition))
+
+
+def without_deleted(rows: pa.Table, definition: TableDefinition) -> pa.Table:
+    """Return the rows that do not say that their key is deleted.
+
+    Parameters
+    ----------
+    rows
+        What the table's policy has left, with the column that is its delete marker, if it has one.
+    definition
+        The table, its columns named as in `rows`.
+    """
+    import pyarrow.compute as pc
+
+    if definition.policy.deleted is None:
+        return rows
+    marker = rows.column(definition.policy.deleted)
+    return rows.filter(pc.invert(marker.cast(pa.bool_()).fill_null(False)))
 
 
 def summed_columns(definition: TableDefinition) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORMATS = (1, 2, 3, 4)
+FORMATS = (1, 2, 3, 4, 5)
 """Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that, 4 says how
-long old parts stay."""
+long old parts stay, 5 has a policy with a delete marker."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -264,6 +264,7 @@ class TableDefinition:
         # The lowest format that says everything: older replicas read all tables that do not need a newer one.
         version = 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
         version = 4 if self.keep else version
+        version = 5 if self.policy.deleted is not None else version
         policy = stored.policy.text
         return _encoder.encode(
             _Metadata(

@@ -5,6 +5,7 @@ A policy is text in the table's definition, as people write it::
     plain                     every row stays
     replacing                 of rows with equal keys, the last inserted stays
     replacing(version)        ... the one with the highest version; of equal versions, the last inserted
+    replacing(version, gone)  ... and where `gone` is true, or a number other than 0, in that row, no final read shows the key
     summing                   rows with equal keys become one: numbers are added, all that are not in a key
     summing(clicks, cost)     ... these numbers are added
 
@@ -50,7 +51,8 @@ class MergePolicy:
     kind
         What happens to rows with equal keys.
     columns
-        For `replacing` the version column, or none; for `summing` the columns that are added, none for all that can be.
+        For `replacing` the version column, or none, and after it the delete marker, or none; for `summing` the columns that are
+        added, none for all that can be.
     """
 
     kind: PolicyKind = PolicyKind.PLAIN
@@ -66,6 +68,11 @@ class MergePolicy:
     def version(self) -> str | None:
         """The column by which one of several rows is kept, or None: the last inserted is."""
         return self.columns[0] if self.kind is PolicyKind.REPLACING and self.columns else None
+
+    @property
+    def deleted(self) -> str | None:
+        """The delete marker: the column that says of a row that its key is deleted; None when rows can't say that."""
+        return self.columns[1] if self.kind is PolicyKind.REPLACING and len(self.columns) > 1 else None
 
     def summed(self, schema: pa.Schema, keys: Sequence[str]) -> tuple[str, ...]:
         """Give the columns that are added, in the order of the schema.
@@ -107,7 +114,10 @@ def parse_policy(text: str) -> MergePolicy:
     # The pattern takes any text in the parentheses: names in backquotes may contain some.
     word = call.group(1).lower() if call is not None else ""
     if call is None or word not in PolicyKind._value2member_map_:
-        raise BadInput(f"{text!r} is not a merge policy: use plain, replacing(version) or summing(columns)")
+        raise BadInput(
+            f"{text!r} is not a merge policy: use plain, replacing(version), replacing(version, is_deleted) or"
+            " summing(columns)"
+        )
     inside, names, at = call.group(2) or "", list[str](), 0
     while inside.strip():
         found = _NAME.match(inside, at)
@@ -155,13 +165,26 @@ def check_policy(
 
 
 def _check_replacing(policy: MergePolicy, columns: Mapping[str, pa.DataType], keys: Sequence[str]) -> None:
-    if len(policy.columns) > 1:
-        raise BadInput(f"{policy.text}: replacing takes one version column, or none")
-    for name in policy.columns:
+    if len(policy.columns) > 2:
+        raise BadInput(
+            f"{policy.text}: replacing takes a version column and a delete marker, the version alone, or none"
+        )
+    for name in policy.columns[:1]:
         if not is_version(columns[name]):
             raise BadInput(f"{policy.text}: a version is a whole number, a date or a timestamp, {name!r} is not")
         if name in keys:
             raise BadInput(f"{policy.text}: {name!r} is in a key, so rows with equal keys have no different versions")
+    for name in policy.columns[1:]:
+        if not is_marker(columns[name]):
+            raise BadInput(f"{policy.text}: a delete marker is a boolean or a whole number, {name!r} is not")
+        if name in keys:
+            raise BadInput(
+                f"{policy.text}: {name!r} is in a key, so a deletion would have another key than what it deletes"
+            )
+        if name == policy.version:
+            raise BadInput(
+                f"{policy.text}: the version can't be the delete marker as well: give the table another column"
+            )
 
 
 def _check_summing(policy: MergePolicy, columns: Mapping[str, pa.DataType], keys: Sequence[str]) -> None:
@@ -184,6 +207,13 @@ def is_numeric(arrow: pa.DataType) -> bool:
     from pyarrow import types as kinds
 
     return bool(kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow))
+
+
+def is_marker(arrow: pa.DataType) -> bool:
+    """Tell whether values of a type can say that a key is deleted."""
+    from pyarrow import types as kinds
+
+    return bool(kinds.is_boolean(arrow) or kinds.is_integer(arrow))
 
 
 def is_version(arrow: pa.DataType) -> bool:
