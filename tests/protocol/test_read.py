@@ -9,7 +9,15 @@ from replitree.coordination.tree import Tree, answer
 from replitree.procedures import run as run_to_its_end
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, RewriteEntry, encode_entry
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    FailEntry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+    RewriteEntry,
+    encode_entry,
+)
 from replitree.protocol.core.fold import Change, apply
 from replitree.protocol.core.layout import PARENT_ENTRIES, TablePlace
 from replitree.protocol.core.part_set import PartSet
@@ -175,6 +183,23 @@ def test_an_insert_that_is_here_in_one_of_its_partitions_is_noticed_while_the_ot
     assert shown_partly(parts("p_0_0_0"), table, queue) is None
     assert shown_partly(table, table, queue) is None
     assert shown_partly(merged, merged, queue) is None, "the other partition was dropped, or the insert has failed"
+
+
+def test_an_insert_that_is_here_beside_what_it_replaces_is_noticed() -> None:
+    def parts(*names: str) -> PartSet:
+        return PartSet.of(map(parse_part, names))
+
+    staged, every = (fx.StagedPart("p", 1, 1, "h"),), (EVERY_PARTITION,)
+    first, second = (
+        Queued(fx.LogIndex(index), GetEntry("r1", fx.StagingId("s"), staged, (), format=2, drops=every), Change())
+        for index in (1, 2)
+    )
+    assert shown_partly(parts("p_0_0_0"), parts("p_1_1_0"), (first,)) is None, "only what it replaces is here"
+    assert shown_partly(parts("p_1_3_1"), parts("p_1_3_1"), (first,)) is None, "only its rows are here"
+    assert shown_partly(parts("p_0_0_0", "p_1_3_1"), parts("p_1_3_1"), (first,)) == 1
+    assert shown_partly(parts("q_0_0_0", "p_1_3_1"), parts("p_1_3_1"), (first,)) == 1, "it replaces every partition"
+    assert shown_partly(parts("p_0_0_0", "p_3_3_0"), parts("p_1_1_0", "p_3_3_0"), (first,)) is None
+    assert shown_partly(parts("p_0_0_0", "p_2_3_1"), parts("p_2_3_1"), (first, second)) == 2
 
 
 def test_a_rewrite_that_is_here_in_part_is_noticed_though_a_later_entry_removes_the_rest() -> None:

@@ -72,6 +72,8 @@ STEPS = {
     "duplicate-stays-staged": 15,
     # rewrites
     "drop-before-rewrite": 19,
+    "overwrite-read-before-another": 33,
+    "overwrite-read-in-part": 27,
     "rewrite-applied-partly": 11,
     "rewrite-before-earlier-one": 25,
     "rewrite-decided-again": 18,

@@ -10,14 +10,14 @@ A read is told nothing when parts that it needs have left the disk meanwhile: th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Effect, Inserted, LogIndex
-from replitree.protocol.core.entries import Entry, GetEntry, RewriteEntry
+from replitree.protocol.core.entries import Entry, GetEntry, RewriteEntry, dropped_partitions
 from replitree.protocol.core.fold import Change, settled
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
@@ -213,10 +213,17 @@ def answer_read(effect: ShowRows, held: PartSet, disk: Disk, tree: Tree, replica
     whole = [content for content in contents if content is not None]
     if len(whole) < len(contents):
         return NotShown("parts have left meanwhile"), None
-    rows = Counter(int(request) for content in whole for request in requests_in(content))
+    placed = [
+        (part.partition, int(request))
+        for part, content in zip(effect.parts, whole, strict=True)
+        for request in requests_in(content)
+    ]
+    rows = Counter(request for _, request in placed)
     shown = Shown(effect.position, tuple(sorted(rows)))
     log = Log(tree, replica.table)
-    broken = _repeated(rows, log) or (_lacking(rows, effect, log) if effect.level == "eventual" else None)
+    broken = _repeated(rows, log) or (
+        _lacking(rows, effect, log) or _beside_replaced(placed, log) if effect.level == "eventual" else None
+    )
     if broken is not None:
         return shown, f"I8: the {effect.level} read {effect.number} at {replica.name} {broken}"
     return shown, _broken(effect, shown, log, replica)
@@ -240,6 +247,22 @@ def _lacking(rows: Counter[int], effect: ShowRows, log: Log) -> str | None:
     to_come = sum((_new_rows(entry) for index, entry in log.raw if index in effect.to_come), Counter[int]())
     lacking = sorted(there - to_come - rows)
     return f"does not show the rows of {lacking}, which are in the table and executed" if lacking else None
+
+
+def _beside_replaced(shown: Collection[tuple[str, int]], log: Log) -> str | None:
+    """Check that an eventual read shows no row, by partition and request, beside those of an insert that has replaced it."""
+    brought, replaced = dict[int, set[tuple[str, int]]](), dict[int, set[tuple[str, int]]]()
+    for item in log.entries:
+        if isinstance(item.entry, GetEntry) and dropped_partitions(item.entry):
+            new = {(part.partition, int(row)) for part in item.entry.parts for row in requests_in(part.content_hash)}
+            gone = {(part.partition, request_of(row)) for part in item.change.removed for row in log.lineage[part].rows}
+            # With what earlier inserts have replaced by rows that this one replaces.
+            gone.update(*(replaced[index] for index, rows in brought.items() if rows & gone))
+            beside = sorted(gone.intersection(shown))
+            if beside and new.intersection(shown):
+                return f"shows {beside} beside rows of the insert at {item.index}, which has replaced them"
+            brought[item.index], replaced[item.index] = new, gone
+    return None
 
 
 def _new_rows(entry: Entry) -> Counter[int]:

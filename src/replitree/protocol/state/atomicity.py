@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import GetEntry, RewriteEntry, written_parts
+from replitree.protocol.core.fold import change_of
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.state.pull import Queued
 
@@ -18,8 +19,9 @@ from replitree.protocol.state.pull import Queued
 def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> LogIndex | None:
     """Return an insert or a rewrite that an eventual read would show in one of its parts and not in another, if there is one.
 
-    A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.  Of a
-    rewrite it would then show a row twice that moves from one part to another, or not at all.
+    A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.  Where
+    that insert overwrites, it would show them beside the rows that they replace.  Of a rewrite it would show a row twice that
+    moves from one part to another, or not at all.
 
     Parameters
     ----------
@@ -30,8 +32,12 @@ def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> LogI
     """
     for item in queue:
         brought = written_parts(item.entry, item.index) if isinstance(item.entry, GetEntry | RewriteEntry) else ()
+        lacking = [part for part in brought if held.covering(part) is None]
+        # What it removes here is more than what it removed from the table where an earlier overwriting insert is queued, too.
+        replaced = change_of(held, item.index, item.entry).removed if isinstance(item.entry, GetEntry) else ()
+        if replaced and len(lacking) < len(brought):
+            return item.index
         if len(brought) > 1:
-            lacking = [part for part in brought if held.covering(part) is None]
             wanted = [part for part in lacking if parts.covering(part) is not None]
             # Results that a later entry removes; their sources may be here still, or gone already.
             removed = [part for part in lacking if part not in wanted and part.mutation]
