@@ -69,7 +69,7 @@ AT_NIGHT = {
     "tests/spark/test_standalone.py::test_an_executor_is_killed_while_it_reads": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_writes": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_merges": (),
-    "tests/spark/test_standalone.py::test_one_is_killed_while_a_statement_rewrites_rows": (
+    "tests/spark/test_standalone_statements.py::test_one_is_killed_while_a_statement_rewrites_rows": (
         *("executor-merge", "worker-update", "worker-merge"),
     ),
     "tests/spark/test_standalone.py::test_a_driver_is_killed_while_it_writes": (),

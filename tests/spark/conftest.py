@@ -13,10 +13,14 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.spark.read import source_read
+from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.session import spark_session
 from replitree.spark.write import source_write
+from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
+from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
 from tools import jar
+from tools.class_archive import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,3 +119,63 @@ def uploads_left(cluster: LocalCluster, table: Table) -> list[str]:
     """Return what is in the upload folders of a table, on all replicas."""
     folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
     return [entry.name for folder in folders for entry in folder.glob("uploads/*")]
+
+
+# --- a standalone cluster whose executors do not see the replicas' folders ---
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that executors do not see."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def standalone(hidden: Path) -> Iterator[StandaloneSpark]:
+    with standalone_spark(hidden) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def replicas(hidden: Path, standalone: StandaloneSpark) -> Iterator[LocalCluster]:
+    del standalone  # Its processes start meanwhile.
+    with LocalCluster(hidden / "replicas", 2, durable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def elsewhere(
+    standalone: StandaloneSpark,
+    replicas: LocalCluster,
+    shared_spark: SharedSpark,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SparkSession]:
+    shared_spark.stop()
+    session = spark_session(
+        master=standalone.master,
+        conf={
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.driver.maxResultSize": RESULT_BYTES_MAX,
+            "spark.executor.memory": "512m",
+            # A worker that a test adds is left to another driver.
+            "spark.cores.max": 2,
+            "spark.sql.shuffle.partitions": 2,
+            # Each query runs once here: compiling it costs more than running it.
+            "spark.sql.codegen.wholeStage": False,
+            "spark.executor.extraJavaOptions": java_options(),
+            "spark.eventLog.enabled": True,
+            "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
+            f"{CATALOG}.url": str(replicas.folder),
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def target(replicas: LocalCluster) -> Iterator[Table]:
+    with created(replicas) as made:
+        yield made

@@ -12,8 +12,8 @@ from typing import Self
 import pyspark
 
 from replitree.java import java_home
+from replitree_bench.kit.standalone import ENDS_WITH_PARENT, said
 from tests.spark.drivers import DRIVER_S_MAX
-from tests.spark.standalone import ENDS_WITH_PARENT, said
 from tests.waiting import wait_for
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

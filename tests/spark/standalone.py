@@ -1,124 +1,61 @@
-"""A standalone cluster of Spark whose executors can't see the replicas' folders: a master and workers as processes.
-
-Everything comes from PySpark's own jars.  The folder that is hidden belongs to another user.  As root, workers run without the
-capabilities with which root opens such a folder; as any other user, in a mount namespace of their own in which it is empty.
-"""
+"""The benchmarks' standalone cluster, with Java machines that live a minute; skipped where this kernel hides no folder."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 
-from replitree.java import java_home
-from tests.waiting import wait_for
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.errors import ReplitreeError
+from replitree_bench.kit.standalone import StandaloneSpark, way_to_hide
 from tools.class_archive import java_options
 
-OTHER_USER = 65534
-"""Number of a user that runs none of these processes; Linux keeps it for users without a name."""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-AS_ORDINARY_USER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
-IN_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
-
-MASTER = "org.apache.spark.deploy.master.Master"
-WORKER = "org.apache.spark.deploy.worker.Worker"
+RESULT_BYTES_MAX = 1 << 20
+"""What tasks of one job may give to their driver."""
 
 
-def way_to_hide(folder: Path) -> tuple[str, ...]:
-    """Return the first words of a command that does not see a folder; none when this kernel can't hide it from a command."""
-    way: tuple[str, ...] = (*IN_NAMESPACE, str(folder))
-    if os.geteuid() == 0:
-        os.chown(folder, OTHER_USER, OTHER_USER)
-        way = AS_ORDINARY_USER
-    folder.chmod(0o700)
-    (folder / "seen").touch()
-    looked = subprocess.run([*way, "ls", str(folder / "seen")], check=False, capture_output=True, text=True)
-    # Of a command that could not be run nothing is known; `ls` says 2 of what it does not see.
-    return way if looked.returncode == 2 else ()
+def hidden_from(hidden: Path) -> tuple[str, ...]:
+    """Return the first words of a command that does not see a folder."""
+    try:
+        return way_to_hide(hidden)
+    except ReplitreeError as error:
+        pytest.skip(str(error))
 
 
-class StandaloneSpark:
-    """A master and workers; a context manager that ends all of them.
-
-    Parameters
-    ----------
-    hidden
-        The folder that executors must not see.
-    workers
-        How many, each with one core.
-    """
-
-    def __init__(self, hidden: Path, workers: int = 2) -> None:
-        self._way = way_to_hide(hidden)
-        self._folder = tempfile.TemporaryDirectory(prefix="replitree-standalone-")
-        self.folder = Path(self._folder.name)
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._workers = workers
-        self.master = ""
-
-    def __enter__(self) -> Self:
-        if not self._way:
-            pytest.skip("this kernel can't hide a folder from a process: neither setpriv nor unshare does it")
-        log = self._start("master", [MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
-        self.master = wait_for(lambda: said(log, "Starting Spark master at "), "the master has a port")
-        # Not waited for: the first job waits until a worker has an executor for it.
-        for number in range(self._workers):
-            self.add_worker(number)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):
-            process.kill()
-        for process in self._processes:
-            process.wait()
-        self._folder.cleanup()
-
-    def add_worker(self, number: int) -> subprocess.Popen[bytes]:
-        """Start a worker, as a process that does not see the hidden folder."""
-        work = self.folder / f"work-{number}"
-        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir"]
-        self._start(f"worker-{number}", [WORKER, *options, str(work), self.master], self._way)
-        return self._processes[-1]
-
-    def replace_the_killed(self) -> int:
-        """Start a worker for each process that a test has killed; return how many these are."""
-        killed = [process for process in self._processes if process.poll() is not None]
-        for process in killed:
-            self._processes.remove(process)
-            self.add_worker(len(self._processes) + 100)
-        return len(killed)
-
-    def _start(self, name: str, words: list[str], way: tuple[str, ...] = ()) -> Path:
-        home, jars = java_home(), Path(pyspark.__file__).parent / "jars"
-        java = [str(home / "bin" / "java"), "-Xmx256m", *java_options().split()]
-        # As Spark's own scripts say it, too: Java takes the archive of classes only with the class path that it was made with.
-        path = f"{jars.parent / 'conf'}:{next(jars.glob('slf4j-api-*.jar'))}:{jars}/*"
-        command = [*ENDS_WITH_PARENT, *way, *java, "-cp", path, *words]
-        scala = next(jars.glob("scala-library-*.jar")).stem.removeprefix("scala-library-")
-        environment = os.environ | {
-            "JAVA_HOME": str(home),
-            "SPARK_HOME": str(jars.parent),
-            # As Spark's own scripts say it: a worker that starts executors looks for it.
-            "SPARK_SCALA_VERSION": scala.rpartition(".")[0],
-            "SPARK_LOCAL_DIRS": str(self.folder),
-            "HOME": str(self.folder),
-            # Nothing of the driver's way to the cluster: executors have what their tasks bring.
-            "REPLITREE_TOKEN": "",
-        }
-        log = self.folder / f"{name}.log"
-        with log.open("wb") as out:
-            self._processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self.folder))
-        return log
+def standalone_spark(hidden: Path, workers: int = 2) -> StandaloneSpark:
+    """Return a cluster whose executors do not see a folder; it is not started."""
+    return StandaloneSpark(hidden_from(hidden), workers, java_options().split())
 
 
-def said(log: Path, words: str) -> str:
-    """Return what follows some words in a log; an empty text when they are not there yet."""
-    _, found, rest = log.read_text(errors="replace").partition(words)
-    line, end, _ = rest.partition("\n")
-    return line.split()[0] if found and end else ""
+@contextmanager
+def created(replicas: LocalCluster, store: Path | None = None) -> Iterator[Table]:
+    """Create the table of a test, on disks or in a folder as its object store, and drop it in the end."""
+    storage = "local" if store is None else f"file://{store}"
+    made = replicas.create_table(
+        "target", "k bigint not null, g int, s string", order_by="k", partition_by="g", storage=storage, timeout_s=120
+    )
+    yield made
+    replicas.drop_table("target")
+
+
+def made_rows(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
+    """Rows of more bytes than tasks may give to the driver."""
+    return spark.range(0, count, 1, tasks).selectExpr(
+        "id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s"
+    )
+
+
+def told_of(spark: SparkSession, text: str) -> list[Path]:
+    """Return the event logs that have a text."""
+    folder = Path(spark.conf.get("spark.eventLog.dir") or "")
+    logs = [path for path in folder.rglob("*") if path.is_file()]
+    assert logs
+    return [path for path in logs if text.encode() in path.read_bytes()]

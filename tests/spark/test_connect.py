@@ -18,7 +18,7 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from tests.spark.conftest import uploads_left
 from tests.spark.connect import ConnectServer
-from tests.spark.standalone import way_to_hide
+from tests.spark.standalone import hidden_from
 
 pytestmark = pytest.mark.system
 
@@ -88,10 +88,7 @@ def clusters(running: LocalCluster, hidden: Path, server: ConnectServer) -> Iter
 
 @pytest.fixture(scope="module")
 def server(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    way = way_to_hide(hidden)
-    if not way:
-        pytest.skip("this kernel can't hide a folder from a process: neither setpriv nor unshare does it")
-    with ConnectServer(tmp_path_factory.mktemp("connect"), way) as started:
+    with ConnectServer(tmp_path_factory.mktemp("connect"), hidden_from(hidden)) as started:
         yield started
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,17 +18,15 @@ from replitree.client.read.part_cache import PartCache, ReplicaAccess
 from replitree.client.table import Table
 from replitree.spark.merge import optimize
 from replitree.spark.merge.optimize import RangeFile, RangeTask
-from replitree.spark.session.catalog import CATALOG
-from replitree.spark.session.session import spark_session
 from replitree.spark.session.tasks import run_tasks
 from replitree.storage.files.sums import BLOCK_BYTES
-from tests.spark.conftest import SharedSpark, uploads_left
+from replitree_bench.kit.standalone import StandaloneSpark
+from tests.spark.conftest import uploads_left
 from tests.spark.deaths import DRIVER, dying, with_a_death
 from tests.spark.drivers import kill_driver_when
 from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
-from tests.spark.standalone import StandaloneSpark
+from tests.spark.standalone import RESULT_BYTES_MAX, made_rows, told_of
 from tests.waiting import wait_for
-from tools.class_archive import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,59 +41,6 @@ pytestmark = [
 ROWS = 180_000
 MONTHS = 3
 NAME = "replitree.default.filled"
-RESULT_BYTES_MAX = 1 << 20
-"""What tasks of one job may give to their driver."""
-
-
-@pytest.fixture(scope="module")
-def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that executors do not see."""
-    return tmp_path_factory.mktemp("hidden")
-
-
-@pytest.fixture(scope="module")
-def standalone(hidden: Path) -> Iterator[StandaloneSpark]:
-    with StandaloneSpark(hidden) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def replicas(hidden: Path, standalone: StandaloneSpark) -> Iterator[LocalCluster]:
-    del standalone  # Its processes start meanwhile.
-    with LocalCluster(hidden / "replicas", 2, durable=False) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def elsewhere(
-    standalone: StandaloneSpark,
-    replicas: LocalCluster,
-    shared_spark: SharedSpark,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[SparkSession]:
-    shared_spark.stop()
-    session = spark_session(
-        master=standalone.master,
-        conf={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.driver.maxResultSize": RESULT_BYTES_MAX,
-            "spark.executor.memory": "512m",
-            # A worker that a test adds is left to another driver.
-            "spark.cores.max": 2,
-            "spark.sql.shuffle.partitions": 2,
-            # Each query runs once here: compiling it costs more than running it.
-            "spark.sql.codegen.wholeStage": False,
-            "spark.executor.extraJavaOptions": java_options(),
-            "spark.eventLog.enabled": True,
-            "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
-            f"{CATALOG}.url": str(replicas.folder),
-        },
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")
@@ -254,31 +198,7 @@ def test_the_token_is_in_no_plan_and_no_log(elsewhere: SparkSession, filled: Tab
     assert not told_of(elsewhere, ticket)
 
 
-def told_of(spark: SparkSession, text: str) -> list[Path]:
-    """Return the event logs that have a text."""
-    folder = Path(spark.conf.get("spark.eventLog.dir") or "")
-    logs = [path for path in folder.rglob("*") if path.is_file()]
-    assert logs
-    return [path for path in logs if text.encode() in path.read_bytes()]
-
-
 # --- writing ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def target(replicas: LocalCluster) -> Iterator[Table]:
-    made = replicas.create_table(
-        "target", "k bigint not null, g int, s string", order_by="k", partition_by="g", timeout_s=120
-    )
-    yield made
-    replicas.drop_table("target")
-
-
-def made_rows(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
-    """Rows of more bytes than tasks may give to the driver."""
-    return spark.range(0, count, 1, tasks).selectExpr(
-        "id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s"
-    )
 
 
 def total(table: Table) -> tuple[int, int]:
@@ -317,36 +237,6 @@ def test_merges_are_made_by_executors_that_do_not_see_the_folder(elsewhere: Spar
     assert total(target) == before
     # A linearizable read waits for the rows, and merges change none: the other replica may be making the last one.
     wait_for(lambda: len(target.snapshot().parts) == 3, "the replica that is asked has merged")
-
-
-STATEMENTS: dict[str, Callable[[int, int, str], tuple[int, int, str] | None]] = {
-    "update {t} set s = 'new', g = 7 where k < (select count(*) from {t} where k < 5)": lambda k, g, s: (
-        (k, 7, "new") if k < 5 else (k, g, s)
-    ),
-    "delete from {t} where k in (select id from range(10) where id % 2 = 1)": lambda k, g, s: (
-        None if k < 10 and k % 2 else (k, g, s)
-    ),
-    "merge into {t} using (select id from range(25, 35)) on k = id when matched and id % 2 = 0 then delete when matched then"
-    " update set s = 'merged' when not matched then insert (k, g, s) values (id, 8, 'put')": lambda k, g, s: (
-        (k, g, s) if k < 25 else None if k % 2 == 0 else (k, g, "merged")
-    ),
-}
-"""Statements that rewrite rows of whole parts, and what each makes of a row that is there."""
-
-
-def test_statements_rewrite_rows_where_executors_do_not_see_the_folder(
-    elsewhere: SparkSession, replicas: LocalCluster, target: Table
-) -> None:
-    target.insert(made_rows(elsewhere, 30))
-    wanted = [tuple(row.values()) for row in target.to_arrow().to_pylist()]
-    for statement, change in STATEMENTS.items():
-        elsewhere.sql(statement.format(t="replitree.default.target")).collect()
-        wanted = [row for each in wanted if (row := change(*each)) is not None]
-        wanted += [(k, 8, "put") for k in range(30, 35)] if "merge" in statement else []
-        found = target.to_arrow(level="linearizable").to_pylist()
-        assert sorted(tuple(row.values()) for row in found) == sorted(wanted), statement
-        assert uploads_left(replicas, target) == []
-    assert not told_of(elsewhere, "ticket.target.")
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -431,45 +321,6 @@ def test_a_worker_is_killed_while_it_merges(
 ) -> None:
     merge_with_a_death(elsewhere, target, monkeypatch, dying(standalone.folder / "merge-worker", of_worker=True))
     assert standalone.replace_the_killed() == 1
-    assert uploads_left(replicas, target) == []
-
-
-@pytest.mark.parametrize(
-    ("statement", "wanted"),
-    [
-        pytest.param("update {t} set s = dies(k) where k % 4 = 0", "update", id="update"),
-        pytest.param(
-            "merge into {t} using (select id from range(0, 60, 4)) on k = id when matched then update set s = dies(k)",
-            "merge",
-            id="merge",
-        ),
-    ],
-)
-@pytest.mark.parametrize("victim", ["executor", "worker"])
-def test_one_is_killed_while_a_statement_rewrites_rows(
-    elsewhere: SparkSession,
-    standalone: StandaloneSpark,
-    replicas: LocalCluster,
-    target: Table,
-    statement: str,
-    wanted: str,
-    victim: str,
-) -> None:
-    marker = standalone.folder / f"statement-{wanted}-{victim}"
-    die = dying(marker, of_worker=victim == "worker")
-
-    def dies(key: int) -> str:
-        die()
-        return f"new {key}"
-
-    target.insert(made_rows(elsewhere, 60))
-    elsewhere.udf.register("dies", dies)
-    elsewhere.sql(statement.format(t="replitree.default.target")).collect()
-    assert marker.exists()
-    assert standalone.replace_the_killed() == (victim == "worker")
-    found = target.to_arrow(level="linearizable").sort_by("k").to_pylist()
-    assert [row["k"] for row in found] == list(range(60))
-    assert [row["k"] for row in found if row["s"] == f"new {row['k']}"] == list(range(0, 60, 4))
     assert uploads_left(replicas, target) == []
 
 

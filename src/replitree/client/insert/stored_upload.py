@@ -13,6 +13,7 @@ Absent on purpose: manifests in the store, which the replica puts; and whether a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -78,8 +79,11 @@ def reach(definition: TableDefinition, store_id: str, environment: Mapping[str, 
             f"table {definition.name} had no object store when its definition was read: get the table anew"
         )
     stored = StoredParts(definition, environment)
-    if stored.is_folder and not Path(stored.location.place).is_dir():
-        raise StoreError(f"the folder {stored.location.place} is not there: is its disk mounted here?")
+    # Not `is_dir`: it raises where a folder above is closed to this process's user.
+    if stored.is_folder and not os.access(stored.location.place, os.R_OK | os.W_OK | os.X_OK):
+        raise StoreError(
+            f"the folder {stored.location.place} is not there, or closed to this user: is its disk mounted here?"
+        )
     stored.objects.store_id = store_id
     stored.objects.check_store()
     return stored.objects

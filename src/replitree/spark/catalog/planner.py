@@ -391,7 +391,7 @@ class Planner:
     def begin_rewrite(self, name: str) -> dict[str, Any]:
         """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
         table = self._connected().table(name)
-        begun = self._rewriting.begin(table, is_local=self._is_local)
+        begun = self._rewriting.begin(table)
         # Never fresh: another statement must not read it.
         held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
         handle, _ = self._keep(held, None)

@@ -18,9 +18,14 @@ are as they were is left alone, and an entry without any part is not written.  A
 before.
 
 Refused, each with its reason: tables whose policy makes something of several rows, as a statement would change versions that no
-final read shows; parts that Spark's own scan can't read; on a cluster, parts in an object store.
+final read shows; parts that Spark's own scan can't read.
 
-Absent on purpose: another try after a conflict.  The rows were made of what was read, and only Spark can make them anew.
+Of a table in an object store the same holds: tasks of a cluster read the parts at replicas, and the replica that takes the
+rewrite puts the new files into the store as it commits.
+
+Absent on purpose: another try after a conflict, as the rows were made of what was read, and only Spark can make them anew;
+tasks that put files into an object store, as Spark's writer computes no content hashes, and the replica would read every row
+there again.
 """
 
 from __future__ import annotations
@@ -118,15 +123,13 @@ class Rewriting:
         self._lock = threading.Lock()
         self._begun: dict[str, BegunStatement] = {}
 
-    def begin(self, table: Table, *, is_local: bool) -> BegunStatement:
+    def begin(self, table: Table) -> BegunStatement:
         """Begin a statement.
 
         Parameters
         ----------
         table
             Its rows are to be changed.
-        is_local
-            Whether the JVM that asks runs all tasks itself.
 
         Raises
         ------
@@ -150,11 +153,6 @@ class Rewriting:
                     f"table {table.name} has {problem.partition(':')[0]}, and the scan that this statement needs can't read"
                     ' their older files: change the rows by a condition, replitree sql "UPDATE …". If a column has another type'
                     f" only, replitree optimize {table.name} --final writes new files"
-                )
-            if not is_local and any(source.manifest.share_id is not None for source in plan.sources):
-                raise BadInput(
-                    f"executors of a cluster can't rewrite rows of {table.name} that are in an object store: use a session with"
-                    ' master local[*], or a condition that replitree sql "DELETE …" takes'
                 )
             shown = plan.table.snapshot(timeout_s=BEGIN_S)
             snapshot = replace(shown, definition=plan.definition, index=plan.index, parts=plan.sources, tag="")

@@ -12,7 +12,9 @@ Guarantees:
   table only (`replitree.wire.ticket`) are among the options of the reader.  Spark hides the ticket's name wherever it shows
   options; neither plans nor logs have it, and no executor has the cluster's token.
 
-Absent on purpose: parts in an object store.  Executors read these there, or through ``format("replitree")``.
+Parts in an object store are read so by statements that rewrite rows only: a replica sends ranges of the objects.
+
+Absent on purpose: other reads of parts in an object store.  Executors read these there, or through ``format("replitree")``.
 """
 
 from __future__ import annotations
