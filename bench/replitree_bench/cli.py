@@ -40,6 +40,15 @@ Folder = Annotated[
 ]
 
 
+Scale = Annotated[float, typer.Option("--scale", metavar="F", min=0.001, max=1e3, help="TPC-H's scale.")]
+Elsewhere = Annotated[
+    bool,
+    typer.Option(
+        "--cluster", help="Run Spark on a standalone cluster whose executors share no disk with the replicas."
+    ),
+]
+
+
 @app.command("inserts")
 def inserts(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
     """Measure many small inserts by 1, 4, 16 and 64 clients."""
@@ -100,15 +109,17 @@ def engines(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) ->
 
 @app.command("sql")
 def sql(
-    scale: Annotated[float, typer.Option("--scale", metavar="F", min=0.001, max=1e3, help="TPC-H's scale.")] = 0.1,
+    scale: Scale = 0.1,
     rounds: Rounds = 3,
+    elsewhere: Elsewhere = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
     """Measure TPC-H's queries on the catalog, beside plain Parquet files of the same rows in the same session."""
     from replitree_bench import run
 
-    _print(run.run_sql(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+    measure = run.run_sql_elsewhere if elsewhere else run.run_sql
+    _print(measure(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
 @app.command("merge-into")
@@ -130,12 +141,20 @@ def write(
         str | None,
         typer.Option("--store", metavar="URL", help="The object store.", show_default="a folder below --dir"),
     ] = None,
+    elsewhere: Elsewhere = False,
+    scale: Scale = 1.0,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure writing into an object store through Spark: by its tasks, beside the same through a replica."""
+    """Measure writing into an object store through Spark: by its tasks, beside the same through a replica.
+
+    With --cluster: TPC-H's lineitem into a table on disks, beside Spark's own sorted Parquet write.
+    """
     from replitree_bench import run
 
+    if elsewhere:
+        _print(run.run_write_elsewhere(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+        return
     _print(run.run_write_store(rounds=rounds, say=_say, store=_url(store), folder=_made(folder)), as_json=as_json)
 
 

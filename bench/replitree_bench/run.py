@@ -46,17 +46,48 @@ def _cluster(
 
 
 @contextmanager
-def _spark(folder: Path) -> Iterator[SparkSession]:
+def _spark(folder: Path, conf: Mapping[str, object] | None = None) -> Iterator[SparkSession]:
     from replitree.spark.session.quiet import quiet_children
     from replitree.spark.session.session import spark_session
 
     with quiet_children():
-        spark = spark_session(app_name="replitree bench", conf={"spark.sql.warehouse.dir": str(folder / "warehouse")})
+        own = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+        spark = spark_session(app_name="replitree bench", conf=own | dict(conf or {}))
     try:
         spark.sparkContext.setLogLevel("ERROR")
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _elsewhere(folder: Path | None) -> Iterator[tuple[SparkSession, LocalCluster, Path]]:
+    """Give Spark on a standalone cluster, replicas whose folders its executors do not see, and a folder that they see."""
+    from replitree.client.cluster import LocalCluster
+    from replitree_bench.kit.standalone import StandaloneSpark, way_to_hide
+
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
+    hidden = place / "hidden"
+    hidden.mkdir()
+    try:
+        with (
+            StandaloneSpark(way_to_hide(hidden)) as standalone,
+            LocalCluster(hidden / "replitree", REPLICAS) as cluster,
+            _spark(
+                place,
+                {
+                    "spark.master": standalone.master,
+                    "spark.driver.host": "127.0.0.1",
+                    "spark.driver.bindAddress": "127.0.0.1",
+                    "spark.driver.memory": "1g",
+                    "spark.executor.memory": "1g",
+                },
+            ) as spark,
+        ):
+            yield spark, cluster, place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
@@ -207,6 +238,33 @@ def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None) 
     return Report("sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
 
 
+def run_sql_elsewhere(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure TPC-H by SQL on executors that do not see the replicas' disks: see `replitree_bench.table.elsewhere`."""
+    from replitree_bench.table import elsewhere, sql
+
+    with _elsewhere(folder) as (spark, cluster, place):
+        say(f"generating TPC-H at scale {scale:g}")
+        generated = inserts.folder_for(place, "tpch")
+        sql.generate(generated, scale)
+        say("loading the tables")
+        bench = elsewhere.ElsewhereSql(spark, cluster, generated)
+        ours, plain = _both_sides(bench.measure, rounds, say)
+    return Report("sql-cluster", ours, plain, rounds, "plain Parquet, same executors", _NOTES["sql-cluster"])
+
+
+def run_write_elsewhere(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure loads by executors that do not see the replicas' disks: see `replitree_bench.table.elsewhere`."""
+    from replitree_bench.table import elsewhere
+
+    with _elsewhere(folder) as (spark, cluster, place):
+        say(f"generating TPC-H lineitem at scale {scale:g}")
+        lineitem = bulk.generate_lineitem(inserts.folder_for(place, "tpch"), scale)
+        bench = elsewhere.ElsewhereLoads(spark, cluster, lineitem)
+        ours, plain = _both_sides(bench.measure, rounds, say)
+    name = "Spark's sorted Parquet write, same executors"
+    return Report("write-cluster", ours, plain, rounds, name, _NOTES["write-cluster"])
+
+
 def run_merge_into(*, rows: int, say: Say, folder: Path | None = None) -> Report:
     """Measure MERGE INTO beside inserts: see `replitree_bench.table.merge_into`."""
     from replitree_bench.table import merge_into
@@ -347,6 +405,14 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
     },
     "merge-into": {"rows": "after the ten statements they are those of DuckDB, and the writers' rows are there once"},
+    "sql-cluster": {
+        "peer": "the same executors on copies of the table's own files, in a folder that they see",
+        "bytes": "what Spark reads of the copies is what its pruning leaves; the peer has no requests",
+    },
+    "write-cluster": {
+        "durability": "ours syncs parts to disk before it acknowledges; plain Spark does not",
+        "machine": "executors, replicas and driver share the cores",
+    },
     "sql": {"peer": "plain Spark on copies of the table's own files"},
     "read": {"peer": "plain Spark on the table's own files"},
     "engines": {

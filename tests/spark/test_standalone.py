@@ -21,6 +21,7 @@ from replitree.spark.merge.optimize import RangeFile, RangeTask
 from replitree.spark.session.tasks import run_tasks
 from replitree.storage.files.sums import BLOCK_BYTES
 from replitree_bench.kit.standalone import StandaloneSpark
+from replitree_bench.table.elsewhere import sent
 from tests.spark.conftest import uploads_left
 from tests.spark.deaths import DRIVER, dying, with_a_death
 from tests.spark.drivers import kill_driver_when
@@ -127,11 +128,15 @@ def _joined(table: pa.Table) -> tuple[int, str]:
 
 
 def test_no_request_is_sent_for_what_a_query_does_not_need(
-    elsewhere: SparkSession, filled: Table, passing: list[Passing]
+    elsewhere: SparkSession, replicas: LocalCluster, filled: Table, passing: list[Passing]
 ) -> None:
-    size = filled.snapshot().bytes
+    size, (asked_before, sent_before) = filled.snapshot().bytes, sent(replicas)
     first, second = passing
     filled.to_df(elsewhere).selectExpr("max(s)", "sum(v)", "sum(k)", "sum(g)").collect()
+    asked, sent_bytes = (now - then for now, then in zip(sent(replicas), (asked_before, sent_before), strict=True))
+    assert (asked, sent_bytes) == (len(first.seen), sum(each.bytes for each in first.seen)), (
+        "the replica counts as we do"
+    )
     whole = first.ranges()
     filled.to_df(elsewhere, where="m < date'2018-02-01'").where("k < 20000").selectExpr("sum(v)").collect()
     few = first.ranges()

@@ -21,7 +21,7 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,16 +83,15 @@ class SqlBench:
         Where to read.
     generated
         Folder of the generated files.
-    only
-        Names of the queries to run; all by default.
+    asked
+        The queries to run, by their names; those of ``tpch.sql`` by default.
     """
 
     def __init__(
-        self, spark: SparkSession, cluster: LocalCluster, generated: Path, only: Iterable[str] | None = None
+        self, spark: SparkSession, cluster: LocalCluster, generated: Path, asked: Mapping[str, str] | None = None
     ) -> None:
         self._spark = spark
-        known = queries()
-        self._queries = known if only is None else {name: known[name] for name in only}
+        self._queries = queries() if asked is None else asked
         self._rows = 0
         spark.conf.set(f"{CATALOG}.url", str(cluster.folder))
         spark.sql("create database plain")

@@ -105,7 +105,8 @@ class ExchangeHandlers(Handlers):
     async def _file(self, request: web.Request) -> web.StreamResponse:
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
         if CHECKSUM in request.query:
-            await asyncio.to_thread(_entry, table, part, file, request.query[CHECKSUM])
+            entry = await asyncio.to_thread(_entry, table, part, file, request.query[CHECKSUM])
+            table.meter.asked_for(_asked_bytes(request, entry.bytes))
         if table.sharing is not None and table.store.has_part(part):
             stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
             if stored is not None:
@@ -120,6 +121,7 @@ class ExchangeHandlers(Handlers):
         """Send the block checksums of a data file, with which a reader verifies the ranges that it asks for."""
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
         sums = await asyncio.to_thread(_sums_of, table, part, file, request.query.get(CHECKSUM, ""))
+        table.meter.asked_for(len(sums))
         return web.Response(body=sums, content_type="application/octet-stream")
 
     async def _shares(self, request: web.Request) -> web.Response:
@@ -155,6 +157,15 @@ class ExchangeHandlers(Handlers):
 
     async def _last_check(self, request: web.Request) -> web.Response:
         return json_response(self._table(request).checker.last.as_json())
+
+
+def _asked_bytes(request: web.Request, size: int) -> int:
+    """Return how many bytes a request wants of a file of this size; none if its range is none, which is refused later."""
+    try:
+        first, end, _ = request.http_range.indices(size)
+    except ValueError:
+        return 0
+    return max(0, end - first)
 
 
 def _entry(table: TableReplica, part: str, file: str, checksum: str) -> FileEntry:

@@ -48,6 +48,15 @@ class Metrics:
             one,
             registry=self.registry,
         )
+        self.sent_files = Counter(
+            "replitree_sent_files_total",
+            "Requests of readers for data files, ranges of them, or their checksums",
+            one,
+            registry=self.registry,
+        )
+        self.sent_bytes = Counter(
+            "replitree_sent_bytes_total", "Bytes that these requests asked for", one, registry=self.registry
+        )
         self.merges = Counter(
             "replitree_proposed_merges_total", "Merges proposed as leader", one, registry=self.registry
         )
@@ -95,7 +104,7 @@ class Metrics:
         )
 
     def meter(self, table: str) -> TableMeter:
-        """Return the counters of one table's inserts, looked up once."""
+        """Return the counters of one table's inserts and data files, looked up once."""
         return TableMeter(self, table)
 
     def render(self) -> bytes:
@@ -104,13 +113,14 @@ class Metrics:
 
 
 class TableMeter:
-    """Counts the answers to one table's inserts."""
+    """Counts the answers to one table's inserts, and the requests for its data files."""
 
     def __init__(self, metrics: Metrics, table: str) -> None:
         self._seconds = metrics.insert_s.labels(table)
         self._rows = metrics.rows.labels(table)
         kinds = (Inserted, Duplicate, NotInserted, MaybeInserted)
         self._answers = {kind: metrics.inserts.labels(table, kind.__name__.lower()) for kind in kinds}
+        self._sent_files, self._sent_bytes = metrics.sent_files.labels(table), metrics.sent_bytes.labels(table)
 
     def answered(self, answer: ClientAnswer, rows: int, seconds: float) -> None:
         """Count one answer: its kind, the rows of a fresh insert, and how long it took."""
@@ -118,3 +128,8 @@ class TableMeter:
         self._answers[type(answer)].inc()
         if isinstance(answer, Inserted):
             self._rows.inc(rows)
+
+    def asked_for(self, size: int) -> None:
+        """Count a reader's request for so many bytes of a data file, or of its checksums."""
+        self._sent_files.inc()
+        self._sent_bytes.inc(size)
