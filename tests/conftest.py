@@ -19,12 +19,13 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from replitree.coordination import embedded
 from tests.after_the_gate import AFTER_THE_GATE
 from tests.at_night import AT_NIGHT, is_among
 from tests.examples import GATE
 from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
 from tests.storage.objects.seaweed import Seaweed
-from tools.class_archive import java_options
+from tools.class_archive import java_options, zookeeper_options
 
 pytest.register_assert_rewrite("tests.verify.small_models")
 
@@ -35,6 +36,7 @@ hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile("gate")
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+embedded.JAVA_FLAGS += zookeeper_options()
 
 LONG = (
     "spark/test_store.py",

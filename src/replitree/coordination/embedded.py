@@ -65,7 +65,7 @@ _JARS = (
     "zookeeper-3.*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*",  # all that one server needs
     "snappy-java-*", "netty-*",  # and an ensemble
 )  # fmt: skip
-_JAVA_FLAGS = (
+JAVA_FLAGS: tuple[str, ...] = (
     f"-Xmx{HEAP_MIB_MAX}m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -74,6 +74,8 @@ _JAVA_FLAGS = (
     f"-Djute.maxbuffer={PACKET_BYTES_MAX}",
     "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # by default servers may look for each other once a minute only
 )
+"""Options of the Java of each server; tests add some of their own."""
+
 _SETTINGS = """\
 tickTime=500
 initLimit=10
@@ -220,7 +222,7 @@ class EmbeddedZooKeeper:
         main = "ZooKeeperServerMain" if alone else "quorum.QuorumPeerMain"
         sync = () if self._durable else ("-Dzookeeper.forceSync=no",)
         return [
-            *_JAVA_FLAGS,
+            *JAVA_FLAGS,
             *sync,
             "-cp",
             find_jars(),
