@@ -22,8 +22,9 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
 # PYTHON3, on the command line or in the environment, names the Python that .venv is made with.
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
 PYTEST := $(BIN)/python -m pytest
+GATE   := --doctest-modules -m "not (slow or system or nightly)"
 
-.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis fuzz golden record nightly format clean
+.PHONY: help setup check test lint types layers collected unit searches system demo bench faults nemesis fuzz golden record nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,9 +46,11 @@ setup:  ## make .venv with everything in it (quick when it is there)
 # --- the gate -----------------------------------------------------------------------------------------------------------------
 
 check: $(READY)  ## the fast gate: format, lint, types, layers, unit and doc tests, small models
-	$(MAKE) -j 2 lint types layers unit
+	$(MAKE) -j 2 lint types layers unit searches $(BESIDE)
 
-test: check system  ## everything: the gate, then the tests with real processes
+test: BESIDE := .venv/spark.jsa
+test: check  ## everything: the gate, then the tests with real processes
+	$(MAKE) system
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -61,14 +64,20 @@ layers: $(READY)
 
 # Compiles the tests once, before many workers would do so at the same time; what is wrong with them, these tell.
 collected: $(READY)
-	@$(PYTEST) --collect-only --quiet tests > /dev/null || true
+	@$(PYTEST) --collect-only --quiet --ignore tests/verify tests > /dev/null || true
 
-# More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 5 s of CPU.
+# More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 4 s of CPU.
 unit: collected
-	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
+	$(PYTEST) -n $$(($(WORKERS) + 1)) --dist worksteal $(GATE) --ignore tests/verify src bench tests
 
+# The checker's tests compute and wait for nothing: one process keeps a core busy beside those of `unit`, and needs no controller.
+# Its output comes at its end, so that the two do not mix.
+searches: $(READY)
+	@said=$$($(PYTEST) $(GATE) verify published tests/verify 2>&1) && echo "$$said" || { echo "$$said"; exit 1; }
+
+# Nice, for `make test` makes it beside the gate, whose tests leave the cores idle now and then.
 .venv/spark.jsa: $(READY) tools/class_archive.py
-	@said=$$($(BIN)/python -m tools.class_archive 2>&1) || { echo "$$said"; exit 1; }
+	@said=$$(nice -n 5 $(BIN)/python -m tools.class_archive 2>&1) || { echo "$$said"; exit 1; }
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: .venv/spark.jsa
