@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,13 +42,31 @@ def bound(template: Callable[..., Any], name: str, **functions: Callable[..., An
 
     assert isinstance(template, FunctionType)
     called = _called(template) | functions
-    names = template.__globals__ | {each: compiled(function) for each, function in called.items()}
-    copy = FunctionType(template.__code__, names, template.__name__, template.__defaults__)
-    copy.__qualname__ = f"{template.__qualname__}_{name}"
-    copy.__module__ = template.__module__
     config: Any = numba.config
     config.CACHE_DIR = str(_folder(_sources(template, *called.values())))
-    made: Callable[..., Any] = numba.njit(cache=True)(copy)
+    return _jitted(template, name, called, cache=True)
+
+
+@cache
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for compiled callers, each of which contains it on disk.
+
+    Numba would also let Python call it, and keep it by itself: that was a third of all compiling.
+    """
+    assert isinstance(function, FunctionType)
+    return _jitted(function, "", _called(function), no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _jitted(
+    function: FunctionType, name: str, called: Mapping[str, Callable[..., Any]], **options: Any
+) -> Callable[..., Any]:
+    import numba
+
+    names = function.__globals__ | {each: _inner(inner) for each, inner in called.items()}
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    copy.__qualname__ = f"{function.__qualname__}_{name}"
+    copy.__module__ = function.__module__
+    made: Callable[..., Any] = numba.njit(**options)(copy)
     return made
 
 
