@@ -63,6 +63,7 @@ LONG = (
     "coordination/test_differential.py",
     "cli/test_restore_killed_system.py",
     "cli/test_repair_system.py",
+    "damage/test_damage.py",
     "faults/test_faults.py",
     "faults/test_judged.py",
     "faults/test_deposed_leader.py",
@@ -142,8 +143,8 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
     One has the tables in an object store, whose files begin sessions with settings of their own, one has the catalog, and one
     all else; each takes about as long.  A file that begins and ends Java machines of its own goes to any worker.
 
-    A search of the checker shares nothing with others: it goes to the next free worker, so that all workers end together.
-    Packed models are compiled, which takes longer than to search them: once.
+    A search of the checker, or a life of a cluster whose files are damaged, shares nothing with others: it goes to the next
+    free worker, so that all workers end together.  Packed models are compiled, which takes longer than to search them: once.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -156,7 +157,8 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
             return "spark"
         if file.startswith("tests/verify/packed/"):
             return "packed"
-        return nodeid if file.startswith("tests/verify/") and not file.endswith("_system.py") else file
+        apart = file.startswith(("tests/verify/", "tests/damage/")) and not file.endswith("_system.py")
+        return nodeid if apart else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
