@@ -35,16 +35,28 @@ CONSTANT_BYTES = {
 }
 """Bytes of each kind of constant in a class file, by its tag; a text (`UTF8`) says its own (Java VM specification 4.4)."""
 
+TEXTS_NAMED = {**dict.fromkeys((7, 8, 16, 19, 20), 1), 12: 2}
+"""How many texts a constant names, by its tag: of a class, a string, a name with its type, a type of methods, a module."""
+
 TWO_NUMBERS = (5, 6)
 """Kinds of constants that take two numbers: long and double."""
 
-SIGNATURE = b"Lscala/reflect/ScalaSignature;"
-ANNOTATIONS = b"RuntimeVisibleAnnotations"
-COMPILERS_ONLY = frozenset({b"ScalaInlineInfo", b"ScalaSig", b"MethodParameters", b"InnerClasses"})
-"""Attributes with hints for Scala's optimizer, with the names of parameters, and with the nesting of classes in the sources."""
+LEFT_OUT = frozenset(
+    {b"RuntimeVisibleAnnotations", b"Scala", b"ScalaInlineInfo", b"ScalaSig"}
+    | {b"InnerClasses", b"LocalVariableTable", b"MethodParameters"}
+)
+"""Attributes with types for compilers, hints for Scala's optimizer, the nesting of classes, and names of variables."""
+
+KEPT = frozenset(
+    {b"BootstrapMethods", b"Code", b"ConstantValue", b"Exceptions", b"LineNumberTable", b"SourceFile", b"StackMapTable"}
+)
+"""Attributes that the JVM and its stack traces need; of texts, only `SourceFile` names one itself."""
 
 ENTRY = "io/replitree/spark/Links.class"
 """The one class whose static methods are called: by Python, and by Java when it starts."""
+
+SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+"""Names the class that Spark takes for ``format("replitree")``."""
 
 TIME = (1980, 1, 1, 0, 0, 0)
 """Of every entry: the earliest that a zip file can say."""
@@ -96,6 +108,7 @@ def build() -> None:
         if name == ENTRY or b"<init>" in data or name.replace(".class", "$.class") not in entries
     }
     entries[DIGEST] = digest().encode()
+    entries[SERVICE] = b"io.replitree.spark.NamedSource\n"
     entries["META-INF/MANIFEST.MF"] = b"Manifest-Version: 1.0\r\n\r\n"
     JAR.parent.mkdir(parents=True, exist_ok=True)
     # Two builds at once: each writes a file of its own, and the later one replaces the other's, which is the same.
@@ -116,10 +129,10 @@ def build() -> None:
 
 
 class ClassCopy:
-    """A class file, copied without what only compilers read (Java VM specification, chapter 4): a quarter of the jar.
+    """A class file, copied without what only compilers read (Java VM specification, chapter 4): a third of the jar.
 
-    Nothing is compiled against the jar.  Attributes are left out; a constant that only they have used becomes an empty text, so
-    that no number of a constant changes.
+    Nothing is compiled against the jar.  Attributes are left out; a text that nothing else uses becomes an empty one, so that
+    no number of a constant changes.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -128,7 +141,7 @@ class ClassCopy:
         self._copy = bytearray(data[:10])
         self._texts = dict[int, bytes]()
         self._places = dict[int, int]()
-        self._unused = list[int]()
+        self._used = set[int]()
 
     def made(self) -> bytes:
         """Return the copy.
@@ -145,19 +158,24 @@ class ClassCopy:
         for _ in range(2):
             self._take(2)
             for _ in range(self._number(self._place - 2, 2)):
+                self._use(self._place + 2, 2)
                 self._take(6)
                 self._attributes()
         self._attributes()
         if self._place != len(self._data):
             raise JarError("a class file goes on after its end")
-        for number in self._unused:
-            # All that is before a constant is as long in the copy as in the class file.
+        # From the last one on: all that is before a constant is as long in the copy as in the class file.
+        for number in sorted(self._texts.keys() - self._used, reverse=True):
             place = self._places[number]
             self._copy[place + 1 : place + 3 + len(self._texts[number])] = b"\0\0"
         return bytes(self._copy)
 
     def _number(self, place: int, size: int) -> int:
         return int.from_bytes(self._data[place : place + size], "big")
+
+    def _use(self, place: int, count: int) -> None:
+        """Note that the class uses the constants with the numbers at a place."""
+        self._used.update(self._number(place + 2 * at, 2) for at in range(count))
 
     def _take(self, size: int) -> None:
         self._copy += self._data[self._place : self._place + size]
@@ -174,6 +192,8 @@ class ClassCopy:
                 self._places[number] = self._place
             elif not size:
                 raise JarError(f"a class file has a constant of the unknown kind {tag}")
+            else:
+                self._use(self._place + 1, TEXTS_NAMED.get(tag, 0))
             self._take(size)
             number += 2 if tag in TWO_NUMBERS else 1
 
@@ -182,16 +202,24 @@ class ClassCopy:
         self._take(2)
         for _ in range(count):
             name, size = self._texts[self._number(self._place, 2)], 6 + self._number(self._place + 2, 4)
-            # One annotation, whose type comes after the number of annotations.
-            is_types = name == ANNOTATIONS and self._texts[self._number(self._place + 8, 2)] == SIGNATURE
-            if is_types:
-                # Its one value: the number of values, a name and a kind are before the number of its text.
-                self._unused.append(self._number(self._place + 15, 2))
-            if is_types or name in COMPILERS_ONLY:
+            if name in LEFT_OUT:
                 self._place += size
                 left_out += 1
-            else:
+                continue
+            if name not in KEPT:
+                raise JarError(f"a class file has the unknown attribute {name.decode()}")
+            self._use(self._place, 1)
+            if name == b"SourceFile":
+                self._use(self._place + 6, 1)
+            if name != b"Code":
                 self._take(size)
+                continue
+            begin = len(self._copy)
+            # Two limits, the instructions with their length, and the handlers with their number are before its own attributes.
+            self._take(14 + self._number(self._place + 10, 4))
+            self._take(2 + 8 * self._number(self._place, 2))
+            self._attributes()
+            self._copy[begin + 2 : begin + 6] = (len(self._copy) - begin - 6).to_bytes(4, "big")
         self._copy[at : at + 2] = (count - left_out).to_bytes(2, "big")
 
 

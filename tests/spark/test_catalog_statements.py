@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,20 +53,6 @@ def test_overwrite_of_partitions_is_one_entry_and_leaves_the_other_partitions(
     session.sql(f"drop table {there}")
 
 
-def test_a_table_of_another_catalog_is_refused_with_what_to_do_instead(session: SparkSession, tmp_path: Path) -> None:
-    session.sql(f"create database spark_catalog.apart location '{tmp_path / 'apart'}'")
-    there = "spark_catalog.apart.lost"
-    session.sql(f"create table {there} (k bigint) using replitree")
-    for statement in (
-        f"select * from {there}",
-        f"insert into {there} values (1)",
-        "create table spark_catalog.apart.made using replitree as select 1L as k",
-    ):
-        with pytest.raises(AnalysisException, match=r"create it in the catalog replitree .* TEMPORARY VIEW"):
-            session.sql(statement).collect()
-    session.sql("drop database spark_catalog.apart cascade")
-
-
 def test_partitions_are_listed_and_dropped(session: SparkSession, running: LocalCluster, name: str) -> None:
     there = f"replitree.default.{name}"
     session.sql(
@@ -89,8 +74,10 @@ def test_partitions_are_listed_and_dropped(session: SparkSession, running: Local
         "drop partition (c = 2)": "must match the partition spec",
         f"add partition ({whole.format('new')})": "INSERT them",
     }.items():
-        with pytest.raises(AnalysisException, match=message):
+        with pytest.raises(AnalysisException, match=message) as raised:
             session.sql(f"alter table {there} {statement}")
+        noted = f"TRUNCATE TABLE {there} PARTITION" in str(getattr(raised.value, "__notes__", ""))
+        assert noted is (message == "must match the partition spec")
     session.sql(f"alter table {there} drop if exists partition ({whole.format('other')})")
     assert running.table(name).status().log_tail == tail
     session.sql(f"alter table {there} drop partition ({whole.format('it/s=a-b').replace('-1.5', '-1.50')})")
@@ -103,6 +90,16 @@ def test_partitions_are_listed_and_dropped(session: SparkSession, running: Local
     session.sql(f"alter table {there} drop {several}")
     assert [row.c for row in session.table(there).collect()] == [2]
     assert running.table(name).status().log_tail == tail + 4, "one entry for both"
+    session.sql(
+        f"insert into {there} select c, date'2024-02-02', s, 1 from values (2, 's'), (2, 't'), (3, 't') as v(c, s)"
+    )
+    session.sql(f"truncate table {there} partition (s = 'nowhere')")
+    assert running.table(name).status().log_tail == tail + 5, "no partition has this value: no entry"
+    session.sql(f"truncate table {there} partition (d_month = '2024-02', c = 2)")
+    assert shown() == ["c=2.00/d_month=2024-01/s=s/x_bucket=0", "c=3.00/d_month=2024-02/s=t/x_bucket=0"]
+    session.sql(f"truncate table {there} partition (x_bucket = 0)")
+    assert (shown(), session.table(there).count()) == ([], 0)
+    assert running.table(name).status().log_tail == tail + 7, "one entry for all partitions that have the values"
     session.sql(f"drop table {there}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 
 from replitree.client.cluster import LocalCluster
 from replitree.spark.session.catalog import CATALOG
@@ -74,6 +74,9 @@ def test_every_row_of_the_page_does_what_it_says(spark: SparkSession, running: L
                 failed = ""
             except (PySparkException, Py4JError) as error:
                 failed = str(error).strip().split("\n", 1)[0] or type(error).__name__
+                notes = getattr(error, "__notes__", [])
+                if isinstance(error, ParseException) and not notes:
+                    problems.append(f"{row.shown}: Spark can't read it, and no note says what there is instead")
             if (row.here == "as is") is bool(failed):
                 problems.append(f"{row.shown}: {failed or 'it works'}")
             if row.instead:

@@ -82,9 +82,19 @@ class ReplitreeSource(DataSource):
 
     @override
     def schema(self) -> StructType:
-        """Return the schema of a read: the table's, or the columns asked for."""
-        from replitree.spark.read.source_read import read_schema
+        """Return the schema of a read: the table's, or the columns asked for.
 
+        Raises
+        ------
+        BadInput
+            Spark's own catalog asks for it, and would forget the options with the next statement.
+        """
+        from replitree.spark.read.source_read import read_schema
+        from replitree.spark.session.options import OF_CATALOG, WITHOUT_JAR
+
+        # Where the jar is, `NamedSource` answers Spark's catalog, and asks this one without that option.
+        if OF_CATALOG in {str(key).lower() for key in self.options}:
+            raise BadInput(WITHOUT_JAR)
         return read_schema(self._options())
 
     @override

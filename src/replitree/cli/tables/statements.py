@@ -24,8 +24,17 @@ ELSEWHERE = {
     "merge": "`replitree insert` adds rows, UPDATE and DELETE FROM change them",
     "create": "`replitree table create` makes a table",
     "drop": "`replitree table drop` drops a table, `replitree table drop-partition` a partition",
+    "restore": "`replitree table restore-to` makes a table what it was at an earlier version",
+    "optimize": "`replitree optimize` merges parts now",
+    "vacuum": "replicas remove by themselves what no read needs, and `replitree table keep` says for how long they keep it",
+    "call": "`replitree optimize` and the commands of `replitree table` do what procedures do in a session of Spark",
 }
 """What does it instead, by the first word."""
+
+DESCRIBED = re.compile(r"(?:describe|desc)\s+(?P<what>history|detail)\s+[\w`.]+\s*;?\s*", re.IGNORECASE)
+"""Statements of Delta Lake; Spark would look for a table `history`."""
+
+DESCRIBED_BY = {"history": "`replitree table log TABLE`", "detail": "`replitree table show TABLE`"}
 
 
 def without_comments(text: str) -> str:
@@ -46,6 +55,12 @@ def change_of(statement: str) -> re.Match[str] | None:
     BadInput
         It is neither; says what to do instead.
     """
+    described = DESCRIBED.fullmatch(statement)
+    if described is not None:
+        what = described["what"].lower()
+        raise BadInput(
+            f"DESCRIBE {what.upper()} is not a statement for `replitree sql`: {DESCRIBED_BY[what]} shows that"
+        )
     change = CHANGE.match(statement)
     if change is not None or QUERY.match(statement):
         return change

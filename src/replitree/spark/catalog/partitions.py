@@ -106,6 +106,9 @@ def drop_partitions(table: Table, snapshot: Snapshot, partitions: Sequence[Seque
         Others have changed what is there; nothing was removed.
     """
     names = [partition_with(snapshot, values) for values in partitions]
+    if not names:
+        # TRUNCATE TABLE with some of the columns: Spark has found no partition with these values.
+        return None
     if len(names) == 1:
         return table.drop_partition(names[0]).index
     # One entry drops one partition; a rewrite takes the rows from all parts that it names, or from none.

@@ -18,12 +18,22 @@ from replitree.protocol.state.read import READ_LEVELS, ReadLevel
 
 FOLDER_VARIABLE = "REPLITREE_DIR"
 
-WITHOUT_OPTIONS = (
-    ". A table that CREATE TABLE … USING replitree has made in Spark's own catalog can't be read or written, because Spark"
-    " forgets its options: drop it there; create it in the catalog replitree (docs/sql.md), or name a table of the cluster by"
-    " CREATE TEMPORARY VIEW … USING replitree OPTIONS (url …, table …)"
+OF_CATALOG = "provider"
+"""An option that only Spark's own catalog gives: the name of the source of one of its tables."""
+
+WITHOUT_JAR = (
+    "in a session without replitree's jar, CREATE TABLE … USING replitree makes a table in Spark's own catalog that can't be"
+    " read or written, because Spark forgets its options: drop it there, if it is there. Start the session by"
+    " replitree.spark.spark_session, or with the settings spark.jars and spark.sql.catalog.replitree (docs/sql.md), and create"
+    " it in the catalog replitree; or name a table of the cluster by CREATE TEMPORARY VIEW … USING replitree OPTIONS (url …,"
+    " table …)"
 )
-"""What a job hears that has no option at all: Spark 4.3 asks a Python source for such a table, and does not say for which."""
+"""What a statement hears about such a table.  Of a read or a write Spark does not say for which table it is."""
+
+
+def _hint(options: Mapping[str, str]) -> str:
+    """Return what else may be wrong when a job has no option at all."""
+    return "" if options else f". And {WITHOUT_JAR}"
 
 
 def table_name(options: Mapping[str, str]) -> str:
@@ -36,8 +46,7 @@ def table_name(options: Mapping[str, str]) -> str:
     """
     name = options.get("table")
     if not name:
-        hint = "" if options else WITHOUT_OPTIONS
-        raise BadInput(f'which table? Say .option("table", "events") or load("events"){hint}')
+        raise BadInput('which table? Say .option("table", "events") or load("events")' + _hint(options))
     return name
 
 
@@ -51,8 +60,8 @@ def open_connection(options: Mapping[str, str]) -> Connection:
     """
     url = options.get("url") or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
     if not url:
-        hint = "" if options else WITHOUT_OPTIONS
-        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}{hint}')
+        variables = f"{URL_VARIABLE} or {FOLDER_VARIABLE}"
+        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {variables}' + _hint(options))
     return connect(url, token_file=options.get("tokenfile"))
 
 

@@ -23,6 +23,7 @@ from replitree.client.arguments import check_arguments
 from replitree.errors import BadInput
 from replitree.java import java_home
 from replitree.spark.session.catalog import catalog_settings, use_catalog
+from replitree.spark.session.hints import note_statements
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
 CHECK_S_MAX = 60.0
@@ -97,6 +98,7 @@ def spark_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     use_catalog(spark)
+    note_statements(spark)
     return spark
 
 
