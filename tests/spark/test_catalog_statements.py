@@ -93,8 +93,8 @@ def test_partitions_are_listed_and_dropped(session: SparkSession, running: Local
     session.sql(
         f"insert into {there} select c, date'2024-02-02', s, 1 from values (2, 's'), (2, 't'), (3, 't') as v(c, s)"
     )
-    session.sql(f"truncate table {there} partition (s = 'nowhere')")
-    assert running.table(name).status().log_tail == tail + 5, "no partition has this value: no entry"
+    with pytest.raises(AnalysisException, match="no partition with these values: SHOW PARTITIONS names"):
+        session.sql(f"truncate table {there} partition (s = 'nowhere')")
     session.sql(f"truncate table {there} partition (d_month = '2024-02', c = 2)")
     assert shown() == ["c=2.00/d_month=2024-01/s=s/x_bucket=0", "c=3.00/d_month=2024-02/s=t/x_bucket=0"]
     session.sql(f"truncate table {there} partition (x_bucket = 0)")
