@@ -54,7 +54,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("optimize", "../x"), "can't be a table's name"),
     (("optimize", "t", "--wait", "long"), "--wait': it must be a number"),
     (("optimize", "t", "--wait", "-1"), "--wait': it must be at least 0"),
-    (("optimize", "t", "--wait", "1e9"), "--wait': it must be at most 3600"),
+    (("optimize", "t", "--wait", "1e9"), "--wait': it must be at least 0 and at most 3600"),
     (("optimize", "t", "--engine", "presto"), "--engine': 'presto' is not one of: replica, spark"),
     (("table", "alter", "../x", "DROP COLUMN a"), "can't be a table's name"),
     (("table", "alter", "t", "  "), "the statement is empty"),

@@ -1,19 +1,22 @@
 """What people read when a command line can't be understood: the parser's message in words that say what to write instead.
 
-The parser (Typer, and Pydantic behind it) tells what its validation found, in its own terms; here each of these becomes ours.
-What is not in the table stays as it is.
+Typer tells what its validation found, in its own terms; here each of these becomes ours.  What is not in the table stays as it
+is.
 """
 
 from __future__ import annotations
 
 import re
 
+NUMBER = r"(-?[\d.]+?)(?:\.0)?"
+"""A number in a message; whole ones are told without their zero."""
+
 REWORDED: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Value error, "), ""),
-    (re.compile(r"Input should be a valid integer\b.*"), "it must be a whole number"),
-    (re.compile(r"Input should be a valid number\b.*"), "it must be a number"),
-    (re.compile(r"Input should be greater than or equal to (\S+)"), r"it must be at least \1"),
-    (re.compile(r"Input should be less than or equal to (\S+)"), r"it must be at most \1"),
+    (re.compile(r"(?<=: )'.*' is not a valid int\b.*"), "it must be a whole number"),
+    (re.compile(r"(?<=: )'.*' is not a valid float\b.*"), "it must be a number"),
+    (re.compile(rf"\S+ is not in the range {NUMBER}<=x<={NUMBER}\.$"), r"it must be at least \1 and at most \2"),
+    (re.compile(rf"\S+ is not in the range x>={NUMBER}\.$"), r"it must be at least \1"),
+    (re.compile(rf"\S+ is not in the range x<={NUMBER}\.$"), r"it must be at most \1"),
 )
 """What the parser says, and what we say."""
 
@@ -42,9 +45,9 @@ def help_text(error: Exception) -> str | None:
 def reworded(text: str) -> str:
     """Return a parser's message in our words.
 
-    >>> reworded("Invalid value for '--engine': Value error, 'presto' is not one of 'replica', 'spark'.")
+    >>> reworded("Invalid value for '--engine': 'presto' is not one of 'replica', 'spark'.")
     "Invalid value for '--engine': 'presto' is not one of: replica, spark"
-    >>> reworded("Invalid value for '--rounds': Input should be greater than or equal to 1")
+    >>> reworded("Invalid value for '--rounds': 0 is not in the range x>=1.")
     "Invalid value for '--rounds': it must be at least 1"
     """
     for pattern, words in REWORDED:
