@@ -149,7 +149,7 @@ def test_task_fetches_parts_that_lie_elsewhere(filled: Table, tmp_path: Path) ->
         addresses = tuple(replica.address for replica in filled.replicas())
         encoded = (filled.definition.encode_metadata(), filled.definition.encode_columns())
         task = RangeTask(
-            encoded, merge.sources, "elsewhere", addresses, filled.http, None, 0, upload, str(tmp_path), 32 << 20
+            encoded, merge.sources, "elsewhere", addresses, filled.http, None, 0, 1, upload, str(tmp_path), 32 << 20
         )
         made = make_range(task)
         (folder,) = tmp_path.glob("range-0-*")

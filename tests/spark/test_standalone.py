@@ -7,17 +7,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.read.part_cache import PartCache, ReplicaAccess
+from replitree.client.read.replica_file import replica_files
 from replitree.client.table import Table
 from replitree.spark.merge import optimize
-from replitree.spark.merge.optimize import RangeFile, RangeTask
+from replitree.spark.merge.optimize import RangeFile, RangeTask, optimize_df
 from replitree.spark.session.tasks import run_tasks
 from replitree.storage.files.sums import BLOCK_BYTES
 from replitree_bench.kit.standalone import StandaloneSpark
@@ -41,6 +44,7 @@ pytestmark = [
 
 ROWS = 180_000
 MONTHS = 3
+CUT_ROWS = 40_000
 NAME = "replitree.default.filled"
 
 
@@ -170,6 +174,25 @@ def test_damaged_bytes_are_read_from_another_replica_and_reported(
     assert len(second.ranges()) == 1
 
 
+def test_ranges_that_a_task_in_python_reads_are_verified_and_come_from_any_replica(
+    filled: Table, passing: list[Passing], tmp_path: Path
+) -> None:
+    first, second = passing
+    part = filled.snapshot().parts[0]
+    cache = PartCache(filled.http, filled.name, [each.address for each in passing], tmp_path)
+    (file,) = replica_files(cache, filled.http, filled.name, part)
+    wanted = list(range(ROWS // MONTHS))
+    first.script.append(REFUSE)
+    assert pq.read_table(file.open(), columns=["k"])["k"].to_pylist() == wanted
+    assert sum(each.bytes for each in first.ranges()) < file.entry.bytes / 2, "one column"
+    assert len(second.ranges()) == 1
+    assert list(tmp_path.rglob("data-*")) == []
+    # Once may be the network's fault.
+    first.script.extend([DAMAGE, DAMAGE])
+    assert pq.read_table(file.open(), columns=["k"])["k"].to_pylist() == wanted
+    assert [path.stat().st_size for path in tmp_path.rglob("data-*")] == [file.entry.bytes], "a good copy was brought"
+
+
 def test_a_final_read_is_merged_by_executors_that_do_not_see_the_folder(
     elsewhere: SparkSession, replicas: LocalCluster
 ) -> None:
@@ -242,6 +265,35 @@ def test_merges_are_made_by_executors_that_do_not_see_the_folder(elsewhere: Spar
     assert total(target) == before
     # A linearizable read waits for the rows, and merges change none: the other replica may be making the last one.
     wait_for(lambda: len(target.snapshot().parts) == 3, "the replica that is asked has merged")
+
+
+def test_a_merge_is_cut_into_ranges_that_executors_read_at_the_replicas(
+    elsewhere: SparkSession, replicas: LocalCluster
+) -> None:
+    settings, ranges = {"row_group_rows": 2_000}, 8
+    columns = "k bigint not null, g int, s string"
+    table = replicas.create_table("cut", columns, order_by="k", settings=settings, timeout_s=120)
+    for first in range(2):
+        keys = range(first, 2 * CUT_ROWS, 2)
+        texts = [hashlib.sha256(b"%d" % k).hexdigest() for k in keys]
+        table.insert({"k": list(keys), "g": [first] * CUT_ROWS, "s": texts})
+    size, before = table.snapshot().bytes, sent(replicas)[1]
+    result = optimize_df(table, elsewhere, final=True, range_bytes=-(-size // ranges))
+    assert [each.applied for each in result.merges] == [True]
+    read = sent(replicas)[1] - before
+    # The first task reads all, to verify it; each reads its range, footers, and whole blocks.
+    assert size < read < ranges * size / 2
+    both = [table.replica(name) for name in replicas.names]
+    wait_for(lambda: [len(each.snapshot().parts) for each in both] == [1, 1], "both replicas have merged")
+    # The one that took the tasks' files has these; the other one has made the same rows for itself.
+    (one,), (other,) = (each.snapshot().parts for each in both)
+    assert ranges in (len(one.manifest.files), len(other.manifest.files))
+    assert one.manifest.content_hash == other.manifest.content_hash
+    found = table.to_arrow(level="linearizable")
+    assert found["k"].to_pylist() == list(range(2 * CUT_ROWS))
+    assert found["g"].to_pylist() == [0, 1] * CUT_ROWS
+    assert uploads_left(replicas, table) == []
+    replicas.drop_table("cut")
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,21 @@ class HttpClient:
         with self._exchange(address, method, path, body, timeout_s, length, purpose) as response:
             return _read(response)
 
+    def read_range(self, address: str, path: str, first: int, count: int, *, timeout_s: float) -> bytes:
+        """Read `count` bytes of a file of a replica, from byte `first` on.
+
+        Raises
+        ------
+        ReplitreeError
+            What the replica answered instead; otherwise as `request`.
+        """
+        span = f"Range: bytes={first}-{first + count - 1}\r\n"
+        with self._exchange(address, "GET", path, None, timeout_s, None, head=span) as response:
+            answer = _read(response)
+        if answer.status != http.client.PARTIAL_CONTENT:
+            raise answer.error()
+        return answer.body
+
     def download(self, address: str, path: str, target: IO[bytes], *, timeout_s: float) -> None:
         """Read a file of a replica, piece by piece, into an open file.
 
@@ -234,8 +249,9 @@ class HttpClient:
         timeout_s: float,
         length: int | None,
         purpose: str = "",
+        head: str = "",
     ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request; give the response to be read to its end; keep the connection if all went well."""
+        """Send a request, with more lines of its head; give the response to be read to its end; keep the connection then."""
         try:
             connections: _Connections = self._kept.connections
         except AttributeError:
@@ -256,7 +272,7 @@ class HttpClient:
         whole = False
         try:
             connection.settimeout(timeout_s)
-            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}", body, length)
+            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}{head}", body, length)
             response.begin()
             yield response
             whole = response.isclosed() and not response.will_close

@@ -3,9 +3,9 @@
 Order; what fails or dies before step 4 leaves an upload, which the replica removes, and parts that are merged later:
 
 1. *plan*      the leader chooses the merges and keeps their parts (`replitree.client.change.planned`)
-2. *make*      each merge is cut into ranges of the order key (`replitree.storage.rewrite.key_range`), and each range is
-one task: it
-               reads the parts where they lie, or fetches them, and merges its rows by the code that replicas merge with
+2. *make*      each merge is cut into ranges of the order key (`replitree.storage.rewrite.key_range`), and each range is one
+               task: it reads the parts where they lie, or what it needs of them at replicas, and merges its rows by the code
+               that replicas merge with
 3. *gather*    the ranges' files, in their order, are the files of the result
 4. *publish*   the replica looks at them, proposes the merge, and uses them when it executes it
 
@@ -15,7 +15,10 @@ result by reference.  Where they do not reach it a log says why, and the merge i
 Guarantees: content and order of the rows are what replicas would have made, whatever the policy, the number of tasks and their
 memory.  The other replicas make the result themselves or fetch it, as their configuration says; either way they compare.
 
-Where executors do not see the disk of the replica, each merge is one task, which fetches the parts and sends the result.
+Where this process does not see the disk of the replica, or executors may not, a task of its own cuts each merge.  A range's
+task that does not see the parts asks the replicas for the footers and for the row groups that have rows of its range.  The
+first range's task reads all, because it verifies the parts for the others.  Each sends its file to the replica.  A merge that
+is not cut fetches its parts whole.
 
 Absent on purpose: a shuffle.  The parts are sorted already.
 """
@@ -28,7 +31,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -41,6 +44,7 @@ from replitree.client.change.planned import MergePlan, PlannedMerge, planned_mer
 from replitree.client.insert.stored_upload import PutParts
 from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
 from replitree.client.read.part_cache import PartCache
+from replitree.client.read.replica_file import replica_files
 from replitree.client.read.snapshot import SnapshotPart, local_folder
 from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.http import HttpClient
@@ -51,9 +55,11 @@ from replitree.spark.store.located import is_own_local
 from replitree.spark.write.write_tasks import scratch_folder
 from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.manifest import FileEntry, data_file
-from replitree.storage.rewrite.key_range import KeyRange, ranges_of
+from replitree.storage.rewrite.data_files import reading_part
+from replitree.storage.rewrite.key_range import KeyRange, can_be_cut, ranges_of, ranges_of_files
 from replitree.storage.rewrite.merge import merge_range
-from replitree.storage.schema.definition import decode_definition
+from replitree.storage.rewrite.merge_sources import MergeSource
+from replitree.storage.schema.definition import TableDefinition, decode_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +90,8 @@ class RangeTask:
         The parts, the machine whose disk has them, and the addresses that send them to tasks on other machines.
     key_range, number
         Which rows, and which file of the result they become.
+    ranges_max
+        Into how many ranges the merge may be cut.
     upload
         Where the file is sent, when `scratch` is None.
     scratch
@@ -97,6 +105,7 @@ class RangeTask:
     http: HttpClient
     key_range: KeyRange | None
     number: int
+    ranges_max: int
     upload: Upload
     scratch: str | None
     memory_bytes: int
@@ -154,7 +163,12 @@ def optimize_df(
         # In the object store where its tasks reach it, or else through the replica.
         made = _put(plan, uploads, spark, range_bytes)
         left = [number for number in range(len(uploads)) if number not in made]
-        tasks = [_tasks(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
+        wholes = [_whole(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
+        cuts = _cut(spark, plan, wholes)
+        tasks = [
+            [replace(whole, key_range=each, number=place) for place, each in enumerate(ranges)]
+            for whole, ranges in zip(wholes, cuts, strict=True)
+        ]
         # One job for all merges: Spark's scheduler fills its cores with ranges of any of them.
         files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
         for number, some in zip(left, tasks, strict=True):
@@ -198,37 +212,45 @@ def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_
     return found
 
 
-def _tasks(
+def _whole(
     plan: MergePlan,
     merge: PlannedMerge,
     upload: Upload,
     spark: SparkSession,
     stack: ExitStack,
     range_bytes: int,
-) -> list[RangeTask]:
-    """Cut a merge into the tasks that make it."""
+) -> RangeTask:
+    """Return a merge as one task, which may be cut into several."""
     folder = upload.folder if is_own_local(spark) else None
-    scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
-    ranges: Sequence[KeyRange | None] = (None,)
-    # Only where the sources' files are: their footers say where to cut.
-    if folder is not None and plan.machine == this_machine():
-        parts = [(Path(source.path), source.manifest) for source in merge.sources]
-        ranges = ranges_of(parts, plan.definition, _ranges_max(merge, range_bytes))
-    return [
-        RangeTask(
-            _encoded(plan),
-            merge.sources,
-            plan.machine,
-            _addresses(plan),
-            _http(plan, upload),
-            key_range,
-            number,
-            upload,
-            scratch,
-            MERGE_MEMORY_BYTES,
-        )
-        for number, key_range in enumerate(ranges)
-    ]
+    return RangeTask(
+        _encoded(plan),
+        merge.sources,
+        plan.machine,
+        _addresses(plan),
+        _http(plan, upload),
+        None,
+        0,
+        _ranges_max(merge, range_bytes),
+        upload,
+        None if folder is None else str(stack.enter_context(scratch_folder(folder))),
+        MERGE_MEMORY_BYTES,
+    )
+
+
+def _cut(spark: SparkSession, plan: MergePlan, wholes: Sequence[RangeTask]) -> list[Sequence[KeyRange | None]]:
+    """Cut merges into ranges: here where the sources' footers are, else in a task for each."""
+    cuts: list[Sequence[KeyRange | None]] = [(None,)] * len(wholes)
+    away = dict[int, RangeTask]()
+    for number, whole in enumerate(wholes):
+        if whole.scratch is not None and plan.machine == this_machine():
+            parts = [(Path(source.path), source.manifest) for source in whole.sources]
+            cuts[number] = ranges_of(parts, plan.definition, whole.ranges_max)
+        elif whole.ranges_max > 1 and can_be_cut(plan.definition):
+            away[number] = whole
+    if away:
+        for number, ranges in zip(away, run_tasks(spark, list(away.values()), cut_merge), strict=True):
+            cuts[number] = ranges
+    return cuts
 
 
 def _http(plan: MergePlan, upload: Upload) -> HttpClient:
@@ -248,6 +270,16 @@ def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
     return min(RANGES_MAX, -(-merge.bytes // range_bytes))
 
 
+def cut_merge(task: RangeTask) -> tuple[KeyRange | None, ...]:
+    """Cut a merge into ranges, on an executor.  Raises as `make_range`."""
+    definition = decode_definition(*task.definition)
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+        sources = _sources(task, definition, Path(temporary), whole=False)
+        with reading_part(Path(task.sources[0].part)):
+            files = [place for source in sources for place, _ in source.entries]
+            return ranges_of_files(files, definition, task.ranges_max)
+
+
 def make_range(task: RangeTask) -> RangeFile:
     """Merge one range, on an executor.
 
@@ -258,20 +290,12 @@ def make_range(task: RangeTask) -> RangeFile:
     """
     definition = decode_definition(*task.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
-        cache = PartCache(task.http, definition.name, task.addresses, Path(temporary))
-        folders: list[Path] = []
-        for source in task.sources:
-            # An executor may see other file systems than the replica of its machine; if the part is gone, replicas say so.
-            with suppress(SnapshotExpired):
-                if (here := local_folder(source, task.machine, definition.name)) is not None:
-                    folders.append(here)
-                    continue
-            folders.append(cache.fetch(source))
+        sources = _sources(task, definition, Path(temporary), whole=task.key_range is None)
         attempt = Path(temporary) / "made"
         if task.scratch is not None:
             # Spark may run a task twice, at the same time, too: each attempt has a folder of its own.
             attempt = Path(task.scratch) / f"range-{task.number}-{secrets.token_hex(4)}"
-        part = merge_range(folders, definition, attempt, task.key_range, memory_bytes=task.memory_bytes)
+        part = merge_range(sources, definition, attempt, task.key_range, memory_bytes=task.memory_bytes)
         (made,) = part.files
         path = attempt / part.partition / made.name
         file = FileEntry(data_file(task.number), made.rows, made.bytes, made.checksum)
@@ -280,6 +304,25 @@ def make_range(task: RangeTask) -> RangeFile:
         if file.rows:
             send_file(task.http, task.upload, part.partition, path, file)
         return RangeFile(file, "")
+
+
+def _sources(task: RangeTask, definition: TableDefinition, folder: Path, *, whole: bool) -> list[MergeSource]:
+    """Return the parts as a task reads them: on this disk, else fetched whole, or at the replicas by ranges."""
+    cache = PartCache(task.http, definition.name, task.addresses, folder)
+    found: list[MergeSource] = []
+    for source in task.sources:
+        here = None
+        # An executor may see other file systems than the replica of its machine; if the part is gone, replicas say so.
+        with suppress(SnapshotExpired):
+            here = local_folder(source, task.machine, definition.name)
+        if here is not None:
+            found.append(MergeSource(here, source.manifest))
+        elif whole:
+            found.append(MergeSource(cache.fetch(source), source.manifest))
+        else:
+            files = replica_files(cache, task.http, definition.name, source)
+            found.append(MergeSource(Path(source.part), source.manifest, files))
+    return found
 
 
 def _publish(plan: MergePlan, merge: PlannedMerge, upload: Upload, made: Made, timeout_s: float) -> Merged:
