@@ -74,6 +74,13 @@ def test_retention_of_a_table_holds_while_replicas_are_killed(running: LocalClus
         lambda: [each.old_parts for each in running.status("kept").tables[0].replicas] == [1, 1, 1], "parts stay", 60.0
     )
     assert keys(table, index + 1) == [1, 2]
+    for victim in running.names:
+        running.kill(victim)
+    for victim in running.names:
+        running.start(victim)
+    for name in running.names:
+        read = table.replica(name).to_arrow(as_of=index + 1, timeout_s=60.0)
+        assert sorted(read["k"].to_pylist()) == [1, 2], "every replica knows it, though all were killed at once"
     table.set_keep(None)
     wait_for(
         lambda: [each.old_parts for each in running.status("kept").tables[0].replicas] == [0, 0, 0], "they go", 60.0

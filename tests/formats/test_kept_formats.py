@@ -1,10 +1,18 @@
-"""The definition that a table's folder keeps, frozen: added to, never rewritten; `restore` reads it years later."""
+"""What a table's folder keeps beside parts, frozen: added to, never rewritten.
+
+`restore` reads the definition years later; a replica that was upgraded reads the version log of the one before.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.fold import Change
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.replica.kit.version_log import Changed, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
 from tests.formats.samples import FROZEN
 from tests.formats.test_policy_formats import CLICKS
@@ -24,3 +32,31 @@ def test_a_kept_definition_without_a_checksum_is_read_and_replaced(tmp_path: Pat
     assert read_definition(tmp_path) == CLICKS
     keep_definition(tmp_path, CLICKS)
     assert (tmp_path / FILE).read_bytes() == (FROZEN / "definition-2.json").read_bytes()
+
+
+def parts(*names: str) -> tuple[Part, ...]:
+    return tuple(map(parse_part, names))
+
+
+def test_a_version_log_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    frozen = FROZEN / "versions-1"
+    first, inserted, merged = parts("all_0_3_1"), parts("2024-01_4_4_0"), parts("all_0_5_2")
+    begin = Version(LogIndex(4), PartSet.of(first))
+    changes = [
+        Changed(LogIndex(5), Change((), inserted), (LogIndex(4),)),
+        Changed(LogIndex(6), Change((), parts("all_5_5_0")), (LogIndex(4),)),
+        Changed(LogIndex(7), Change()),
+        Changed(LogIndex(8), Change((*first, *parts("all_5_5_0")), merged)),
+    ]
+    log = VersionLog(tmp_path / "versions", "5f0c")
+    log.begin(begin)
+    log.append(changes[:1])
+    log.append(changes[1:])
+    assert (tmp_path / "versions" / "4").read_bytes() == (frozen / "4").read_bytes()
+    known = VersionLog(frozen, "5f0c")
+    assert known.at(LogIndex(4)) == begin
+    assert known.at(LogIndex(6)) == Version(
+        LogIndex(6), PartSet.of((*first, *inserted, *parts("all_5_5_0"))), (LogIndex(4),)
+    )
+    assert known.open_end() == known.at(LogIndex(8)) == Version(LogIndex(8), PartSet.of((*inserted, *merged)))
+    assert known.at(LogIndex(9)) is None

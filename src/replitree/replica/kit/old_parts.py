@@ -120,12 +120,17 @@ class OldParts:
         """Whether a part is marked, and so still on disk."""
         return part in self._old
 
+    @property
+    def kept_s(self) -> float:
+        """For how many seconds a part stays after it has left the table."""
+        keep_s = self._keep_s()
+        return self._lifetime_s if keep_s is None else keep_s
+
     def choose_due(self) -> tuple[str, ...]:
         """Choose the old parts whose time is over and on which no client has a lease, and return them."""
         with self._lock:
             self._expire()
-            keep_s = self._keep_s()
-            before = self._clock() - (self._lifetime_s if keep_s is None else keep_s)
+            before = self._clock() - self.kept_s
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
             due = tuple(part for part, old in self._old.items() if old.since <= before and part not in leased)
             self._chosen = frozenset(due)

@@ -16,6 +16,7 @@ from replitree.replica.perform.exchange import Peer
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.pull_signal import PullSignal
 from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.versions import Versions
 from replitree.storage.disk.store import PartStore
 from replitree.wire.identity import Identity
 
@@ -91,6 +92,8 @@ class LocalParts:
         Which of them the table has, and what is still to be executed.
     old_parts
         Those that left the table, which stay for readers, and the readers' leases.
+    versions
+        Which of all these parts the table had at earlier indexes.
     lacking
         The registered parts that are not whole here, each with the content hash that it should have.
     """
@@ -98,6 +101,7 @@ class LocalParts:
     store: PartStore
     progress: Progress
     old_parts: OldParts
+    versions: Versions
     lacking: dict[str, str] = field(default_factory=dict)
 
     def lacks(self, part: str, content: str) -> None:

@@ -187,6 +187,7 @@ class Activation:
                 evidence = self._availability.end_activation(self._epoch)
                 self._recovery.finished()
                 context.definitions.refresh()
+                parts.versions.catch_up()
                 pointer, queue = context.progress.pointer, context.progress.queue_length()
                 context.log.info("activated", epoch=self._epoch, pointer=pointer, queue=queue, evidence=evidence)
                 context.metrics.activations.labels(context.replica.table.name, evidence).inc()

@@ -59,7 +59,7 @@ class Maintenance:
 
     def __init__(self, context: TableContext, parts: LocalParts, availability: Availability, keepers: Keepers) -> None:
         self._context = context
-        self._progress, self._old_parts = parts.progress, parts.old_parts
+        self._progress, self._old_parts, self._versions = parts.progress, parts.old_parts, parts.versions
         self._availability = availability
         self._keepers = keepers
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
@@ -114,6 +114,7 @@ class Maintenance:
             self._looked_at = time.monotonic()
             self._orphans.look()
         self._old_parts.read_sizes()
+        self._versions.catch_up()
         if not progress.has_strays and self._availability.active_epoch() is not None:
             self._remove_old()
         sharing = keepers.storage.sharing

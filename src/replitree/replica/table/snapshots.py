@@ -1,9 +1,9 @@
 """Snapshots: which parts a read sees, and that they stay while it reads.
 
 A snapshot is the present one, or `as_of` an index: the fold of the log below it, as long as its parts are on this disk.  With a
-lease its files stay; without one they stay for the lifetime of old parts.  Where the changes since
-then are not known, because this process began later, or a part is gone, the parts that a tag lists for the index are the
-snapshot.
+lease its files stay; without one they stay for the lifetime of old parts.  What this process does not remember, because it
+began later, the version log on the disk says.  Where that is not known either, or a part is gone, the parts that a tag lists
+for the index are the snapshot.
 
 Parts that are broken or gone here are refused, unless the reader asks for their names: it may not need them, or read them
 elsewhere.
@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from replitree.errors import CoordinationUnavailable, ReplicaUnavailable, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex, Procedure
 from replitree.protocol.core.parts import Part
+from replitree.protocol.state.read import parts_at
 from replitree.protocol.upkeep.tags import Tags, read_tags
+from replitree.replica.kit.version_log import Version
 from replitree.replica.perform.context import LocalParts
 
 TRIES_MAX = 10
@@ -59,7 +61,7 @@ class Snapshots:
     ) -> None:
         self._name, self._look_up = name, look_up
         self._progress = parts.progress
-        self._old_parts = parts.old_parts
+        self._old_parts, self._versions = parts.old_parts, parts.versions
         self._why_unreadable = why_unreadable
 
     def take(self, as_of: LogIndex | None, lease_s: float | None, *, names_lacking: bool = False) -> TakenSnapshot:
@@ -81,8 +83,11 @@ class Snapshots:
         ReplicaUnavailable
             A part is broken here and not whole again yet; or the replica is starting or recovering.
         """
+        known = None
+        if as_of is not None and as_of < self._progress.history.first:
+            known = self._versions.at(as_of)
         try:
-            return self._take(as_of, lease_s, names_lacking=names_lacking)
+            return self._take(as_of, lease_s, names_lacking=names_lacking, known=known)
         except SnapshotExpired:
             # Only now coordination is asked: strict reads have an index, too, and mostly none of this is needed.
             tagged = None if as_of is None else self._tagged(as_of)
@@ -96,9 +101,16 @@ class Snapshots:
         lease_s: float | None,
         *,
         names_lacking: bool,
+        known: Version | None = None,
         tagged: tuple[str, ...] | None = None,
     ) -> TakenSnapshot:
-        """Take a snapshot: of these parts, if a tag lists them, else of those that the log says."""
+        """Take a snapshot: of these parts, if a tag lists them, else of those that the log says.
+
+        Parameters
+        ----------
+        known
+            What the table was at `as_of`, if this process does not remember it.
+        """
         progress = self._progress
         for _ in range(TRIES_MAX):
             with progress.changed:
@@ -112,7 +124,7 @@ class Snapshots:
                         f"an insert or a rewrite is here in part on replica {self._name}; try again in a moment"
                     )
                 if as_of is not None:
-                    then = frozenset((part.name for part in self._parts_at(as_of)) if tagged is None else tagged)
+                    then = frozenset((part.name for part in self._parts_at(as_of, known)) if tagged is None else tagged)
                     broken = tuple(name for name in progress.hidden() if name in then)
                     index, parts = as_of, tuple(sorted(then.difference(broken)))
             if broken and not names_lacking:
@@ -144,7 +156,7 @@ class Snapshots:
         versions = (tag.parts for _, tag in tags.tags if tag.index == index)
         return next((parts for parts in versions if all(part in visible or is_old(part) for part in parts)), None)
 
-    def _parts_at(self, index: LogIndex) -> tuple[Part, ...]:
+    def _parts_at(self, index: LogIndex, known: Version | None) -> tuple[Part, ...]:
         progress = self._progress
         held = progress.held
 
@@ -152,12 +164,17 @@ class Snapshots:
             return part in held or self._old_parts.is_old(part.name)
 
         place, queue, found = progress.place, progress.queue(), None
+        if known is not None:
+            return tuple(parts_at(known.parts, (), queue, index, is_here, known.opened))
         if progress.is_torn:
             raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
         if place is not None:
             found = progress.history.parts_at(place, index, queue, is_here)
         if found is None:
+            first = self._versions.first()
+            remembered = progress.history.first
+            first = remembered if first is None else min(first, remembered)
             raise SnapshotExpired(
-                f"replica {self._name} knows what the table was from index {progress.history.first} on, not at {index}"
+                f"replica {self._name} does not know what the table was at {index}: the first version that it knows is {first}"
             )
         return found

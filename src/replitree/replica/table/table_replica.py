@@ -42,6 +42,7 @@ from replitree.replica.perform.progress import Lane, Progress
 from replitree.replica.perform.pull_signal import PullSignal
 from replitree.replica.perform.runner import Performer
 from replitree.replica.perform.store_performer import StorePerformer
+from replitree.replica.perform.versions import Versions
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.end_of_log import EndOfLog
@@ -87,8 +88,7 @@ class TableReplica:
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
         self.definitions.keep_in(root)
-        self.uploads = Uploads(root / "uploads")
-        self.progress = Progress(replica)
+        self.uploads, self.progress = Uploads(root / "uploads"), Progress(replica)
         exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
@@ -101,7 +101,8 @@ class TableReplica:
         context = self.context = TableContext(
             config, server.identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
         )
-        parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts)
+        versions = Versions(self.progress, self.old_parts, root, self.performer.look_up, self.log)
+        parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts, versions)
         availability = self.availability = Availability(context, self.store)
         self.lacking = parts.lacking
         storage = self.followed_storage = FollowedStorage(

@@ -215,6 +215,8 @@ class Puller:
                 self._parts.old_parts.retire(left or ())
                 return None if left is None else self._parts.lacking
             case TakeIn(place, entries):
+                # First: what a client hears of is remembered, also when this process is killed at once.
+                self._parts.versions.take_in(entries, place)
                 progress.pulled(place, entries)
                 versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
                 if versions:

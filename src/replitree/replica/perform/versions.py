@@ -1,0 +1,191 @@
+"""Earlier versions of a table, across restarts: the version log follows the pulls, and catches up from the table's log.
+
+Guarantees: a version that is known is the fold of the log below its index.  Whatever happens to the version log, the replica
+goes on: then some earlier versions are unknown here.
+
+===============================  ===============================================================================================
+the version log ends             what is done
+===============================  ===============================================================================================
+where the replica stands         what is pulled is appended
+before that                      the entries in between are read from the table's log and folded
+before that, and one is gone     the versions in between stay unknown; a segment begins where the replica stands
+after that                       a recovery set the pointer back: nothing is written before the replica is there again
+===============================  ===============================================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from replitree.errors import CoordinationUnavailable, ReplitreeError
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import Entry, decode_entry
+from replitree.protocol.core.fold import apply, open_after
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.log import SEARCH_WINDOW, next_index
+from replitree.protocol.state.pull import Place, Queued
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, Changed, Version, VersionLog
+from replitree.replica.perform.progress import Progress
+
+Entries: TypeAlias = tuple[tuple[LogIndex, Entry], ...]
+
+
+class Versions:
+    """The earlier versions of one table that this replica knows.  Any thread may use it.
+
+    Parameters
+    ----------
+    progress
+        Where the replica stands.
+    old_parts
+        Say for how long parts that have left the table stay.
+    root
+        The table's folder.
+    look_up
+        Runs a procedure that only reads coordination.
+    log
+        Where trouble is reported.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        old_parts: OldParts,
+        root: Path,
+        look_up: Callable[[fx.Procedure[Entries | None]], Entries | None],
+        log: Log,
+    ) -> None:
+        self._progress, self._old_parts, self._look_up, self._log = progress, old_parts, look_up, log
+        self._versions = VersionLog(root / FOLDER, progress.replica.table.incarnation)
+        self._lock = threading.Lock()
+        self._end: LogIndex | None = None
+        self._opened: tuple[LogIndex, ...] = ()
+        self._is_refused = False
+
+    def take_in(self, entries: Sequence[Queued], place: Place) -> None:
+        """Write what a pull has brought, before other threads know it; `place` is where the replica stands after it."""
+        with self._lock, self._reporting():
+            if self._end is None and self._is_refused:
+                # Maintenance tries again.
+                return
+            news = [item for item in entries if self._end is None or item.index >= self._end]
+            if not news:
+                return
+            if self._end is None or news[0].index != self._end:
+                self._catch_up(place)
+                return
+            changes = []
+            for item in news:
+                self._opened = open_after(self._opened, item.index, item.entry)
+                changes.append(Changed(next_index(item.index, item.entry), item.change, self._opened))
+            self._append(changes, place)
+
+    def catch_up(self) -> None:
+        """Write what the replica has pulled since the last version that is known; do nothing when that is all."""
+        with self._progress.changed:
+            place = None if self._progress.is_torn else self._progress.place
+        with self._lock, self._reporting():
+            if place is not None and (self._end is None or self._end < place.pointer.index):
+                self._catch_up(place)
+
+    def at(self, index: LogIndex) -> Version | None:
+        """Return what the table was at an index, or None when that is not known here."""
+        try:
+            return self._versions.at(index)
+        except OSError as error:
+            self._report(error)
+            return None
+
+    def first(self) -> LogIndex | None:
+        """Return the lowest index whose version may be known; None: there is none."""
+        try:
+            return self._versions.first()
+        except OSError as error:
+            self._report(error)
+            return None
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report what is in the way, and go on: the end of the version log is then found anew."""
+        try:
+            yield
+        except CoordinationUnavailable:
+            self._end = None
+        except (ReplitreeError, OSError) as error:
+            self._end = None
+            self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        # Maintenance tries again every second.
+        if not self._is_refused:
+            self._is_refused = True
+            self._log.warning("earlier versions can't be written or read", problem=str(error))
+
+    def _catch_up(self, place: Place) -> None:
+        """Open the end of the version log, and write what comes between it and where the replica stands."""
+        self._end, here = None, Version(place.pointer.index, place.parts, place.open)
+        last = self._versions.open_end()
+        if last is not None and last.index < here.index:
+            entries = self._look_up(entries_between(self._progress.replica.table, last.index, here.index))
+            changes = None if entries is None else _changes(last, entries, here)
+            if changes is not None:
+                self._append(changes, place)
+                return
+            if entries is not None:
+                # Not a fact of this log: a disk may have been put back from an older copy.
+                self._log.warning("the version log is not of this table's log, and is begun anew", index=last.index)
+                self._versions.forget()
+            last = None
+        if last is None:
+            self._versions.begin(here)
+        self._end, self._opened = (here.index, here.opened) if last is None else (last.index, last.opened)
+        self._is_refused = False
+
+    def _append(self, changes: Sequence[Changed], place: Place) -> None:
+        self._end = None
+        self._versions.append(changes)
+        end, self._opened = changes[-1].next, changes[-1].opened
+        if self._versions.entries >= SEGMENT_ENTRIES and end == place.pointer.index:
+            self._versions.begin(Version(end, place.parts, place.open))
+            self._versions.remove_old(time.time() - self._old_parts.kept_s)
+        self._end, self._is_refused = end, False
+
+
+def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Procedure[Entries | None]:
+    """Read the entries of a table's log from an index up to another, not included; None when one of them is gone."""
+    found, index = list[tuple[LogIndex, Entry]](), start
+    while index < end:
+        paths = tuple(layout.log_entry(table, LogIndex(index + i)) for i in range(min(SEARCH_WINDOW, end - index)))
+        many: fx.Many = yield fx.GetMany(paths)
+        for path, node in zip(paths, many.nodes, strict=True):
+            if node is None:
+                return None
+            entry, at = decode_entry(node.value, path), index
+            found.append((at, entry))
+            index = next_index(at, entry)
+            # A roll ends the log below this parent, and the next index is below the next one.
+            if index != at + 1:
+                break
+    return tuple(found)
+
+
+def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | None:
+    """Return what entries changed from one version to another; None when they do not lead there."""
+    parts, opened, changes = last.parts, last.opened, list[Changed]()
+    for index, entry in entries:
+        parts, change = apply(parts, index, entry, opened=opened)
+        opened = open_after(opened, index, entry)
+        changes.append(Changed(next_index(index, entry), change, opened))
+    return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
+
+
+__all__ = ["Versions", "entries_between"]
