@@ -18,6 +18,7 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.replica.table import maintenance
 from replitree.replica.table.snapshots import Snapshots
 from replitree.storage.objects import open_store
+from replitree.wire.block_ids import restore_token
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, wait_for
 from tests.shared.stores import FOLDER, on
 
@@ -246,18 +247,21 @@ def test_retention_of_the_table_counts_on_every_replica(cluster: InProcessCluste
 
 def test_restore_makes_the_table_what_it_was_by_one_entry(cluster: InProcessCluster, table: Table) -> None:
     table.insert({"k": [1, 2]})
-    table.tag("before-load")
+    before = table.tag("before-load").index
     table.insert({"k": [3]})
     table.delete("k = 1")
     later = table.tag("later").index
     result = table.restore_to("before-load")
-    assert (result.index, result.rows, table.history(1)[0].command) == (later, 2, "overwrites every partition")
+    assert (result.index, result.rows, table.history(1)[0].command) == (later, 2, f"restore_to {before}")
     cluster.wait_alike()
     for node in cluster.nodes:
         assert node.keys() == [1, 2]
     # What it has replaced is a version like any other, and so it is taken back.
     table.restore_to("later")
     assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == [2, 3]
+    assert [each.command for each in table.history(2)] == [f"restore_to {later}", f"restore_to {before}"]
+    table.insert({"k": [9]}, overwrite="all")
+    assert table.history(1)[0].command == "overwrites every partition"
 
 
 def test_restore_with_a_token_is_done_once(table: Table) -> None:
@@ -267,6 +271,9 @@ def test_restore_with_a_token_is_done_once(table: Table) -> None:
     first = table.restore_to("a", token="again")
     table.insert({"k": [3]})
     assert (table.restore_to("a", token="again").outcome, first.outcome) == ("duplicate", "inserted")
+    # The token that an error carries says the version already.
+    known_as = restore_token(1, "again")
+    assert (table.restore_to("a", token=known_as).index, table.history()[1].command) == (first.index, "restore_to 1")
     assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 3]
 
 

@@ -204,6 +204,8 @@ def test_tag_shows_its_version_in_sql_and_in_both_readers(
     assert session.sql(f"call replitree.tag('{name}', 'later')").collect()[0]["rows"] == 3
     restored = session.sql(f"call replitree.restore_to('{name}', version => '{tag}')").collect()[0]
     assert (restored["rows"], session.table(there).count()) == (2, 2)
+    said = session.sql(f"select command from {there}.history order by index desc limit 1").collect()[0][0]
+    assert said == f"restore_to {running.table(name).tags()[0].index}"
     assert session.sql(f"select count(*) from {there} version as of 'later'").collect()[0][0] == 3
     assert session.sql(f"call replitree.delete_tag('{name}', 'later')").collect()[0]["name"] == "later"
     session.sql(f"drop table {there}")

@@ -50,6 +50,7 @@ from replitree.protocol.state.read import ReadLevel
 from replitree.storage.parts.conform import UTC, check_zone
 from replitree.storage.rewrite.slices import is_stream
 from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.block_ids import restore_token
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -288,8 +289,8 @@ class Table(TableChanges):
         BadInput, Unavailable
             As `insert`; nothing was changed.
         """
-        known_as = f"restore-{secrets.token_hex(16)}" if token is None else token
         with self.snapshot(as_of=version, lease_s=LEASE_S, timeout_s=timeout_s) as earlier:
+            known_as = restore_token(earlier.index, secrets.token_hex(16) if token is None else token)
             return self.insert(earlier.scan().to_reader(), known_as, overwrite="all", timeout_s=timeout_s)
 
     def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:

@@ -42,6 +42,7 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index, read_start
 from replitree.storage.sql.mutation import as_statement
+from replitree.wire.block_ids import restored_version
 
 T = TypeVar("T")
 
@@ -233,8 +234,9 @@ def _command(entry: Entry, name: str) -> str:
     """Return what an entry does, as text."""
     match entry:
         case GetEntry():
-            dropped = dropped_partitions(entry)
-            return f"overwrites {_partitions(dropped)}" if dropped else ""
+            version, dropped = restored_version(entry.blocks), dropped_partitions(entry)
+            overwrites = f"overwrites {_partitions(dropped)}" if dropped else ""
+            return overwrites if version is None else f"restore_to {version}"
         case SettleEntry() | FailEntry():
             return f"insert {entry.index}"
         case MergeEntry():
