@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,14 @@ from replitree.client.table import Table
 from replitree.spark.read import source_read
 from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.session import spark_session
+from replitree.spark.source import register
 from replitree.spark.write import source_write
+from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
 from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
+from tests.spark.warm_daemon import WARM
+from tests.storage.objects.seaweed import KEYS
 from tools import jar
 from tools.class_archive import java_options
 
@@ -45,7 +50,8 @@ class SharedSpark:
             )  # Spark leaves its gateway's sockets to the end of the process
             self._session = spark_session(
                 master="local[2,3]",
-                conf={
+                conf=WARM
+                | {
                     "spark.sql.shuffle.partitions": 4,
                     "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
                     "spark.driver.memory": "1g",
@@ -53,6 +59,21 @@ class SharedSpark:
             )
             self._session.sparkContext.setLogLevel("OFF")
         return self._session
+
+    @contextmanager
+    def with_keys(self, credentials: Path, conf: Mapping[str, object]) -> Iterator[SparkSession]:
+        """Begin a session with other settings, whose tasks have a store's credentials and try twice, instead of the shared one.
+
+        What the first session of a Java machine finds by itself runs with that machine's environment for ever; a source that a
+        session registers runs with the environment that the session gives to its executors.
+        """
+        self.stop()
+        keys = {"spark.driver.memory": "1g", f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials}
+        made = spark_session(master="local[2,2]", conf=WARM | keys | dict(conf))
+        made.sparkContext.setLogLevel("OFF")
+        register(made)
+        yield made
+        made.stop()
 
     def stop(self) -> None:
         """End the session, if there is one."""
@@ -113,6 +134,14 @@ def table(running: LocalCluster, name: str) -> Iterator[Table]:
         name, "d date, k bigint not null, v double, s string", order_by="k", partition_by="month(d)"
     )
     running.drop_table(name)
+
+
+def keys_file(folder: Path) -> Path:
+    """Write the credentials of the tests' S3 servers into a file."""
+    access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    file = folder / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+    return file
 
 
 def uploads_left(cluster: LocalCluster, table: Table) -> list[str]:

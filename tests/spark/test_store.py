@@ -19,8 +19,6 @@ from replitree.protocol.core.effects import Children
 from replitree.protocol.core.layout import TablePlace
 from replitree.spark.read.read import session_conf
 from replitree.spark.session.catalog import CATALOG
-from replitree.spark.session.session import spark_session
-from replitree.spark.source import register
 from replitree.spark.store import located
 from replitree.spark.store.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
 from replitree.spark.store.gateway import this_gateway
@@ -28,10 +26,9 @@ from replitree.spark.store.located import s3a_opens
 from replitree.spark.store.webhdfs import _WebHdfsHandler
 from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import open_store
-from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
-from tests.spark.conftest import SharedSpark
+from tests.spark.conftest import SharedSpark, keys_file
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -70,29 +67,15 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def session(
     shared_spark: SharedSpark, seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """Spark whose tasks have the store's credentials.
-
-    What the first session of a Java machine finds by itself runs with that machine's environment for ever; a source that a
-    session registers runs with the environment that the session gives to its executors.
-    """
-    access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-    credentials = tmp_path_factory.mktemp("keys") / "credentials"
-    credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
-    shared_spark.stop()
-    made = spark_session(
-        master="local[2,2]",
-        conf={
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.memory": "1g",
-            f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials,
-            "spark.eventLog.enabled": True,
-            "spark.eventLog.dir": f"file://{events}",
-        },
-    )
-    made.sparkContext.setLogLevel("OFF")
-    register(made)
-    yield made
-    made.stop()
+    """Spark whose tasks have the store's credentials."""
+    del seaweed  # It runs before them.
+    conf = {
+        "spark.sql.shuffle.partitions": 2,
+        "spark.eventLog.enabled": True,
+        "spark.eventLog.dir": f"file://{events}",
+    }
+    with shared_spark.with_keys(keys_file(tmp_path_factory.mktemp("keys")), conf) as made:
+        yield made
 
 
 COPIED, COPIED_FAULTY = "copied", "copied_with_faults"

@@ -16,16 +16,13 @@ from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
 from replitree.spark.read.read import session_conf
 from replitree.spark.read.views import sql_views
-from replitree.spark.session.session import spark_session
-from replitree.spark.source import register
 from replitree.spark.store.copies import FRAME_BYTES_OPTION, these_copies
 from replitree.spark.store.gateway import this_gateway
 from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import is_summed
-from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree.storage.parts import checked_bytes
 from replitree.storage.shares.object_bytes import sums_key
-from tests.spark.conftest import SharedSpark
+from tests.spark.conftest import SharedSpark, keys_file
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server
 from tests.waiting import wait_for
@@ -57,23 +54,13 @@ def stored_cluster(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -
 def session(
     shared_spark: SharedSpark, server: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    credentials = tmp_path_factory.mktemp("keys") / "credentials"
-    access, secret = KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"]
-    credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
-    shared_spark.stop()
-    made = spark_session(
-        master="local[2,2]",
-        conf={
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.memory": "1g",
-            f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials,
-        },
-    )
-    made.sparkContext.setLogLevel("OFF")
-    register(made)
-    with session_conf(made, {FRAME_BYTES_OPTION: "0"}):  # nothing is copied: all is read at the gateway
+    del server  # It runs before the tasks.
+    credentials = keys_file(tmp_path_factory.mktemp("keys"))
+    with (
+        shared_spark.with_keys(credentials, {"spark.sql.shuffle.partitions": 2}) as made,
+        session_conf(made, {FRAME_BYTES_OPTION: "0"}),  # nothing is copied: all is read at the gateway
+    ):
         yield made
-    made.stop()
 
 
 class Stored:

@@ -28,18 +28,16 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
 from replitree.protocol.core.layout import TablePlace
 from replitree.spark.merge.optimize import optimize_df
-from replitree.spark.session.session import spark_session
-from replitree.spark.source import register
 from replitree.spark.write.write import insert_df
-from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, open_store
+from replitree.storage.objects.location import open_store
 from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.schema.definition import TableSettings
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
-from tests.spark.conftest import SharedSpark, uploads_left
+from tests.spark.conftest import SharedSpark, keys_file, uploads_left
 from tests.spark.drivers import kill_driver_when
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.storage.objects.seaweed import Seaweed
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -65,24 +63,14 @@ def stored_cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: Seaweed)
 
 @pytest.fixture(scope="module")
 def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "credentials"
-    access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-    path.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
-    return path
+    return keys_file(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="module")
 def session(shared_spark: SharedSpark, credentials: Path) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials, and try twice."""
-    shared_spark.stop()
-    made = spark_session(
-        master="local[2,2]",
-        conf={"spark.driver.memory": "1g", f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials},
-    )
-    made.sparkContext.setLogLevel("OFF")
-    register(made)
-    yield made
-    made.stop()
+    with shared_spark.with_keys(credentials, {}) as made:
+        yield made
 
 
 @pytest.fixture(params=kinds_of(BUCKET, at_night=(FAULTY,)))
