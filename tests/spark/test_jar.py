@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,28 +133,6 @@ def test_jar_links_against_the_installed_pyspark_and_says_what_is_missing_in_ano
         if not each.name.startswith("spark-sql_"):
             (jars / each.name).symlink_to(each)
     assert "NoClassDefFoundError: org/apache/spark/sql/" in linked(tmp_path)
-
-
-@pytest.mark.nightly
-def test_jar_links_against_the_oldest_pyspark_that_is_supported(tmp_path: Path) -> None:
-    assert jar.main() == 0
-    project = tomllib.loads((jar.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (requirement,) = project["optional-dependencies"]["spark"]
-    found = re.fullmatch(r"pyspark>=(\d+\.\d+),<\d+", requirement)
-    assert found
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        str(tmp_path),
-    ]
-    subprocess.run([*command, f"pyspark=={found[1]}.0"], check=True)
-    assert linked(tmp_path / "pyspark") == ""
 
 
 @pytest.mark.slow

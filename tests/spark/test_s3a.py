@@ -17,6 +17,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.spark.read.read import session_conf
+from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.session import spark_session
 from replitree.spark.store import located
 from replitree.spark.store.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION
@@ -234,6 +235,47 @@ def test_a_server_that_does_not_answer_is_given_up_soon(session: SparkSession) -
             assert time.monotonic() - begin < PATIENCE_S
         finally:
             conf.unset(name)
+
+
+def test_statements_of_the_catalog_need_no_s3a_and_write_objects(
+    session: SparkSession, cluster: LocalCluster, table: Table, seaweed: Seaweed, proxy: S3Proxy
+) -> None:
+    """A session that reads with S3A: the catalog does not, so that all bytes are compared, and S3A may be out of order."""
+    there, made = f"replitree.default.{table.name}", f"replitree.default.{table.name}_made"
+
+    def found(columns: str, rest: str = "", of: str = there) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in session.sql(f"select {columns} from {of} {rest}").collect()]
+
+    conf = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no other way
+    broken = f"fs.s3a.bucket.{BUCKET}.endpoint"
+    conf.set(broken, "http://127.0.0.1:1")
+    session.conf.set(f"{CATALOG}.url", str(cluster.folder))
+    try:
+        before = table.status().log_tail
+        assert found("count(*), sum(k)", "where d > date'2018-01-15' and k >= 500") == [(500, sum(range(500, 1000)))]
+        session.sql(f"insert into {there} values (date'2018-01-02', 1000, 1, 'new'), (date'2018-03-02', 1001, 2, null)")
+        session.sql(f"update {there} set v = -v where k % 2 = 1 and s is null")
+        session.sql(
+            f"merge into {there} t using (select 1001L as id union all select 2000L) on t.k = id"
+            " when matched then update set s = 'merged'"
+            " when not matched then insert (d, k, v) values (date'2018-03-03', id, 0)"
+        )
+        session.sql(f"delete from {there} where k < 400")
+        session.sql(f"delete from {there} where k in (select k + 1 from {there} where k = 998)")
+        assert found("count(*), min(k), max(k), count(s)") == [(602, 400, 2000, 2)]
+        assert found("v, s", "where k = 1001") == [(-2.0, "merged")]
+        assert found("count(*)", f"version as of {before}") == [(1000,)]
+        session.sql(
+            f"create table {made} tblproperties (storage = '{seaweed.url('made', proxy.endpoint)}') as table {there}"
+        )
+        session.sql(f"insert overwrite {made} select * from {made} where k >= 2000")
+        assert found("k, v", of=made) == [(2000, 0.0)]
+        assert {part.manifest.share_id is None for part in cluster.table(f"{table.name}_made").snapshot().parts} == {
+            False
+        }
+    finally:
+        conf.unset(broken)
+        session.sql(f"drop table if exists {made}")
 
 
 def test_another_size_is_another_object(session: SparkSession, table: Table) -> None:
