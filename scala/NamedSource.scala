@@ -45,7 +45,7 @@ final class NamedSource extends TableProvider with DataSourceRegister {
 }
 
 /** A table in Spark's own catalog: its columns and its rows are those of the table that the options name, as it is now. */
-final class NamedTable(properties: util.Map[String, String], partitioning: Array[Transform])
+final class NamedTable(override val properties: util.Map[String, String], partitions: Array[Transform])
     extends Table with SupportsRead with SupportsWrite {
   private def options(others: util.Map[String, String]) = {
     val all = new util.HashMap[String, String]
@@ -56,7 +56,7 @@ final class NamedTable(properties: util.Map[String, String], partitioning: Array
 
   /** Not before Spark asks for columns: CREATE TABLE does, and DROP TABLE of a table that can't be read does not. */
   private lazy val table = {
-    if (!options(util.Map.of()).containsKey("table") || partitioning.nonEmpty) throw new CatalogError(
+    if (!options(util.Map.of()).containsKey("table") || partitions.nonEmpty) throw new CatalogError(
       "in Spark's own catalog USING replitree names a table that a cluster has: CREATE TABLE … USING replitree OPTIONS (url '…', "
         + "table '…'), without columns and partitions. For a new table of the cluster say USE replitree.default before, or "
         + "CREATE TABLE replitree.default.<name>; docs/sql.md has the settings of that catalog")

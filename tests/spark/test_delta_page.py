@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import ParseException, PySparkException
@@ -23,16 +24,23 @@ PAGE = (ROOT / "docs" / "delta-statements.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?P<code>`.*`) \| (?P<here>as is|instead|refused)(?P<rest>.*) \|$", re.MULTILINE)
 CODE = re.compile(r"``(.+?) ``|`(.+?)`")
 TIME = "2026-01-31 10:00:00"
+SINCE = re.compile(r"from Spark (\d+\.\d+) on")
 SOURCE = 'format("replitree")'
 ROWS_MIN = 50
 
 
 class Row(NamedTuple):
-    """What Delta shows, what becomes of it here, and what is named instead; "": nothing is."""
+    """What Delta shows, what becomes of it here, what is named instead ("": nothing is), and which Spark has it first."""
 
     shown: str
     here: str
     instead: str
+    since: str
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version of Spark; of "" none."""
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
 
 
 def code(text: str) -> str:
@@ -42,7 +50,12 @@ def code(text: str) -> str:
 
 
 ROWS = [
-    Row(code(row["code"]), row["here"], code(row["rest"]) if row["here"] == "instead" else "")
+    Row(
+        code(row["code"]),
+        row["here"],
+        code(row["rest"]) if row["here"] == "instead" else "",
+        "".join(SINCE.findall(row["rest"])),
+    )
     for row in ROW.finditer(PAGE)
 ]
 
@@ -77,7 +90,8 @@ def test_every_row_of_the_page_does_what_it_says(spark: SparkSession, running: L
                 notes = getattr(error, "__notes__", [])
                 if isinstance(error, ParseException) and not notes:
                     problems.append(f"{row.shown}: Spark can't read it, and no note says what there is instead")
-            if (row.here == "as is") is bool(failed):
+            works = row.here == "as is" and version(pyspark.__version__) >= version(row.since)
+            if works is bool(failed):
                 problems.append(f"{row.shown}: {failed or 'it works'}")
             if row.instead:
                 try:

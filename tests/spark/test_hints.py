@@ -39,7 +39,8 @@ def test_hints_are_what_the_page_names_instead() -> None:
 
 
 def test_no_statement_that_works_as_it_is_has_a_hint() -> None:
-    assert [row.shown for row in ROWS if row.here == "as is" and hint_for(row.shown)] == []
+    assert [row.shown for row in ROWS if row.here == "as is" and not row.since and hint_for(row.shown)] == []
+    assert hint_for("SELECT * FROM people@v1") == "people VERSION AS OF 1"
 
 
 def test_error_keeps_its_words_and_has_one_note() -> None:

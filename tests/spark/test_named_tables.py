@@ -54,6 +54,7 @@ def test_a_table_of_sparks_catalog_names_one_of_a_cluster(
     there = f"{apart}.events"
     spark.sql(f"create table {there} {columns} using replitree options (url '{running.folder}', table '{table.name}')")
     assert rows(spark, f"select * from {there} order by k") == [(1, "a"), (2, "b")]
+    assert f"'table' = '{table.name}'" in str(rows(spark, f"show create table {there}")[0][0])
     spark.sql(f"insert into {there} values (3, 'c')")
     assert rows(spark, f"select k from {there} order by k") == [(1,), (2,), (3,)]
     assert rows(spark, f"select k from {there} with (asOf = '1') order by k") == [(1,), (2,)]

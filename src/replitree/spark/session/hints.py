@@ -55,6 +55,7 @@ _HINTS = (
         rf"create (?:or replace )?table (?:if not exists )?{_TABLE} (?:shallow |deep )?clone (?P<source>(?:`[^`]*`|[\w.])+)",
         "CREATE TABLE {table} AS SELECT * FROM {source}",
     ),
+    _hint(rf".*\bfrom {_TABLE}@v(?P<version>\d+)", "{table} VERSION AS OF {version}"),
     _hint("convert to delta", "CREATE TABLE … AS SELECT * FROM parquet.`…`, or INSERT INTO … SELECT"),
     _hint("generate symlink_format_manifest", "table.snapshot().files() in Python (docs/engines.md)"),
     _hint(rf"fsck repair table {_TABLE}", "the command: replitree check {table}"),
