@@ -24,6 +24,7 @@ from replitree.protocol.core.entries import Entry, GetEntry, RollEntry, SettleEn
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.wire.block_ids import token_block
+from replitree.wire.reached import Reached
 from tests.client.conftest import FakeCluster
 from tests.replica.inprocess import TOKEN, InProcessCluster
 
@@ -67,6 +68,9 @@ class KeptLog:
         return found
 
     def at(self, time_ms: int) -> int | None:
+        return self.reached(time_ms).index
+
+    def reached(self, time_ms: int) -> Reached:
         return run(index_at(PLACE, self.end, time_ms), self.perform)
 
 
@@ -126,6 +130,14 @@ def test_time_of_a_roll_is_the_beginning_of_the_next_parent(monkeypatch: pytest.
     monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
     log = rolled()
     assert [log.at(ms) for ms in (19, 20, 40, 49, 50, 65, 75)] == [None, 3, 8, 8, 9, 16, 17]
+
+
+def test_search_for_a_time_says_how_far_back_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "PARENT_ENTRIES", 8)
+    assert rolled().reached(19) == Reached(below=2, written_ms=20)
+    # The cleaner removes entries during the search: those before the gap were not looked at.
+    assert KeptLog(inserts({3: 10, 5: 30, 6: 40}), first=3).reached(20) == Reached(below=5, written_ms=30)
+    assert KeptLog({}, first=7).reached(20) == Reached(below=7)
 
 
 def test_history_reads_no_further_back_than_its_limit() -> None:
@@ -235,15 +247,26 @@ def test_time_before_the_kept_log_is_refused_and_says_how_far_it_goes_back(tmp_p
     place = cluster.catalog.place("t")
     cluster.session.perform(fx.Commit(fx.Delete(layout.log_entry(place, 0), 0)))
     cluster.commit(fx.Set(layout.log(place), encode_log(place, 1), 0))
-    assert [index_of(cluster.catalog, "t", as_time(ms)) for ms in (20_001, 30_000, 30_001)] == [2, 2, 3]
-    with pytest.raises(SnapshotExpired, match=r"its log goes back to 1970-01-01T00:00:20\.001.* \(index 1\)"):
-        index_of(cluster.catalog, "t", as_time(20_000))
+
+    def at(time_ms: int) -> int | None:
+        return index_of(cluster.catalog, "t", as_time(time_ms), lambda _, reached: reached)
+
+    assert [at(ms) for ms in (20_001, 30_000, 30_001)] == [2, 2, 3]
+    with pytest.raises(SnapshotExpired, match=r"versions are known from 1970-01-01T00:00:20\.001.* on \(index 1\)"):
+        at(20_000)
+    # Replicas know more.
+    found = Reached(index=1, below=1)
+    assert index_of(cluster.catalog, "t", as_time(20_000), lambda *_: found) == 1
+    whole = Reached(below=0, written_ms=10_001)
+    assert index_of(cluster.catalog, "t", as_time(5_000), lambda *_: whole) == 0
+    with pytest.raises(SnapshotExpired, match="the table was created at 1970-01-01"):
+        index_of(cluster.catalog, "t", datetime(1969, 7, 20, tzinfo=UTC), lambda *_: whole)
     cluster.session.perform(
         fx.Commit(fx.Delete(layout.log_entry(place, 1), 0), fx.Delete(layout.log_entry(place, 2), 0))
     )
     cluster.commit(fx.Set(layout.log(place), encode_log(place, 3), 1))
-    with pytest.raises(SnapshotExpired, match="its log has no entries before index 3"):
-        index_of(cluster.catalog, "t", as_time(20_000))
+    with pytest.raises(SnapshotExpired, match="it is not known when entries before index 3 were written"):
+        at(20_000)
     cluster.close()
 
 

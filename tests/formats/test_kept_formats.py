@@ -14,6 +14,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.replica.kit.version_log import Changed, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
+from replitree.wire.reached import Reached
 from tests.formats.samples import FROZEN
 from tests.formats.test_policy_formats import CLICKS
 
@@ -43,20 +44,28 @@ def test_a_version_log_is_read_and_written_as_it_was(tmp_path: Path) -> None:
     first, inserted, merged = parts("all_0_3_1"), parts("2024-01_4_4_0"), parts("all_0_5_2")
     begin = Version(LogIndex(4), PartSet.of(first))
     changes = [
-        Changed(LogIndex(5), Change((), inserted), (LogIndex(4),)),
-        Changed(LogIndex(6), Change((), parts("all_5_5_0")), (LogIndex(4),)),
-        Changed(LogIndex(7), Change()),
-        Changed(LogIndex(8), Change((*first, *parts("all_5_5_0")), merged)),
+        Changed(LogIndex(5), Change((), inserted), (LogIndex(4),), 1_764_210_600_250),
+        Changed(LogIndex(6), Change((), parts("all_5_5_0")), (LogIndex(4),), 1_764_210_600_251),
+        Changed(LogIndex(7), Change(), (), 1_764_210_600_200),
+        Changed(LogIndex(8), Change((*first, *parts("all_5_5_0")), merged), (), 1_764_210_600_300),
     ]
     log = VersionLog(tmp_path / "versions", "5f0c")
     log.begin(begin)
     log.append(changes[:1])
     log.append(changes[1:])
-    assert (tmp_path / "versions" / "4").read_bytes() == (frozen / "4").read_bytes()
+    log.begin(Version(LogIndex(8), PartSet.of((*inserted, *merged))))
+    log.append([Changed(LogIndex(9), Change())])
+    for name in ("4", "8"):
+        assert (tmp_path / "versions" / name).read_bytes() == (frozen / name).read_bytes()
     known = VersionLog(frozen, "5f0c")
     assert known.at(LogIndex(4)) == begin
     assert known.at(LogIndex(6)) == Version(
         LogIndex(6), PartSet.of((*first, *inserted, *parts("all_5_5_0"))), (LogIndex(4),)
     )
-    assert known.open_end() == known.at(LogIndex(8)) == Version(LogIndex(8), PartSet.of((*inserted, *merged)))
-    assert known.at(LogIndex(9)) is None
+    assert known.at(LogIndex(8)) == Version(LogIndex(8), PartSet.of((*inserted, *merged)))
+    assert known.open_end() == known.at(LogIndex(9)) == Version(LogIndex(9), PartSet.of((*inserted, *merged)))
+    assert known.at(LogIndex(10)) is None
+    assert known.written_by(1_764_210_600_250, LogIndex(8)) == Reached(index=7, below=7)
+    assert known.written_by(1_764_210_600_199, LogIndex(8)) == Reached(below=4, written_ms=1_764_210_600_250)
+    # The time of the last entry is unknown.
+    assert known.written_by(1_764_210_600_250, LogIndex(9)) == Reached(below=9)

@@ -292,3 +292,28 @@ def test_leases_are_limited_and_end_by_themselves(store: PartStore, monkeypatch:
     assert remove_due(old) == 0
     old.release(held[1])
     assert remove_due(old) == 1
+
+
+def test_a_replica_says_which_entry_was_written_by_a_time(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 3600.0)
+    try:
+        first = cluster.nodes[0]
+        cluster.admin.shared.now_ms = 10_000
+        fill(cluster, 1)
+        cluster.admin.shared.now_ms = 20_000
+        for key in (100, 200):
+            first.insert(rows(key))
+        cluster.wait_alike()
+        for _ in range(2):
+            for node in cluster.nodes:
+                assert node.get("written-by", time_ms=15_000, below=3) == {"index": 1, "below": 1}
+                assert node.get("written-by", time_ms=9_000, below=3)["below"] == 0
+            first.restart()
+            wait_for(lambda: cluster.is_active(first), "active again")
+        assert first.get("written-by", time_ms=15_000, below=9) == {"below": 9}, "it does not know the last entries"
+        for query, reason in (("below=3", "time_ms is missing"), ("time_ms=x&below=3", "is not a number")):
+            status, body = first.request("GET", f"{TABLE}/written-by?{query}")
+            assert (status, body["error"]) == (400, "BadInput")
+            assert reason in body["message"]
+    finally:
+        cluster.close()

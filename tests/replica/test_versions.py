@@ -31,6 +31,7 @@ from replitree.replica.perform import versions
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.versions import Versions
 from replitree.storage.disk.store import PartStore
+from replitree.wire.reached import Reached
 from tests.protocol.test_fold import draw
 
 TABLE = TablePlace("/t", incarnation="5f0c")
@@ -53,6 +54,20 @@ class History:
             self.versions.append(Version(next_index(now.index, entry), parts, opened))
             seen.append(parts)
         self.nodes = {layout.log_entry(TABLE, item.index): encode_entry(item.entry) for item in self.log}
+        # Coordination's clock goes on, stands still, and goes back when another server leads.
+        self.times, now_ms = dict[LogIndex, int](), 1_000
+        for item in self.log:
+            now_ms = max(1, now_ms + random.choice((0, 1, 7, 50, 50, -random.randrange(100))))
+            self.times[item.index] = now_ms
+
+    def written_by(self, time_ms: int, below: int) -> int | None:
+        """Return the index after the last entry below an index that was written at or before a time."""
+        found = [
+            next_index(item.index, item.entry)
+            for item in self.log
+            if item.index < below and self.times[item.index] <= time_ms
+        ]
+        return int(found[-1]) if found else None
 
     def _draw(self, random: Random, now: Version, seen: list[PartSet]) -> Entry:
         chance = random.random()
@@ -92,16 +107,23 @@ class Process:
         def perform(effect: object) -> fx.Many:
             assert isinstance(effect, fx.GetMany)
             kept = {layout.log_entry(TABLE, item.index) for item in self.told.log[self.first_kept :]}
-            nodes = (self.told.nodes.get(path) if path in kept else None for path in effect.paths)
-            return fx.Many(tuple(None if value is None else fx.Node(value, fx.Version(0)) for value in nodes))
+            return fx.Many(
+                tuple(
+                    fx.Node(self.told.nodes[path], fx.Version(0), self.told.times[layout.index_of(TABLE, path)])
+                    if path in kept
+                    else None
+                    for path in effect.paths
+                )
+            )
 
         return run(procedure, perform)
 
-    def pull(self, count: int, *, taken_in: bool = True) -> None:
+    def pull(self, count: int, *, taken_in: bool = True, untimed: frozenset[LogIndex] = frozenset()) -> None:
         items = self.told.log[self.pulled : self.pulled + count]
         self.pulled += len(items)
         if taken_in and items:
-            self.versions.take_in(items, self.told.place(self.pulled))
+            times = {item.index: self.told.times[item.index] for item in items if item.index not in untimed}
+            self.versions.take_in(items, self.told.place(self.pulled), times)
         self.progress.pulled(self.told.place(self.pulled), items)
 
     def known(self) -> dict[int, Version]:
@@ -113,6 +135,19 @@ class Process:
             if at is not None:
                 found[int(version.index)] = at
         return found
+
+    def times(self, time_ms: int, pulled: int) -> Reached:
+        """Search for a time below a version; whatever is answered must be what the log says."""
+        below = self.told.versions[pulled].index
+        reached = self.versions.written_by(time_ms, below)
+        expected = self.told.written_by(time_ms, below)
+        if reached.index is not None:
+            assert reached.index == expected
+        later = [item.index for item in self.told.log if reached.below <= item.index < below]
+        assert all(self.told.times[index] > time_ms for index in later)
+        assert reached.below <= below
+        assert reached.written_ms in (0, self.told.times.get(LogIndex(reached.below), 0))
+        return reached
 
 
 def segments(folder: Path) -> list[Path]:
@@ -165,8 +200,10 @@ def test_what_is_known_after_any_crash_is_what_the_log_says(
             # The catching up of a start pulls before the process remembers anything.
             process.pulled = min(len(told.log), process.pulled + random.randrange(3))
             process.take_over()
-        process.pull(count, taken_in=random.random() < 0.9)
+        untimed = frozenset(item.index for item in told.log if random.random() < 0.02)
+        process.pull(count, taken_in=random.random() < 0.9, untimed=untimed)
         process.known()
+        process.times(random.randrange(2_000), random.randrange(process.pulled + 1))
     process.versions.catch_up()
     known = process.known()
     assert int(told.versions[process.pulled].index) in known
@@ -176,6 +213,81 @@ def test_what_is_known_after_any_crash_is_what_the_log_says(
         assert set(known) >= {
             int(each.index) for each in told.versions[: process.pulled + 1] if each.index >= begins[0]
         }
+
+
+@pytest.mark.usefixtures("small")
+@given(seed=st.integers(0, 2**32), pulls=st.lists(st.integers(1, 9), min_size=2, max_size=12))
+def test_every_time_is_known_after_restarts(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, pulls: list[int]
+) -> None:
+    random, folder = Random(seed), tmp_path_factory.mktemp("t")
+    told = History(random, sum(pulls), rolls_at=random.choice((-1, 7)))
+    process = Process(folder, told, 0)
+    process.versions.catch_up()
+    for count in pulls:
+        if random.random() < 0.3:
+            # The cleaner leaves what this replica has not pulled.
+            process = Process(folder, told, process.pulled, first_kept=process.pulled)
+        process.pull(count)
+    for time_ms in {*told.times.values(), 0, 1, min(told.times.values()) - 1, max(told.times.values()) + 1}:
+        for pulled in {process.pulled, random.randrange(process.pulled + 1)}:
+            reached = process.times(time_ms, pulled)
+            expected = told.written_by(time_ms, told.versions[pulled].index)
+            assert reached.index == expected
+            if expected is None and pulled:
+                assert (reached.below, reached.written_ms) == (0, told.times[LogIndex(0)])
+
+
+@pytest.mark.usefixtures("small")
+def test_times_before_entries_that_the_cleaner_took_are_not_answered(tmp_path: Path) -> None:
+    told = History(Random(3), 60)
+    told.times.update({LogIndex(index): 1_000 + index for index in range(60)})
+    # The clock went back for a moment while this replica was away.
+    told.times[LogIndex(30)] = 500
+    process = Process(tmp_path, told, 0)
+    process.versions.catch_up()
+    process.pull(20)
+    process.pull(2)
+    process = Process(tmp_path, told, 50, first_kept=35)
+    process.versions.catch_up()
+    process.pull(4)
+    for time_ms in (600, 1_010, 1_021, 1_030, 1_049):
+        reached = process.times(time_ms, 54)
+        assert (reached.index, reached.below) == (None, 50)
+    assert process.times(1_010, 22).index == 11, "a search that begins before the gap goes on"
+
+
+@pytest.mark.usefixtures("small")
+def test_segment_that_was_deleted_by_hand_ends_the_search(tmp_path: Path) -> None:
+    told = History(Random(3), 30)
+    told.times.update({LogIndex(index): 1_000 + index for index in range(30)})
+    process = Process(tmp_path, told, 0)
+    process.versions.catch_up()
+    for _ in range(6):
+        process.pull(5)
+    (tmp_path / "versions" / "15").unlink()
+    process = Process(tmp_path, told, 30)
+    assert process.times(1_022, 30).index == 23
+    assert process.times(1_004, 30) == Reached(below=20, written_ms=1_020)
+
+
+@pytest.mark.usefixtures("small")
+def test_search_for_a_time_reads_the_entries_of_one_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = History(Random(3), 50)
+    told.times.update({LogIndex(index): 1_000 + index for index in range(50)})
+    process = Process(tmp_path, told, 0)
+    process.versions.catch_up()
+    for _ in range(10):
+        process.pull(5)
+    read, content = list[str](), Path.read_bytes
+
+    def note(path: Path) -> bytes:
+        read.append(path.name)
+        return content(path)
+
+    monkeypatch.setattr(Path, "read_bytes", note)
+    assert process.times(1_012, 50).index == 13
+    assert read == ["10"]
 
 
 def test_every_version_is_known_after_restarts_when_the_log_was_cleaned(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.upload import Overwrite
 from replitree.client.insert.upsert import check_upsert
 from replitree.client.read.as_of import AsOf, index_of
+from replitree.client.read.earlier import EarlierEntries
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.partitions import PartitionInfo, partitions_of
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
@@ -82,6 +83,7 @@ class Table(TableChanges):
         self._router = Router(catalog, definition.name, pinned)
         self._inserter = TableInserter(definition, catalog, http, self._router, written)
         self._commander = Commander(definition.name, catalog, http, self._router)
+        self._earlier = EarlierEntries(definition.name, http, self._router)
         self._stored: StoredParts | None = None
 
     @override
@@ -428,9 +430,9 @@ class Table(TableChanges):
         Unavailable
             No replica answers, or for a linearizable read coordination does not.
         SnapshotExpired
-            Parts of `as_of` are gone, or the log does not go back to that time.
+            Parts of `as_of` are gone, or no replica knows the entries of that time any more.
         """
-        index = index_of(self._catalog, self.name, as_of)
+        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
         return self._snapshot(ReadOptions(level, min_index, index, timeout_s, where, lease_s=lease_s))
 
     def _snapshot(self, options: ReadOptions) -> Snapshot:
@@ -587,7 +589,7 @@ class Table(TableChanges):
             scan.count(), scan.head(5), scan.to_pandas(), scan.to_polars(lazy=True)
             duckdb.sql("SELECT kind, avg(v) FROM scan GROUP BY kind")
         """
-        index = index_of(self._catalog, self.name, as_of)
+        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
         found = self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final))
         try:
             found.check()
@@ -650,7 +652,7 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        index = index_of(self._catalog, self.name, as_of)
+        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
         return self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).to_arrow()
 
     def batches(
@@ -668,7 +670,7 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        index = index_of(self._catalog, self.name, as_of)
+        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
         yield from self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).batches()
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
@@ -710,7 +712,7 @@ class Table(TableChanges):
             How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
             ``"replica"``; by default there if this process reaches it, else through a replica.
         """
-        index = index_of(self._catalog, self.name, as_of)
+        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
         options = ReadOptions(level, min_index, index, timeout_s, where, final)
         return self._scan(columns, options).to_df(spark, through=through)
 

@@ -10,6 +10,7 @@ from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S, check_id
 from replitree.client.read.as_of import AsOf, index_of
+from replitree.client.read.earlier import EarlierEntries
 from replitree.client.read.tags import Tag, read_named, tag_names
 from replitree.client.transport.catalog import Catalog
 from replitree.errors import BadInput
@@ -29,6 +30,7 @@ class TableTags(ChangingTable):
     """The part of a `replitree.client.table.Table` that gives versions names."""
 
     _catalog: Catalog
+    _earlier: EarlierEntries
 
     def tag(
         self, name: str, as_of: AsOf | None = None, *, command_id: str | None = None, timeout_s: float = COMMAND_S
@@ -59,7 +61,7 @@ class TableTags(ChangingTable):
             There may be one: repeat it with the same id.
         """
         check_tag_name(name)
-        index, known_as = index_of(self._catalog, self.name, as_of), check_id(command_id)
+        index, known_as = index_of(self._catalog, self.name, as_of, self._earlier.written_by), check_id(command_id)
         body = {"name": name, "id": known_as, "min_index": max(self._written.index, self._written.mutated) + 1}
         if index is not None:
             body["as_of"] = index

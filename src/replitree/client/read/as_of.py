@@ -5,12 +5,13 @@ Guarantees:
 * A time means the table with every entry up to the last one that was written at or before it, and nothing later.  The answer
   for one time never changes, as long as the clock of coordination does not go back: a time that is not over is refused.
 * Times are compared by the clock of coordination alone; the clock of this process counts for nothing.
-
-Absent on purpose: times of what the log no longer has.
+* The log in coordination is read first, and replicas are asked for what it has no more.  An entry whose time no replica knows
+  ends the search: the time is refused, never answered by a guess.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -19,9 +20,8 @@ from replitree.client.read.tags import read_named, tag_names
 from replitree.client.transport.catalog import Catalog
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
-from replitree.protocol.core.log import log_start
 from replitree.protocol.upkeep.tags import check_tag_name
+from replitree.wire.reached import Reached
 
 AsOf: TypeAlias = int | str | datetime
 """An index of the log; the name of a tag; or a time: a `datetime`, or text in ISO 8601.  A time without a zone is in UTC."""
@@ -60,7 +60,9 @@ def parse_time(given: str | datetime) -> datetime:
         raise BadInput(f"as_of={given!r} is out of range in UTC") from error
 
 
-def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
+def index_of(
+    catalog: Catalog, table: str, as_of: AsOf | None, earlier: Callable[[int, Reached], Reached]
+) -> int | None:
     """Return the index that a read's `as_of` means; an index is returned as it is.
 
     Parameters
@@ -69,17 +71,19 @@ def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
         Where the table's log is.
     as_of
         What the read was asked for.
+    earlier
+        Goes on with a search that the kept log did not end (`replitree.client.read.earlier`).
 
     Raises
     ------
     BadInput
         The text is no time and no tag, or the time is not over by coordination's clock.
     SnapshotExpired
-        The kept log begins after that time, or the table is younger.
+        No replica knows the entries of that time any more, or the table is younger.
     TableNotFound
         There is no such table.
     Unavailable, CoordinationUnavailable
-        Coordination can't be asked.
+        Coordination can't be asked, or a replica that may know earlier entries.
     """
     if not isinstance(as_of, str | datetime):
         return as_of
@@ -102,21 +106,22 @@ def index_of(catalog: Catalog, table: str, as_of: AsOf | None) -> int | None:
             "leave as_of out to read what the table has now"
         )
     end, place = fx.LogIndex(catalog.log_tail(table)), catalog.place(table)
-    found = catalog.run(index_at(place, end, time_ms))
-    if found is not None:
-        return found
-    node: fx.Node | None = catalog.perform(fx.Get(layout.log(place)))
+    reached = catalog.run(index_at(place, end, time_ms))
+    if reached.index is None and reached.below > 0:
+        reached = earlier(time_ms, reached)
+    if reached.index is not None:
+        return reached.index
+    # This node is written when the table is created, and never again.
+    node: fx.Node | None = catalog.perform(fx.Get(place.path))
     if node is None:
         raise TableNotFound(f"table {table!r} does not exist; see `replitree table list` for those that do")
-    start = log_start(place, node)
-    # The node is written when the table is created, and again by each cleaning: a whole log was never cleaned.
-    if start.is_whole and node.changed_ms <= time_ms:
+    below = reached.below
+    if below == 0 and node.changed_ms <= time_ms:
         return 0
-    oldest: fx.Node | None = catalog.perform(fx.Get(layout.log_entry(place, start.first)))
-    if start.is_whole:
+    if below == 0:
         reason = f"the table was created at {as_time(node.changed_ms).isoformat()}"
-    elif oldest is None:
-        reason = f"its log has no entries before index {start.first}"
+    elif reached.written_ms:
+        reason = f"versions are known from {as_time(reached.written_ms).isoformat()} on (index {below})"
     else:
-        reason = f"its log goes back to {as_time(oldest.changed_ms).isoformat()} (index {start.first})"
+        reason = f"it is not known when entries before index {below} were written"
     raise SnapshotExpired(f"what {table} was at {time.isoformat()} is not known: {reason}; ask for a later time")

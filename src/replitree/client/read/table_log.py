@@ -43,6 +43,7 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index, read_start
 from replitree.storage.sql.mutation import as_statement
 from replitree.wire.block_ids import restored_version
+from replitree.wire.reached import Reached
 
 T = TypeVar("T")
 
@@ -176,8 +177,8 @@ def read_history(table: TablePlace, name: str, end: fx.LogIndex, limit: int) -> 
     return tuple(_described(each, name, begun) for each in newest)
 
 
-def index_at(table: TablePlace, end: fx.LogIndex, time_ms: int) -> fx.Procedure[fx.LogIndex | None]:
-    """Find the last entry that was written at or before a time; return the index that comes after it, or None.
+def index_at(table: TablePlace, end: fx.LogIndex, time_ms: int) -> fx.Procedure[Reached]:
+    """Find the last entry that was written at or before a time, in the log that is kept.
 
     Parameters
     ----------
@@ -188,11 +189,17 @@ def index_at(table: TablePlace, end: fx.LogIndex, time_ms: int) -> fx.Procedure[
     time_ms
         By coordination's clock.
     """
+    reached = Reached(below=end)
 
     def after(logged: Logged) -> fx.LogIndex | None:
-        return next_index(logged.index, logged.entry) if logged.written_ms <= time_ms else None
+        nonlocal reached
+        if logged.written_ms <= time_ms:
+            return next_index(logged.index, logged.entry)
+        reached = Reached(below=logged.index, written_ms=logged.written_ms)
+        return None
 
-    return (yield from search_back(table, end, after))
+    found = yield from search_back(table, end, after)
+    return reached if found is None else Reached(index=found, below=reached.below)
 
 
 def as_time(time_ms: int) -> datetime:

@@ -1,11 +1,15 @@
-"""Snapshots and their leases over HTTP."""
+"""Snapshots and their leases over HTTP; and which index of the log a time means, as far as the version log goes back."""
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 from aiohttp import web
 
 from replitree.errors import BadInput
-from replitree.replica.http.gate import JsonAnswer, seconds
+from replitree.protocol.core.effects import LogIndex
+from replitree.replica.http.gate import JsonAnswer, number, seconds
 from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.snapshot_requests import snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
@@ -19,12 +23,26 @@ class ReadHandlers(Handlers):
         table = "/v1/tables/{table}"
         return (
             web.get(f"{table}/snapshot", self._snapshot),
+            web.get(f"{table}/written-by", self._written_by),
             web.post(f"{table}/leases/{{lease}}", self._renew),
             web.delete(f"{table}/leases/{{lease}}", self._release),
         )
 
     async def _snapshot(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await snapshot(self._table(request), request.query)))
+
+    async def _written_by(self, request: web.Request) -> web.Response:
+        """Find the last entry below ``below`` that was written at or before ``time_ms``."""
+        query = request.query
+        if missing := [name for name in ("time_ms", "below") if not query.get(name)]:
+            raise BadInput(
+                f"{missing[0]} is missing: give time_ms, in milliseconds since 1970, and below, an index of the log"
+            )
+        versions = self._table(request).local_parts.versions
+        time_ms, below = number(query, "time_ms", 0), LogIndex(number(query, "below", 0))
+        # Many segments may be read.
+        reached = await asyncio.to_thread(versions.written_by, time_ms, below)
+        return response(JsonAnswer(200, msgspec.json.encode(reached)))
 
     async def _renew(self, request: web.Request) -> web.Response:
         table, lease = self._table(request), request.match_info["lease"]

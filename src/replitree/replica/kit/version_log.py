@@ -1,13 +1,17 @@
 """Version log: on disk, what each entry of a table's log has changed, so that earlier versions are known after a start.
 
 The folder ``versions`` has *segments*, files named by the index at which they begin.  The first line of a segment is the
-version there, as a list of parts; each further line is one entry: what it changed.  Every line begins with a checksum of all
-lines up to it.  A version is found in one segment: the list, with the changes up to the index.
+version there, as a list of parts; each further line is one entry: what it changed, and when it was written.  Every line begins
+with a checksum of all lines up to it.  A version is found in one segment: the list, with the changes up to the index.
+
+The time of an entry is that of its node, by coordination's clock, which may go back.  So a time is found by reading back from
+later entries: the first line of a segment says the lowest time of the segment before it, and whole segments are skipped.
 
 Guarantees:
 
 * What is read here is a fact of the table's log: any replica would say the same.  A segment of another table of this name
   (by its incarnation) is removed.
+* A time is answered only by entries that are known without a gap up to where the search began, each with its time.
 * Nothing is synced.  What a failing machine has left damaged at the end is cut off when the version log is continued.  These
   entries are then read in the table's log once more, or their versions stay unknown.
 * Lines are only appended, by one thread at a time (`replitree.replica.perform.versions` has the lock); any thread may read.
@@ -37,6 +41,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.files.durable import is_folder, write_all
 from replitree.storage.files.formats import refuse_newer
+from replitree.wire.reached import Reached
 
 FOLDER = "versions"
 """Folder of the segments, below the table's."""
@@ -53,19 +58,28 @@ _CHECKSUM_DIGITS = 8
 
 
 class _Begin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """First line of a segment: the version at `index`, and whose it is."""
+    """First line of a segment: the version at `index`, and whose it is.
+
+    `previous` is of the segment before: the index at which it begins, and the lowest time of its entries.  That is 0 when there
+    are none, when they do not lead here, and when the time of one of them is unknown.
+    """
 
     format: int
     incarnation: str
     index: int
     parts: tuple[str, ...]
     opened: tuple[int, ...] = ()
+    previous: tuple[int, int] = (0, 0)
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Line of one entry: the index that follows it, what it changed, and the inserts that are open after it."""
+    """Line of one entry: the index that follows it, what it changed, and the inserts that are open after it.
+
+    `ms` is when it was written; 0: unknown.
+    """
 
     next: int
+    ms: int = 0
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     opened: tuple[int, ...] = ()
@@ -87,21 +101,26 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What one entry changed: the index that follows it, the change, and the inserts that are open after it."""
+    """What one entry changed: the index that follows it, the change, and the inserts that are open after it.
+
+    `written_ms` is when its node was created, in milliseconds since 1970 by coordination's clock; 0: that is unknown.
+    """
 
     next: LogIndex
     change: Change
     opened: tuple[LogIndex, ...] = ()
+    written_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the readable lines of a segment say: the last version, and how many entries and bytes lead to it."""
+    """What the readable lines of a segment say: the last version, how many entries and bytes lead to it, the lowest time."""
 
     version: Version
     entries: int
     bytes: int
     checksum: int
+    earliest_ms: int
 
 
 class VersionLog:
@@ -119,6 +138,9 @@ class VersionLog:
         self._folder, self._incarnation = folder, incarnation
         self._last: Path | None = None
         self._checksum = 0
+        self._end, self._earliest_ms = LogIndex(0), 0
+        # What first lines say of the segment before, by the index at which the segment begins.
+        self._previous: dict[LogIndex, tuple[int, int]] = {}
         self.entries = 0
         """Entries in the segment to which `append` writes."""
 
@@ -143,12 +165,16 @@ class VersionLog:
             if found.bytes < path.stat().st_size:
                 os.truncate(path, found.bytes)
             self._last, self._checksum, self.entries = path, found.checksum, found.entries
+            self._end, self._earliest_ms = found.version.index, found.earliest_ms
             assert found.version.index >= first
             return found.version
         return None
 
     def begin(self, version: Version) -> None:
         """Begin a segment with a version, which `append` goes on from.  Raises OSError when the disk refuses."""
+        previous = (0, 0)
+        if self._last is not None and self.entries and self._end == version.index:
+            previous = (int(self._last.name), self._earliest_ms)
         self._last = None
         private.make_folder(self._folder, parents=True, exist_ok=True)
         head = _Begin(
@@ -157,19 +183,23 @@ class VersionLog:
             version.index,
             tuple(part.name for part in version.parts),
             version.opened,
+            previous,
         )
         path, (line, checksum) = self._folder / str(version.index), _line(_encode(head), 0)
         # A segment that begins at this index has no entries, or is of a version that is forgotten.
+        self._previous.pop(version.index, None)
         private.write_file(path, line)
         self._last, self._checksum, self.entries = path, checksum, 0
+        self._end, self._earliest_ms = version.index, 0
 
     def append(self, changes: Sequence[Changed]) -> None:
         """Write what entries changed, ascending, after the last one that was written.  Raises OSError when the disk refuses."""
         assert self._last is not None, "`open_end` or `begin` comes first"
-        lines, checksum = [], self._checksum
+        lines, checksum, earliest_ms = list[bytes](), self._checksum, self._earliest_ms
         for each in changes:
             removed, added = (tuple(part.name for part in parts) for parts in (each.change.removed, each.change.added))
-            line, checksum = _line(_encode(_Entry(each.next, removed, added, each.opened)), checksum)
+            line, checksum = _line(_encode(_Entry(each.next, each.written_ms, removed, added, each.opened)), checksum)
+            earliest_ms = min(earliest_ms, each.written_ms) if lines or self.entries else each.written_ms
             lines.append(line)
         path, self._last = self._last, None
         descriptor = private.open_new(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -179,10 +209,12 @@ class VersionLog:
             os.close(descriptor)
         # After a write that failed the end is unknown, and only `open_end` finds it.
         self._last, self._checksum, self.entries = path, checksum, self.entries + len(changes)
+        self._end, self._earliest_ms = changes[-1].next, earliest_ms
 
     def forget(self) -> None:
         """Remove all segments.  Raises OSError when the disk refuses."""
         self._last = None
+        self._previous.clear()
         for _, path in self._segments():
             path.unlink(missing_ok=True)
 
@@ -193,10 +225,11 @@ class VersionLog:
         """
         segments = self._segments()
         recent = segments[-1][0] - RECENT_ENTRIES if segments else 0
-        for (_, path), (end, _) in pairwise(segments):
+        for (first, path), (end, _) in pairwise(segments):
             if end > recent or path.stat().st_mtime >= before:
                 return
             path.unlink(missing_ok=True)
+            self._previous.pop(first, None)
 
     def at(self, index: LogIndex) -> Version | None:
         """Return what the table was at an index, or None when that is not known.  Raises OSError when the disk refuses."""
@@ -208,6 +241,75 @@ class VersionLog:
             return None
         # A segment may end before the index: then the versions up to the next one are not known.
         return found.version if found is not None and found.version.index == index else None
+
+    def written_by(self, time_ms: int, below: LogIndex) -> Reached:
+        """Find the last entry below an index that was written at or before a time.  Raises OSError when the disk refuses.
+
+        Parameters
+        ----------
+        time_ms
+            Milliseconds since 1970 by coordination's clock.
+        below
+            The caller knows that every entry from there on was written later.
+        """
+        at, after = below, None
+        for first, path in reversed(self._segments()):
+            if first >= at:
+                after = path if first == at else None
+                continue
+            if after is not None:
+                begins, earliest_ms = self._said_of_previous(at, after)
+                if begins == first and earliest_ms > time_ms:
+                    at, after = first, path
+                    continue
+            entries = self._entries(path, at)
+            if not entries or entries[-1][1].next < at:
+                # The entries in between are not known, and one of them may be the answer.
+                break
+            for index, entry in reversed(entries):
+                if not entry.ms:
+                    return self._reached(at, below)
+                if entry.ms <= time_ms:
+                    return Reached(index=entry.next, below=at)
+                at = index
+            after = path
+        return self._reached(at, below)
+
+    def _reached(self, at: LogIndex, below: LogIndex) -> Reached:
+        """Return that every entry from an index up to another was written later, and when the first of them was."""
+        path = next((path for first, path in reversed(self._segments()) if first <= at < below), None)
+        entries = [] if path is None else self._entries(path, LogIndex(at + 1))
+        written_ms = entries[-1][1].ms if entries and entries[-1][0] == at else 0
+        return Reached(below=at, written_ms=written_ms)
+
+    def _said_of_previous(self, index: LogIndex, path: Path) -> tuple[int, int]:
+        """Return what the first line of the segment that begins at an index says of the one before it."""
+        known = self._previous.get(index)
+        if known is None:
+            try:
+                with path.open("rb") as file:
+                    head, _, _ = next(_lines(file.readline()), (b"", 0, 0))
+                begin = self._begin(path, head)
+            except (UnsupportedFormat, FileNotFoundError):
+                begin = None
+            known = self._previous[index] = (0, 0) if begin is None else begin.previous
+        return known
+
+    def _entries(self, path: Path, until: LogIndex) -> list[tuple[LogIndex, _Entry]]:
+        """Return the entries of a segment below an index, up to the first damaged one, each after its own index."""
+        try:
+            lines = (content for content, _, _ in _lines(path.read_bytes()))
+            begin = self._begin(path, next(lines, b""))
+        except (UnsupportedFormat, FileNotFoundError):
+            return []
+        if begin is None:
+            return []
+        found, index = list[tuple[LogIndex, _Entry]](), LogIndex(begin.index)
+        while index < until and (line := next(lines, None)) is not None:
+            entry = _decode_entry(line)
+            found.append((index, entry))
+            index = LogIndex(entry.next)
+        return found
 
     def first(self) -> LogIndex | None:
         """Return the lowest index whose version may be known; None: there is none."""
@@ -224,14 +326,11 @@ class VersionLog:
         """Read a segment up to an index, or up to its end; None: it is of another table, or its first line is damaged."""
         lines = _lines(path.read_bytes())
         head, size, checksum = next(lines, (b"", 0, 0))
-        if not head:
-            return None
-        refuse_newer(head, f"the version log {path}", VERSIONS_FORMAT)
-        begin = _decode_begin(head)
-        if begin.incarnation != self._incarnation:
+        begin = self._begin(path, head)
+        if begin is None:
             return None
         index, parts, entries = LogIndex(begin.index), PartSet.of(map(parse_part, begin.parts)), 0
-        opened = begin.opened
+        opened, earliest_ms = begin.opened, 0
         while until is None or index < until:
             line, end, after = next(lines, (b"", 0, 0))
             if not line:
@@ -239,8 +338,17 @@ class VersionLog:
             entry = _decode_entry(line)
             if entry.removed or entry.added:
                 parts = parts.replace(map(parse_part, entry.removed), map(parse_part, entry.added))
+            earliest_ms = min(earliest_ms, entry.ms) if entries else entry.ms
             index, opened, entries, size, checksum = LogIndex(entry.next), entry.opened, entries + 1, end, after
-        return _Found(Version(index, parts, tuple(map(LogIndex, opened))), entries, size, checksum)
+        return _Found(Version(index, parts, tuple(map(LogIndex, opened))), entries, size, checksum, earliest_ms)
+
+    def _begin(self, path: Path, head: bytes) -> _Begin | None:
+        """Decode the content of a first line; None: it is of another table, or damaged (empty)."""
+        if not head:
+            return None
+        refuse_newer(head, f"the version log {path}", VERSIONS_FORMAT)
+        begin = _decode_begin(head)
+        return begin if begin.incarnation == self._incarnation else None
 
 
 def _line(data: bytes, checksum: int) -> tuple[bytes, int]:

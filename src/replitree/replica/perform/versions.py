@@ -11,13 +11,17 @@ before that                      the entries in between are read from the table'
 before that, and one is gone     the versions in between stay unknown; a segment begins where the replica stands
 after that                       a recovery set the pointer back: nothing is written before the replica is there again
 ===============================  ===============================================================================================
+
+The time of an entry is that of its node in coordination, never this machine's: a pull reads the node, and so does the catching
+up.  When the cleaner was faster, the times of the entries that it has removed stay unknown here, and with them what the table
+was at any time before the gap ends.  Later entries do not bound them: coordination's clock may go back.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -35,8 +39,10 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, Changed, Version, VersionLog
 from replitree.replica.perform.progress import Progress
+from replitree.wire.reached import Reached
 
-Entries: TypeAlias = tuple[tuple[LogIndex, Entry], ...]
+Entries: TypeAlias = tuple[tuple[LogIndex, Entry, int], ...]
+"""Entries of a log, ascending: index, entry, and when it was written, in milliseconds by coordination's clock."""
 
 
 class Versions:
@@ -71,8 +77,16 @@ class Versions:
         self._opened: tuple[LogIndex, ...] = ()
         self._is_refused = False
 
-    def take_in(self, entries: Sequence[Queued], place: Place) -> None:
-        """Write what a pull has brought, before other threads know it; `place` is where the replica stands after it."""
+    def take_in(self, entries: Sequence[Queued], place: Place, written_ms: Mapping[LogIndex, int]) -> None:
+        """Write what a pull has brought, before other threads know it.
+
+        Parameters
+        ----------
+        entries, place
+            What was pulled, and where the replica stands after it.
+        written_ms
+            When entries were written, in milliseconds since 1970 by coordination's clock.  The time of others is unknown.
+        """
         with self._lock, self._reporting():
             if self._end is None and self._is_refused:
                 # Maintenance tries again.
@@ -86,7 +100,8 @@ class Versions:
             changes = []
             for item in news:
                 self._opened = open_after(self._opened, item.index, item.entry)
-                changes.append(Changed(next_index(item.index, item.entry), item.change, self._opened))
+                time_ms = written_ms.get(item.index, 0)
+                changes.append(Changed(next_index(item.index, item.entry), item.change, self._opened, time_ms))
             self._append(changes, place)
 
     def catch_up(self) -> None:
@@ -112,6 +127,22 @@ class Versions:
         except OSError as error:
             self._report(error)
             return None
+
+    def written_by(self, time_ms: int, below: LogIndex) -> Reached:
+        """Find the last entry below an index that was written at or before a time, as far as entries and times are known here.
+
+        Parameters
+        ----------
+        time_ms
+            Milliseconds since 1970 by coordination's clock.
+        below
+            The caller knows that every entry from there on was written later.
+        """
+        try:
+            return self._versions.written_by(time_ms, below)
+        except OSError as error:
+            self._report(error)
+            return Reached(below=below)
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -162,7 +193,7 @@ class Versions:
 
 def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Procedure[Entries | None]:
     """Read the entries of a table's log from an index up to another, not included; None when one of them is gone."""
-    found, index = list[tuple[LogIndex, Entry]](), start
+    found, index = list[tuple[LogIndex, Entry, int]](), start
     while index < end:
         paths = tuple(layout.log_entry(table, LogIndex(index + i)) for i in range(min(SEARCH_WINDOW, end - index)))
         many: fx.Many = yield fx.GetMany(paths)
@@ -170,7 +201,7 @@ def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Pro
             if node is None:
                 return None
             entry, at = decode_entry(node.value, path), index
-            found.append((at, entry))
+            found.append((at, entry, node.changed_ms))
             index = next_index(at, entry)
             # A roll ends the log below this parent, and the next index is below the next one.
             if index != at + 1:
@@ -181,10 +212,10 @@ def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Pro
 def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | None:
     """Return what entries changed from one version to another; None when they do not lead there."""
     parts, opened, changes = last.parts, last.opened, list[Changed]()
-    for index, entry in entries:
+    for index, entry, written_ms in entries:
         parts, change = apply(parts, index, entry, opened=opened)
         opened = open_after(opened, index, entry)
-        changes.append(Changed(next_index(index, entry), change, opened))
+        changes.append(Changed(next_index(index, entry), change, opened, written_ms))
     return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
 
 

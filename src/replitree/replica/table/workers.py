@@ -95,6 +95,8 @@ class Puller:
         self._ending = threading.Event()
         self._gathered, self._pulled_at, self._pause_s = 0, 0.0, RETRY_S
         self._epoch, self._begun = Epoch(0), 0
+        # Of the entries that were read last; with an entry the version log notes when it was written.
+        self._written_ms: dict[LogIndex, int] = {}
         self._driver = Driver(context.performer, self._remember, self._perform)
         self._thread = threading.Thread(target=self._run, name=f"pull-{context.replica.table.name}", daemon=True)
 
@@ -216,7 +218,7 @@ class Puller:
                 return None if left is None else self._parts.lacking
             case TakeIn(place, entries):
                 # First: what a client hears of is remembered, also when this process is killed at once.
-                self._parts.versions.take_in(entries, place)
+                self._parts.versions.take_in(entries, place, self._written_ms)
                 progress.pulled(place, entries)
                 versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
                 if versions:
@@ -245,7 +247,13 @@ class Puller:
         context = self._context
         outcome = context.performer.perform(effect)
         if isinstance(effect, GetMany) and effect.paths[-1] == layout.log(context.replica.table):
-            self._look_ahead.read(context.progress.pointer, effect.paths[:-1], outcome.nodes[:-1])
+            table, paths, nodes = context.replica.table, effect.paths[:-1], outcome.nodes[:-1]
+            self._written_ms = {
+                layout.index_of(table, path): node.changed_ms
+                for path, node in zip(paths, nodes, strict=True)
+                if node is not None
+            }
+            self._look_ahead.read(context.progress.pointer, paths, nodes)
         return outcome
 
 
