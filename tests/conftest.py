@@ -95,6 +95,9 @@ SPARK_IN_SQL = (
 Theirs take 225 s of CPU, those with a store 120 s and the other ones 230 s.
 """
 
+PACKED = ("tests/bench/test_verify.py", "tests/cli/test_verify_packed.py")
+"""Files beside `tests/verify/packed` that one worker runs, too: they search packed models, which are compiled once."""
+
 SPARK_WITH_A_STORE = (
     "tests/spark/test_store.py",
     "tests/spark/test_store_damage.py",
@@ -155,7 +158,7 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
             return "spark in SQL"
         if "spark" in file and not file.endswith(("test_s3a.py", "test_standalone.py")):
             return "spark"
-        if file.startswith("tests/verify/packed/"):
+        if file in PACKED or file.startswith("tests/verify/packed/"):
             return "packed"
         apart = file.startswith(("tests/verify/", "tests/damage/")) and not file.endswith("_system.py")
         return nodeid if apart else file
