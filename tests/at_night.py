@@ -52,6 +52,7 @@ AT_NIGHT = {
     "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_a_thousand_histories": (),
     "tests/verify/histories/test_spark_system.py::test_right_and_wrong_histories_are_judged_alike": (),
     "tests/damage/test_damage.py::test_no_reader_shows_a_wrong_row_and_all_damage_is_repaired_or_reported": ("bucket",),
+    "tests/faults/test_faults.py::test_a_mixture_of_all_faults_loses_and_doubles_nothing": (),
     "tests/machines/rounds/test_rounds.py::test_killed_leaders_under_load_while_the_group_suffers_lose_nothing": (
         "directories",
     ),

@@ -64,7 +64,6 @@ LONG = (
     "cli/test_restore_killed_system.py",
     "cli/test_repair_system.py",
     "damage/test_damage.py",
-    "faults/test_faults.py",
     "faults/test_judged.py",
     "faults/test_deposed_leader.py",
     "test_java.py",

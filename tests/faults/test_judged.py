@@ -113,6 +113,7 @@ def test_an_order_survives_its_way_to_another_process() -> None:
 def test_a_short_run_under_all_faults_keeps_every_promise_and_leaves_a_history(tmp_path: Path) -> None:
     judged = run_judged(JudgedPlan(seed=5, seconds=12.0, clients=20), tmp_path, lambda _: None)
     assert judged.verdict.fine
+    assert judged.fold_compared
     assert judged.operations["all"] > 100
     assert any(name.startswith("quorum ok") for name in judged.operations)
     assert judged.verdict.operations == judged.operations["all"]
