@@ -22,7 +22,7 @@ from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
 from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
-from tests.spark.warm_daemon import WARM
+from tests.spark.warm_daemon import COLD, WARM
 from tests.storage.objects.seaweed import KEYS
 from tools import jar
 from tools.class_archive import java_options
@@ -182,7 +182,8 @@ def elsewhere(
     shared_spark.stop()
     session = spark_session(
         master=standalone.master,
-        conf={
+        conf=COLD
+        | {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
