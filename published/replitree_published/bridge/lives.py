@@ -193,10 +193,12 @@ class Lives:
             Holding(_picked(each.has, pieces), _picked(each.broken, pieces), _picked(each.done, pieces), each.is_lost)
             for each in self._holdings
         )
-        sources = tuple(
-            _picked(piece.sources, pieces) or (1 << at >> 1) for at, piece in enumerate(all_pieces)
-        )  # of what is forgotten only the insert is left
-        return Shared(tuple(piece.kind for piece in all_pieces), sources, replicas)
+        sources, last = list[int](), 0
+        for at, piece in enumerate(all_pieces):
+            # What a forgotten part came of is the last one that is left before it; a drop or a loss is no part.
+            sources.append(_picked(piece.sources, pieces) or last)
+            last = 1 << at if piece.kind == PART else last
+        return Shared(tuple(piece.kind for piece in all_pieces), tuple(sources), replicas)
 
     def _that_count(self, pieces: tuple[int, ...]) -> tuple[int, ...]:
         """Return the pieces of a life that still count, the insert always; none when all is over and it was dropped."""

@@ -143,7 +143,12 @@ def test_a_simulated_insert_that_is_dropped_while_it_is_open_is_settled_all_the_
 
 @pytest.mark.parametrize(
     ("first", "end"),
-    [pytest.param(5, 12, marks=pytest.mark.slow), pytest.param(12, 200, marks=pytest.mark.nightly)],
+    [
+        pytest.param(5, 12, marks=pytest.mark.slow),
+        # A part is mutated three times after its insert was declared lost, and its middle form is forgotten.
+        pytest.param(170, 171, marks=pytest.mark.slow),
+        pytest.param(12, 200, marks=pytest.mark.nightly),
+    ],
 )
 def test_many_simulated_runs_have_a_way(first: int, end: int) -> None:
     found = bridge_seeds(first, end)
