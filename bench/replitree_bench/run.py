@@ -224,30 +224,33 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
     return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
 
 
+def _tpch(place: Path, scale: float, say: Say) -> Path:
+    """Generate TPC-H's tables, say that they are loaded next, and return their folder."""
+    from replitree_bench.table import sql
+
+    say(f"generating TPC-H at scale {scale:g}")
+    generated = inserts.folder_for(place, "tpch")
+    sql.generate(generated, scale)
+    say("loading the tables")
+    return generated
+
+
 def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure TPC-H by SQL: see `replitree_bench.table.sql`."""
     from replitree_bench.table import sql
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
-        say(f"generating TPC-H at scale {scale:g}")
-        generated = inserts.folder_for(place, "tpch")
-        sql.generate(generated, scale)
-        say("loading the tables")
-        bench = sql.SqlBench(spark, cluster, generated)
+        bench = sql.SqlBench(spark, cluster, _tpch(place, scale, say))
         ours, plain = _both_sides(bench.measure, rounds, say)
     return Report("sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
 
 
 def run_sql_elsewhere(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure TPC-H by SQL on executors that do not see the replicas' disks: see `replitree_bench.table.elsewhere`."""
-    from replitree_bench.table import elsewhere, sql
+    from replitree_bench.table import elsewhere
 
     with _elsewhere(folder) as (spark, cluster, place):
-        say(f"generating TPC-H at scale {scale:g}")
-        generated = inserts.folder_for(place, "tpch")
-        sql.generate(generated, scale)
-        say("loading the tables")
-        bench = elsewhere.ElsewhereSql(spark, cluster, generated)
+        bench = elsewhere.ElsewhereSql(spark, cluster, _tpch(place, scale, say))
         ours, plain = _both_sides(bench.measure, rounds, say)
     return Report("sql-cluster", ours, plain, rounds, "plain Parquet, same executors", _NOTES["sql-cluster"])
 

@@ -365,7 +365,7 @@ def test_a_version_log_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> No
     process.versions.catch_up()
     process.pull(4)
     (file,) = segments(tmp_path)
-    newer, _ = version_log._line(b'{"format":2,"what":"nobody knows"}', 0)  # noqa: SLF001
+    newer, _ = version_log._line(b'{"format":2,"what":"is newer"}', 0)  # noqa: SLF001
     file.write_bytes(newer)
     process = Process(tmp_path, told, 4)
     process.versions.catch_up()

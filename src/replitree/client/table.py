@@ -432,8 +432,11 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone, or no replica knows the entries of that time any more.
         """
-        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
+        index = self._index_of(as_of)
         return self._snapshot(ReadOptions(level, min_index, index, timeout_s, where, lease_s=lease_s))
+
+    def _index_of(self, as_of: AsOf | None) -> int | None:
+        return index_of(self._catalog, self.name, as_of, self._earlier.written_by)
 
     def _snapshot(self, options: ReadOptions) -> Snapshot:
         columns = self._definition.schema_version
@@ -589,7 +592,7 @@ class Table(TableChanges):
             scan.count(), scan.head(5), scan.to_pandas(), scan.to_polars(lazy=True)
             duckdb.sql("SELECT kind, avg(v) FROM scan GROUP BY kind")
         """
-        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
+        index = self._index_of(as_of)
         found = self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final))
         try:
             found.check()
@@ -652,7 +655,7 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
+        index = self._index_of(as_of)
         return self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).to_arrow()
 
     def batches(
@@ -670,7 +673,7 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
+        index = self._index_of(as_of)
         yield from self._scan(columns, ReadOptions(level, min_index, index, timeout_s, where, final)).batches()
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
@@ -712,7 +715,7 @@ class Table(TableChanges):
             How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
             ``"replica"``; by default there if this process reaches it, else through a replica.
         """
-        index = index_of(self._catalog, self.name, as_of, self._earlier.written_by)
+        index = self._index_of(as_of)
         options = ReadOptions(level, min_index, index, timeout_s, where, final)
         return self._scan(columns, options).to_df(spark, through=through)
 
