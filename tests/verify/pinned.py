@@ -12,7 +12,7 @@ from replitree_verify.pins import PINS
 MARKS = {
     "check": (),
     "test": (pytest.mark.slow,),
-    "nightly": (pytest.mark.nightly, pytest.mark.timeout(7200)),
+    "nightly": (pytest.mark.nightly, pytest.mark.recorded),
 }
 
 

@@ -5,7 +5,7 @@ commit, and a digest of the code that the exploration runs (`tests.verify.code`)
 that digest is the same: commits that change documents, tests, or code that the model does not run leave it current.  A model
 with a current line is not explored again, so that a run that was cut off goes on where it stood.  Small models come first.
 
-Exit code 1: a model does not hold; 3: the time is over, and models are left.
+Exit code 1: a model does not hold, or is not as its pin says; 3: the time is over, and models are left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import msgspec
 from replitree_published.packed.catalog import PACKED
 from replitree_verify import registry, small_models
 from replitree_verify.models import MODELS
-from replitree_verify.pins import PINS
+from replitree_verify.pins import PINS, Pin
+from replitree_verify.registry import Result
 from tests.project.source import ROOT
 from tests.verify.code import digest_of, within
 from tests.verify.lines import read_lines, write_lines
@@ -36,6 +37,9 @@ from tests.verify.lines import read_lines, write_lines
 RECORD = ROOT / "docs/results/models.jsonl"
 LEFT = 3
 """Exit code when models are left."""
+
+COUNTS = ("states", "transitions", "depth", "quiet")
+"""What a pin has of an exploration."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -66,8 +70,21 @@ def explore(name: str, commit: str, code: str) -> Line:
         found = registry.explore_published(name)
     else:
         found = small_models.explore_beside(name)
-    what = str(found.violations[0]["what"]) if found.violations else ""
-    return Line(name, found.states, found.transitions, round(time.process_time() - began, 1), commit, code, what)
+    took = round(time.process_time() - began, 1)
+    what = str(found.violations[0]["what"]) if found.violations else unlike(found, PINS.get(name))
+    return Line(name, found.states, found.transitions, took, commit, code, what)
+
+
+def unlike(found: Result, pin: Pin | None) -> str:
+    """Return in words how an exploration differs from its pin; the published models are pinned in their tests."""
+    if pin is None:
+        return ""
+    pinned = {name: count for name in COUNTS if (count := getattr(pin, name)) is not None}
+    return ", ".join(
+        f"{name} {getattr(found, name):,}, pinned {count:,}"
+        for name, count in pinned.items()
+        if getattr(found, name) != count
+    )
 
 
 def record(

@@ -9,10 +9,13 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from msgspec.structs import replace
 
+from replitree_verify import registry
+from replitree_verify.pins import PINS
 from replitree_verify.registry import list_packed
 from tests.verify import code
-from tests.verify.record import Line, every_model, explore, record
+from tests.verify.record import Line, every_model, explore, record, unlike
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,16 @@ def test_a_model_of_any_room_is_recorded_with_what_its_exploration_counts(name: 
     assert line == Line(name, line.states, line.transitions, line.cpu_seconds, "c1", "d1")
     assert line.states > 1
     assert line.transitions >= line.states - 1
+
+
+def test_a_model_that_is_not_as_its_pin_says_is_wrong() -> None:
+    name = "clean_duplicate"
+    found, pin = registry.explore(name), PINS[name]
+    assert unlike(found, pin) == ""
+    assert (
+        unlike(found, replace(pin, states=1, depth=2))
+        == f"states {pin.states:,}, pinned 1, depth {pin.depth:,}, pinned 2"
+    )
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_stood(tmp_path: Path) -> None:
