@@ -12,8 +12,8 @@ import pytest
 
 from replitree.cli.tables.files import FileFormat, RowSource, find_source
 from replitree.cli.tables.load import LoadProgress, load
-from replitree.client.insert.insert import InsertResult
 from replitree.client.insert.quorum import InsertQuorum
+from replitree.client.insert.terms import InsertResult
 from replitree.errors import BadInput, OutcomeUnknown
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.definition import TableDefinition, define_table

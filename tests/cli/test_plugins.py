@@ -7,7 +7,6 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from replitree.cli import plugins
 from replitree.cli.main import main
 from replitree.errors import BadInput
 from replitree_verify import registry
@@ -22,7 +21,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         def others(**asked: str) -> object:
             return () if asked["group"] == group else entry_points(**asked)
 
-        monkeypatch.setattr(plugins, "entry_points", others)
+        monkeypatch.setattr("importlib.metadata.entry_points", others)
 
     return take_away
 

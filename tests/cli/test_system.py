@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,39 @@ def test_sql_reads_at_a_level_or_at_an_index(cluster: Cluster, table: str) -> No
     assert cluster.json("sql", query, "--as-of", f"{table}=1")["rows"] == [{"n": 1}]
     error = cluster.run("sql", query, "--min-index", f"{table}=1000000", "--timeout", "0.2", status=4)
     assert "the read needs it up to 1000001" in error
+
+
+NOT_NEEDED = (
+    *("aiohttp", "sqlglot", "pandas", "pyspark", "prometheus_client", "pyarrow.dataset", "pyarrow.parquet"),
+    *(
+        "replitree.client.admin",
+        "replitree.client.cluster",
+        "replitree.client.insert.insert",
+        "replitree.storage.rewrite",
+    ),
+    *("replitree.client.read.final", "replitree.client.change.delete_final", "replitree.storage.sql.expression"),
+    *("replitree.protocol.insert", "replitree.protocol.rescue", "replitree.storage.sql.predicate"),
+)
+"""What takes long to import and no query of whole tables needs."""
+
+
+def test_a_query_of_duckdb_and_a_list_of_tables_import_little(cluster: Cluster, table: str) -> None:
+    cluster.run("insert", table, "-", "--format", "csv", stdin="id,s\n1,x\n2,y\n")
+    program = (
+        "import sys; from replitree.cli.main import main; status = main(); "
+        f"print(status, [m for m in {NOT_NEEDED!r} if m in sys.modules], 'duckdb' in sys.modules)"
+    )
+
+    def run(*arguments: str) -> list[str]:
+        command = [sys.executable, "-c", program, *arguments, "--dir", str(cluster.folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    query = f"select s, count(*) n from {table} group by all order by all"
+    found = run("sql", query, "--engine", "duckdb", "--output", "csv")
+    assert found == ["s,n", "x,1", "y,1", "0 [] True"]
+    *names, imported = run("table", "list")
+    assert table in names
+    assert imported == "0 [] False"
 
 
 def test_sql_shows_text_in_brackets_as_it_is(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.insert.insert import Written
+from replitree.client.insert.terms import Written
 from replitree.client.read.read_options import ReadOptions
 from replitree.client.table import Table
 from replitree.client.transport.access import Access

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from replitree.client.insert.insert import InsertResult, Terms
+from replitree.client.insert.terms import InsertResult, Terms
 from replitree.client.insert.upload import Upload, discard_upload
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replitree.client.insert.insert import InsertResult
+from replitree.client.insert.terms import InsertResult
 from replitree.client.transport.catalog import this_machine
 from replitree.errors import BadInput
 from replitree.spark.session.written import last_written, note_written

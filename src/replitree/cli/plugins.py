@@ -2,13 +2,12 @@
 
 A distribution names its commands in an entry-point group (``replitree.commands`` for `replitree` itself), each the Typer
 application of the command.  Entry points are read only for a command that is not built in, and for the help: reading them takes
-longer than parsing a command line.
+longer than parsing a command line, and so does importing what reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
@@ -63,4 +62,6 @@ class PluginGroup(TyperGroup):
 
 def _found(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group by name."""
+    from importlib.metadata import entry_points
+
     return {each.name: each for each in entry_points(group=group)}

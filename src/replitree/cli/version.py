@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
-
 from replitree.cli.options import Json
 from replitree.cli.output import Output
 
@@ -13,6 +10,10 @@ _PACKAGES = ("pyspark", "pyarrow", "kazoo")
 
 def version(as_json: Json = False) -> None:
     """Show the versions of replitree and of what it stands on."""
+    # What reads the metadata of distributions takes longer to import than most commands do for their work.
+    import platform
+    from importlib import metadata
+
     import replitree
 
     found: dict[str, str | None] = {"replitree": replitree.__version__}

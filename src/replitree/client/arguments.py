@@ -98,10 +98,19 @@ class _Names(dict[str, Any]):
     """Names that annotations use.  One that is not imported at run time stands for every class of that name."""
 
     def __missing__(self, name: str) -> type:
-        return type(name, (_ByName,), {})
+        return _Unimported(name, (_ByName,), {})
 
 
-class _ByName:
+class _Unimported(type):
+    """The class of such names.  One may be that of a module, as in ``pa.Schema``: its attributes are names again."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Unimported(name, (_ByName,), {})
+
+
+class _ByName(metaclass=_Unimported):
     """A class that is known by its name."""
 
 

@@ -17,17 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.admin.doctor_gather import gather
-from replitree.client.admin.doctor_state import ClusterState
-from replitree.client.admin.repair import PartCheck, check_parts, drop_replica, recover_from
-from replitree.client.admin.status import ClusterStatus, ServerStatus, cluster_status, server_statuses, table_status
 from replitree.client.arguments import check_arguments
-from replitree.client.change.store_check import check_store
-from replitree.client.insert.insert import Written
-from replitree.client.recorded import RecordedTable
+from replitree.client.insert.terms import Written
 from replitree.client.table import Table
 from replitree.client.transport.access import Access, find_access
 from replitree.client.transport.catalog import LOOK_S, Catalog, ReplicaInfo, Session
@@ -37,17 +30,21 @@ from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.decoding import converted
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
-from replitree.protocol.rescue.fsck import GRACE_S
-from replitree.protocol.rescue.recover import Survivor
 from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
 from replitree.storage.schema.storage_policy import LOCAL
-from replitree.storage.sql.evolve import with_defaults
 from replitree.wire.history_recorder import Recorder
 
 if TYPE_CHECKING:
+    # Most connections ask one question of one table: what an administrator asks is imported where it is asked.
+    import pyarrow as pa
+
+    from replitree.client.admin.doctor_state import ClusterState
     from replitree.client.admin.fsck import FsckReport
+    from replitree.client.admin.repair import PartCheck
+    from replitree.client.admin.status import ClusterStatus, ServerStatus
     from replitree.client.transport.left_objects import LeftObjects
+    from replitree.protocol.rescue.recover import Survivor
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -208,6 +205,9 @@ class Connection:
         ReplicaUnavailable
             The table was created, but too few replicas serve it in time.
         """
+        from replitree.client.change.store_check import check_store
+        from replitree.storage.sql.evolve import with_defaults
+
         if settings is not None and not isinstance(settings, TableSettings):
             try:
                 settings = converted(dict(settings), TableSettings)
@@ -273,6 +273,8 @@ class Connection:
             It has no such replica, or a replica is good, or this one is half-built and `half_built` is not said, or another
             one has seen more and `behind` is not said.
         """
+        from replitree.client.admin.repair import recover_from
+
         return recover_from(self.catalog, table, replica, half_built=half_built, behind=behind)
 
     def drop_replica(self, table: str, replica: str) -> None:
@@ -287,6 +289,8 @@ class Connection:
         Unavailable
             It was not finished; do it again.
         """
+        from replitree.client.admin.repair import drop_replica
+
         drop_replica(self.catalog, table, replica)
 
     def check_parts(self, table: str, replica: str | None = None) -> tuple[PartCheck, ...]:
@@ -299,10 +303,12 @@ class Connection:
         BadInput
             It has no such replica.
         """
+        from replitree.client.admin.repair import check_parts
+
         return check_parts(self.catalog, self._http_client(), table, replica)
 
     def fsck(
-        self, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S, everybody_is_back: bool = False
+        self, table: str, *, with_repair: bool = False, grace_s: float | None = None, everybody_is_back: bool = False
     ) -> FsckReport:
         """Compare a table's object store with coordination and the replicas' disks; it may run while the cluster works.
 
@@ -311,7 +317,7 @@ class Connection:
         with_repair
             Repair what can be repaired without losing anything.
         grace_s
-            How old something must be to count as left over, in seconds.
+            How old something must be to count as left over, in seconds; a day by default.
         everybody_is_back
             Of a table that was restored: every server that had it before was started since, or never will be.
 
@@ -325,17 +331,18 @@ class Connection:
             The store did not answer, or refused.
         """
         from replitree.client.admin.fsck import fsck
+        from replitree.protocol.rescue.fsck import GRACE_S
 
         return fsck(
             self.catalog,
             self._http_client(),
             table,
             with_repair=with_repair,
-            grace_s=grace_s,
+            grace_s=GRACE_S if grace_s is None else grace_s,
             everybody_is_back=everybody_is_back,
         )
 
-    def left_objects(self, *, with_repair: bool = False, grace_s: float = GRACE_S) -> tuple[LeftObjects, ...]:
+    def left_objects(self, *, with_repair: bool = False, grace_s: float | None = None) -> tuple[LeftObjects, ...]:
         """Look what dropped tables have left in object stores, and delete it.
 
         Parameters
@@ -343,9 +350,12 @@ class Connection:
         with_repair
             Delete it; otherwise it is only told.
         grace_s
-            How long a table is remembered after nothing was found any more, in seconds: longer than any write of a part takes.
+            How long a table is remembered after nothing was found any more, in seconds, a day by default: longer than
+            any write of a part takes.
         """
-        return self.catalog.left_objects(with_repair=with_repair, grace_s=grace_s)
+        from replitree.protocol.rescue.fsck import GRACE_S
+
+        return self.catalog.left_objects(with_repair=with_repair, grace_s=GRACE_S if grace_s is None else grace_s)
 
     # --- how it is ----------------------------------------------------------------------------------------------------
 
@@ -361,6 +371,8 @@ class Connection:
 
     def servers(self) -> tuple[ServerStatus, ...]:
         """Return how each server is, asked now."""
+        from replitree.client.admin.status import server_statuses
+
         return server_statuses(self._http_client(), self.replicas())
 
     def status(self, table: str | None = None) -> ClusterStatus:
@@ -380,6 +392,8 @@ class Connection:
         CoordinationUnavailable
             Coordination can't be asked.
         """
+        from replitree.client.admin.status import ClusterStatus, cluster_status, server_statuses, table_status
+
         catalog, http = self.catalog, self._http_client()
         if table is None:
             return cluster_status(self.url, catalog, http, self.tables(), self.replicas())
@@ -394,6 +408,8 @@ class Connection:
         NotAuthorized
             There is no token, or coordination refuses the credentials.
         """
+        from replitree.client.admin.doctor_gather import gather
+
         return gather(self.url, parse_url(self._access.url).hosts, self.catalog, self._http_client())
 
     def close(self) -> None:
@@ -427,10 +443,14 @@ class Connection:
         with self._lock:
             written = self._written.setdefault(definition.table_id, Written())
         if self._recorder is not None:
+            from replitree.client.recorded import RecordedTable
+
             return RecordedTable(definition, self.catalog, http, written, recorder=self._recorder)
         return Table(definition, self.catalog, http, written)
 
     def _wait_for_replicas(self, definition: TableDefinition, wanted: int, timeout_s: float) -> None:
+        from replitree.client.admin.status import table_status
+
         deadline = time.monotonic() + timeout_s
         while True:
             serving = sum(replica.active for replica in self.catalog.replicas(definition.name))

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.insert.insert import InsertResult
+from replitree.client.insert.terms import InsertResult
 from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.wire.history_format import NUMBER_MAX, Level

@@ -19,24 +19,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.admin.status import TableStatus, table_status
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changes import TableChanges
 from replitree.client.change.command import Commander, CommandResult
-from replitree.client.insert.insert import TIMEOUT_S, InsertResult, TableInserter, Terms, Written
 from replitree.client.insert.quorum import quorum_of
-from replitree.client.insert.upload import Overwrite
-from replitree.client.insert.upsert import check_upsert
+from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.as_of import AsOf, index_of
 from replitree.client.read.earlier import EarlierEntries
 from replitree.client.read.part_cache import PartCache
-from replitree.client.read.partitions import PartitionInfo, partitions_of
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
 from replitree.client.read.scan import LEASE_S, Scan, ScanSource
-from replitree.client.read.shown import table_html
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
 from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_history
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
@@ -48,13 +42,18 @@ from replitree.client.transport.stored import StoredParts, Through, stored_parts
 from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, SnapshotExpired
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.state.read import ReadLevel
-from replitree.storage.parts.conform import UTC, check_zone
-from replitree.storage.rewrite.slices import is_stream
+from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import restore_token
 
 if TYPE_CHECKING:
+    # Most handles only read: what inserts, and what looks at everything, is imported where it is used.
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from replitree.client.admin.status import TableStatus
+    from replitree.client.insert.insert import TableInserter
+    from replitree.client.read.partitions import PartitionInfo
 
 SNAPSHOT_S = 30.0
 """How long a snapshot may wait until a replica has what it must include, in seconds."""
@@ -81,7 +80,7 @@ class Table(TableChanges):
         self._written = written
         self._pinned = pinned
         self._router = Router(catalog, definition.name, pinned)
-        self._inserter = TableInserter(definition, catalog, http, self._router, written)
+        self._inserter: TableInserter | None = None
         self._commander = Commander(definition.name, catalog, http, self._router)
         self._earlier = EarlierEntries(definition.name, http, self._router)
         self._stored: StoredParts | None = None
@@ -100,6 +99,8 @@ class Table(TableChanges):
         return f"<Table {self.name}{at}: {shown}{order}>"
 
     def _repr_html_(self) -> str:
+        from replitree.client.read.shown import table_html
+
         return table_html(self._definition)
 
     @property
@@ -115,7 +116,14 @@ class Table(TableChanges):
     @property
     def inserter(self) -> TableInserter:
         """What `insert` uses; for a caller that writes part files by other means, such as Spark."""
-        return self._inserter
+        from replitree.client.insert.insert import TableInserter
+
+        # Another thread may read newer columns meanwhile.
+        definition, found = self._definition, self._inserter
+        if found is None or found.definition is not definition:
+            found = TableInserter(definition, self._catalog, self._http, self._router, self._written)
+            self._inserter = found
+        return found
 
     @property
     def commander(self) -> Commander:
@@ -208,7 +216,9 @@ class Table(TableChanges):
             table.insert({"k": [1, 2], "v": [0.5, None]})
             table.insert(arrow_table, token="load-2026-11-20")
         """
-        token = self._inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
+        from replitree.storage.parts.conform import check_zone
+
+        token = self.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
         terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s), check_zone(timezone))
         at = self if replica in (None, self._pinned) else self.replica(str(replica))
         return at.insert_on_terms(data, terms, merge_schema=merge_schema)
@@ -253,6 +263,8 @@ class Table(TableChanges):
             table.to_arrow(where="item = 7", final=True)
             table.upsert({"item": [7], "version": [3], "is_deleted": [True]})
         """
+        from replitree.client.insert.upsert import check_upsert
+
         check_upsert(self._definition, self._schema_of(data).names)
         return self.insert(
             data,
@@ -312,6 +324,8 @@ class Table(TableChanges):
         try:
             return self._insert(data, terms)
         except SchemaMismatch:
+            from replitree.storage.rewrite.slices import is_stream
+
             known = self._definition.schema_version
             if is_stream(data) or self.refresh().schema_version <= known:
                 # A stream can't be read again, and columns that are no newer would refuse the same rows.
@@ -326,7 +340,7 @@ class Table(TableChanges):
                 )
             result: InsertResult = frames().insert(self, data, terms)
         else:
-            result = self._inserter.insert(data, terms)
+            result = self.inserter.insert(data, terms)
             result = self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
         note_for_frames(self, result.counts_at)
         return result
@@ -351,7 +365,6 @@ class Table(TableChanges):
         found = self._catalog.definition(self.name)
         if found != self._definition and found.schema_version >= self._definition.schema_version:
             self._definition = found
-            self._inserter = TableInserter(found, self._catalog, self._http, self._router, self._written)
         return self._definition
 
     def merge_schema(self, data: Any) -> CommandResult | None:
@@ -372,6 +385,8 @@ class Table(TableChanges):
         SchemaMismatch
             No such change makes the rows fit.
         """
+        import pyarrow as pa
+
         from replitree.client.change.merge_schema import merge_schema
 
         return merge_schema(self, data if isinstance(data, pa.Schema) else self._schema_of(data))
@@ -721,6 +736,8 @@ class Table(TableChanges):
 
     def partitions(self) -> tuple[PartitionInfo, ...]:
         """Return what the table has in each of its partitions now."""
+        from replitree.client.read.partitions import partitions_of
+
         return partitions_of(self.snapshot().parts)
 
     def history(self, limit: int = 100) -> tuple[HistoryEntry, ...]:
@@ -745,4 +762,6 @@ class Table(TableChanges):
 
     def status(self) -> TableStatus:
         """Return how the table and each of its replicas is."""
+        from replitree.client.admin.status import table_status
+
         return table_status(self._catalog, self._http, self._definition)

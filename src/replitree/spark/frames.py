@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.change.change_results import OptimizeResult
-    from replitree.client.insert.insert import InsertResult, Terms
+    from replitree.client.insert.terms import InsertResult, Terms
     from replitree.client.read.snapshot import Snapshot
     from replitree.client.table import Table
 

@@ -23,7 +23,7 @@ from replitree.errors import BadInput, OutcomeUnknown
 if TYPE_CHECKING:
     from replitree.client import Table
     from replitree.client.insert.quorum import InsertQuorum
-    from replitree.client.insert.upload import Overwrite
+    from replitree.client.insert.terms import Overwrite
     from replitree.storage.schema.definition import TableDefinition
 
 SLICE_ROWS = 262_144

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -301,7 +301,7 @@ def by_table(
     Raises
     ------
     BadInput
-        It names no index, or a table that is not there, or none although there are several.
+        It names no index (and no time and no tag either), or a table that is not there, or none although there are several.
 
     >>> by_table(["41"], "--as-of", ["events"]), by_table(["a=1", "b=2026-11-27T02:00Z"], "--as-of", ["a", "b"])
     ({'events': 41}, {'a': 1, 'b': '2026-11-27T02:00Z'})
@@ -313,16 +313,16 @@ def by_table(
         if not name and len(meant) != 1:
             raise BadInput(f"{option} {text}: say of which table, as in {option} TABLE={index}")
         is_index = index.isascii() and index.isdigit()
-        is_known = is_index
-        if not is_index and option == "--as-of":
+        if (name and name not in tables) or not (is_index or option == "--as-of"):
+            known = ", ".join(tables) or "none yet"
+            raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
+        if not is_index:
             from replitree.client.read.as_of import parse_time
             from replitree.protocol.upkeep.tags import check_tag_name
 
-            with suppress(BadInput):
+            try:
                 (check_tag_name if index[:1].isalpha() else parse_time)(index)
-                is_known = True
-        if not is_known or (name and name not in tables):
-            known = ", ".join(tables) or "none yet"
-            raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
+            except BadInput as error:
+                raise BadInput(f"{option} {text}: {error}") from error
         found[name or meant[0]] = int(index) if is_index else index
     return found

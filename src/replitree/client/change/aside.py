@@ -14,7 +14,7 @@ from replitree.client.arguments import check_arguments
 from replitree.client.change.change_results import DetachedPart, Frozen
 from replitree.client.change.changing import LOOK_S, ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
-from replitree.client.insert.insert import InsertResult
+from replitree.client.insert.terms import InsertResult
 from replitree.client.insert.upload import InsertAnswer
 from replitree.errors import ReplicaUnavailable, Unavailable
 

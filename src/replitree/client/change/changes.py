@@ -18,7 +18,6 @@ from replitree.client.change.change_results import Killed, Mutation, OptimizeRes
 from replitree.client.change.changing import LOOK_S
 from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
-from replitree.client.change.delete_final import final_delete
 from replitree.client.change.storing import TableStorage
 from replitree.client.change.tagging import TableTags
 from replitree.client.read.read_options import check_condition
@@ -163,6 +162,8 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
         """
         check_condition(where)
         if final:
+            from replitree.client.change.delete_final import final_delete
+
             # The lease keeps the parts until the winning rows are read, however long that takes.
             with self._leased(timeout_s) as snapshot:
                 where, partition = final_delete(snapshot, where, partition)

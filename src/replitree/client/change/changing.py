@@ -9,7 +9,7 @@ from replitree.client.change.command import Commander, CommandResult
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
-    from replitree.client.insert.insert import Written
+    from replitree.client.insert.terms import Written
     from replitree.client.read.snapshot import Snapshot
 
 LOOK_S = 10.0

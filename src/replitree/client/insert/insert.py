@@ -17,21 +17,19 @@ Absent on purpose: batching of small inserts on this side; replicas do it for al
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from replitree.client.insert.quorum import InsertQuorum
+from replitree.client.insert.terms import InsertResult, Overwrite, Terms, Written
 from replitree.client.insert.upload import (
     InsertAnswer,
-    Overwrite,
     Upload,
     commit_upload,
     discard_upload,
@@ -52,7 +50,7 @@ from replitree.errors import (
     TooFewReplicas,
     Unavailable,
 )
-from replitree.storage.parts.conform import UTC, check_sound
+from replitree.storage.parts.conform import check_sound
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.slices import Slice, cut, is_stream
 from replitree.storage.rewrite.staging import stage_slices
@@ -64,9 +62,6 @@ from replitree.wire.upload_life import Writer
 # inserts are encoded here, so that the replica takes files and its memory stays bounded.
 REQUEST_ROWS_MAX = 65_536
 REQUEST_BYTES_MAX = 8 << 20
-
-TIMEOUT_S = 60.0
-"""How long an insert may take to be answered, in seconds; the writing of files does not count."""
 
 ELSEWHERE_S = 15.0
 """How long a commit is tried at one replica before everything is done again at another, in seconds, besides `stored_s`."""
@@ -82,116 +77,6 @@ def stored_s(manifests: Sequence[PartManifest]) -> float:
     with another upload of the same rows, and so on without an end.
     """
     return sum(manifest.bytes for manifest in manifests) / STORED_BYTES_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class InsertResult:
-    """What became of an insert.
-
-    Attributes
-    ----------
-    index
-        Its position on the table's number line.  None when there were no rows, or when it repeats an insert so old that
-        its position is forgotten.
-    rows
-        How many rows it has.
-    outcome
-        ``inserted``; ``duplicate`` when they were in the table already (after a lost answer: from the first try); or
-        ``empty``: then the index is that of the drop, if the table was to be emptied.
-    token
-        The token that identified it; None when its content did.
-    settled
-        Of an insert with a quorum: the position at which it was settled, which is above `index`.  A read that is to show it
-        waits for this one.
-    differs
-        Of a duplicate with a token: the earlier insert certainly had other rows, or the same in another order; those of this
-        one are not in the table.  False also when that is not known: the log entry of the earlier one is gone, or it has the
-        rows of several inserts.
-    """
-
-    index: int | None
-    rows: int
-    outcome: str
-    token: str | None
-    settled: int | None = None
-    differs: bool = False
-
-    @property
-    def counts_at(self) -> int | None:
-        """The position from which on strict reads show it: what `min_index` of a read asks for."""
-        return self.index if self.settled is None else self.settled
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How rows are inserted: see `Table.insert`.
-
-    Attributes
-    ----------
-    token
-        Names the insert; None: its content does.
-    timeout_s
-        How long replicas may take, in seconds.
-    overwrite, quorum
-        What it takes the place of, and how many replicas must have it.
-    zone
-        Time zone of timestamps that have none.
-    """
-
-    token: str | None
-    timeout_s: float = TIMEOUT_S
-    overwrite: Overwrite | None = None
-    quorum: InsertQuorum | None = None
-    zone: str = UTC
-
-    def __post_init__(self) -> None:
-        if self.overwrite is not None and self.overwrite not in get_args(Overwrite):
-            raise BadInput(f'overwrite is "all" or "partitions", not {self.overwrite!r}')
-        if self.quorum is not None and self.overwrite is not None:
-            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
-
-
-class Written:
-    """What was written through one connection into one table, and what was seen of it.
-
-    Attributes
-    ----------
-    index
-        The highest log index of an insert, a drop or an alter; -1 before the first.
-    settled
-        The highest log index at which an insert with a quorum was settled; -1 before the first.  Strict reads need it.
-    mutated
-        The highest log index of a mutation that was finished; -1 before the first.
-    seen
-        The highest position of a read: everything below it was included.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.index = -1
-        self.settled = -1
-        self.mutated = -1
-        self.seen = 0
-
-    def add(self, index: int | None, settled: int | None = None) -> None:
-        """Take note of an insert, a drop or an alter; of an insert with a quorum also where it was settled."""
-        if index is not None and index > self.index:
-            with self._lock:
-                self.index = max(self.index, index)
-        if settled is not None and settled > self.settled:
-            with self._lock:
-                self.settled = max(self.settled, settled)
-
-    def saw(self, position: int) -> None:
-        """Take note of a read."""
-        if position > self.seen:
-            with self._lock:
-                self.seen = max(self.seen, position)
-
-    def add_mutation(self, index: int) -> None:
-        """Take note of a mutation."""
-        with self._lock:
-            self.mutated = max(self.mutated, index)
 
 
 class TableInserter:
@@ -217,6 +102,11 @@ class TableInserter:
         self._router = router
         self._written = written
         self._route = f"/v1/tables/{quote(definition.name)}/insert"
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table, with the columns that rows are to have."""
+        return self._definition
 
     @property
     def written(self) -> Written:

@@ -22,12 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from replitree.client.insert.quorum import InsertQuorum
+from replitree.client.insert.terms import Overwrite
 from replitree.client.transport.catalog import Catalog, ReplicaInfo, this_machine
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.lease import Lease, LeaseHandle
@@ -47,9 +48,6 @@ SIGN_S = 180.0
 """Longest silence of an upload's writer towards another machine's replica, in seconds; it signs several times as often."""
 
 SEND_TRIES = 3
-
-Overwrite: TypeAlias = Literal["all", "partitions"]
-"""What an insert takes the place of: everything, or everything in the partitions that its rows belong to."""
 
 
 class InsertAnswer(msgspec.Struct, frozen=True):

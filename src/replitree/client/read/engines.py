@@ -15,12 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from replitree.errors import EngineMissing
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from replitree.client.read.scan import Scan

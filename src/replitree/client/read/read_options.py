@@ -1,7 +1,7 @@
 """The options of a read: its level, what must be included, how long the parts are kept, and the query that asks a replica.
 
 One client never goes backwards: what it has seen and written is asked for at every level, whichever replica answers
-(`replitree.client.insert.insert.Written`).  The levels are those of `replitree.protocol.state.read`.
+(`replitree.client.insert.terms.Written`).  The levels are those of `replitree.protocol.state.read`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-from replitree.client.insert.insert import Written
+from replitree.client.insert.terms import Written
 from replitree.client.transport.catalog import ReplicaInfo
 from replitree.client.transport.http import AnswerLost
 from replitree.client.transport.lease import LEASE_S_MAX

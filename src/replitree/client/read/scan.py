@@ -31,22 +31,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-import pyarrow as pa
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
 from replitree.client.read.read_options import ReadOptions
-from replitree.client.read.shown import scan_html, scan_plan
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.transport.lease import keep_for_frame
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.sql.predicate import Predicate
-from replitree.storage.sql.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
-    # By their own names: `check_arguments` evaluates annotations, and knows no modules that are not imported.
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
@@ -55,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.transport.http import HttpClient
+    from replitree.storage.sql.predicate import Predicate
 
 LEASE_S = 60.0
 """For how long a replica keeps the parts of a read that takes long, after each renewal, in seconds."""
@@ -119,11 +116,15 @@ class Scan:
         return f"<Scan of {self._source.definition().name}{at}: {'; '.join(parts)}>"
 
     def _repr_html_(self) -> str:
+        from replitree.client.read.shown import scan_html
+
         return scan_html(repr(self), self.schema)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result, by the columns that are known here."""
+        import pyarrow as pa
+
         definition = self._source.definition()
         return pa.schema([definition.arrow_schema.field(column.name) for column in definition.selected(self._columns)])
 
@@ -164,6 +165,8 @@ class Scan:
         def batches(held: ExitStack, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
             with held:
                 yield from snapshot.batches(self._columns, self._options.where, final=self._options.final)
+
+        import pyarrow as pa
 
         # Not in the generator: a wrong name is to be found out here, and the snapshot is that of this moment.
         with ExitStack() as stack:
@@ -300,6 +303,8 @@ class Scan:
         BadInput
             The number is below 0.  Other errors as `to_arrow`.
         """
+        import pyarrow as pa
+
         if rows < 0:
             raise BadInput(f"head takes a number of rows, 0 or above, not {rows}")
         found: list[pa.RecordBatch] = []
@@ -315,6 +320,8 @@ class Scan:
 
         Errors as `to_arrow`.
         """
+        from replitree.client.read.shown import scan_plan
+
         # Without the condition: the replica would leave out parts that are to be counted here.
         snapshot = self._source.snapshot or self._source.take(replace(self._options, where=None))
         predicate = self._predicate(snapshot.definition)
@@ -381,8 +388,12 @@ class Scan:
         return Scan(ScanSource(lambda: definition, lambda _: snapshot, snapshot), self._columns, self._options)
 
     def _predicate(self, definition: TableDefinition) -> Predicate | None:
-        where = self._options.where
-        return None if where is None else parse_predicate(where, definition)
+        if self._options.where is None:
+            return None
+        # With expressions and their kernels, which a scan of everything does not need.
+        from replitree.storage.sql.predicate_parser import parse_predicate
+
+        return parse_predicate(self._options.where, definition)
 
     def _is_native(self, snapshot: Snapshot | None) -> bool:
         """Tell whether a dataset of Arrow's has just the rows of this scan."""

@@ -39,7 +39,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
-import pyarrow as pa
 from typing_extensions import override
 
 from replitree import private
@@ -53,20 +52,18 @@ from replitree.errors import BadInput, CorruptPart, ReplitreeError, RowsUnavaila
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, manifest_problem
 from replitree.storage.parts.part_folder import DamagedFile
-from replitree.storage.parts.partition_bounds import bounds_manifest
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, Problem, is_whole_file, sound_path
-from replitree.storage.rewrite.read import read_batches, read_parts
 from replitree.storage.schema.bounds import Scalar
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import layouts_of
-from replitree.storage.sql.predicate import Predicate
-from replitree.storage.sql.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.read.scan import Scan
+    from replitree.storage.sql.predicate import Predicate
 
 FETCHES_MAX = 4
 """Files fetched at once."""
@@ -383,7 +380,7 @@ class Snapshot:
         RowsUnavailable
             A part that can hold such rows can't be read.
         """
-        predicate = None if where is None else parse_predicate(where, self.definition)
+        predicate = self._predicate(where)
         self.require(predicate)
         if predicate is None:
             return self.parts
@@ -397,6 +394,10 @@ class Snapshot:
         RowsUnavailable
             One can; says which, and what to do.
         """
+        if not self.unread:
+            return
+        from replitree.storage.parts.partition_bounds import bounds_manifest
+
         for unread in self.unread:
             partition = parse_part(unread.part).partition
             bounds = bounds_manifest(self.definition, partition, unread.partition_values)
@@ -550,7 +551,7 @@ class Snapshot:
         """
         from replitree.storage.rewrite.dataset import parts_dataset
 
-        predicate = None if where is None else parse_predicate(where, self.definition)
+        predicate = self._predicate(where)
         if predicate is not None and predicate.is_computed:
             raise BadInput(
                 f"the condition {where!r} is calculated for each row, which no dataset does: use scan(where=…).to_reader(),"
@@ -598,6 +599,8 @@ class Snapshot:
     @check_arguments
     def count_rows(self, parts: Sequence[SnapshotPart], predicate: Predicate) -> int:
         """Count the rows of parts that a condition keeps.  Raises as `to_arrow`."""
+        from replitree.storage.rewrite.read import read_batches
+
         columns = predicate.columns[:1] or (self.definition.columns[0].name,)
 
         def count() -> int:
@@ -669,6 +672,10 @@ class Snapshot:
         SnapshotExpired
             Parts are gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
+        import pyarrow as pa
+
+        from replitree.storage.rewrite.read import read_parts
+
         if final:
             schema = self.schema_of(columns)
             return self.good(lambda: pa.Table.from_batches(self._final_batches(columns, where), schema))
@@ -680,6 +687,8 @@ class Snapshot:
         self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Read rows batch by batch, in bounded memory; parameters and errors as `to_arrow`."""
+        from replitree.storage.rewrite.read import read_batches
+
         parts = self.select(where)
 
         def begin() -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
@@ -718,13 +727,23 @@ class Snapshot:
         BadInput
             A column is unknown.
         """
+        import pyarrow as pa
+
         selected = self.definition.selected(columns)
         return pa.schema([self.definition.arrow_schema.field(column.name) for column in selected])
+
+    def _predicate(self, where: str | None) -> Predicate | None:
+        if where is None:
+            return None
+        # With expressions and their kernels, which a read of everything does not need.
+        from replitree.storage.sql.predicate_parser import parse_predicate
+
+        return parse_predicate(where, self.definition)
 
     def _final_batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
         from replitree.client.read.final import final_batches_of, final_groups
 
-        predicate = parse_predicate(where, self.definition) if where is not None else None
+        predicate = self._predicate(where)
         self.require(predicate)
         for group in final_groups(self.parts, self.definition, predicate):
             yield from final_batches_of(self.checked(group), self.definition, columns, predicate)

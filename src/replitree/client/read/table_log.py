@@ -41,7 +41,6 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index, read_start
-from replitree.storage.sql.mutation import as_statement
 from replitree.wire.block_ids import restored_version
 from replitree.wire.reached import Reached
 
@@ -239,6 +238,8 @@ def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry
 
 def _command(entry: Entry, name: str) -> str:
     """Return what an entry does, as text."""
+    from replitree.storage.sql.mutation import as_statement
+
     match entry:
         case GetEntry():
             version, dropped = restored_version(entry.blocks), dropped_partitions(entry)

@@ -27,7 +27,6 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_block
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.membership.table import (
     TableOutcome,
     create_table,
@@ -36,7 +35,6 @@ from replitree.protocol.membership.table import (
     mark_dropped,
     remove_table,
 )
-from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.identity import decode_identity, machine_id, new_incarnation
 
@@ -273,6 +271,9 @@ class Catalog:
 
         "No" is certain only when no process can still be inserting it.
         """
+        # The whole procedure of an insert comes with it, and this question is only asked in doubt.
+        from replitree.protocol.insert.insert import find_insert
+
         place = self._own_nodes(name)
         path = layout.block(place, block)
         self._session.perform(fx.Sync(path))
@@ -309,6 +310,8 @@ class Catalog:
         CoordinationUnavailable
             Whether it was created is not known; create it again.
         """
+        from replitree.protocol.shares.table_store import sharing_nodes
+
         place = TablePlace(layout.table_path(self._root, definition.name), incarnation=new_incarnation())
         coordination = self._session.coordination()
         make_root(coordination, layout.tables(self._root))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from replitree.errors import SparkMissing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 GROUP = "replitree.frames"
 """The entry-point group."""
@@ -66,6 +66,9 @@ def frames() -> Frames:
     SparkMissing
         PySpark is not installed.
     """
+    # Most clients make no frames, and what reads entry points takes long to import.
+    from importlib.metadata import entry_points
+
     for found in entry_points(group=GROUP):
         registered: Frames = found.load()
         return registered

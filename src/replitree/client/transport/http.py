@@ -24,16 +24,18 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
-import pyarrow as pa
 from typing_extensions import override
 
 from replitree.decoding import json_decoder
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
 from replitree.wire.errors_http import error_from
 from replitree.wire.ticket import TICKET_S, Ticket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CONNECT_S_MAX = 3.0
 """How long a replica may take to accept a connection, in seconds."""
@@ -291,7 +293,8 @@ class HttpClient:
 
 def _send(connection: socket.socket, head: str, body: Body | None, length: int | None) -> None:
     """Send a request."""
-    if body is None or isinstance(body, bytes | pa.Buffer):
+    # What is no file has its bytes in memory: Arrow, which only some requests need, is not imported for the question.
+    if body is None or not hasattr(body, "read"):
         content = memoryview(body or b"")
         whole = f"{head}Content-Length: {content.nbytes}\r\n\r\n".encode("ascii")
         # A small body goes with the head, because every packet wakes the replica once more.

@@ -37,9 +37,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from replitree import private
-from replitree.client.insert.insert import TIMEOUT_S, Terms
 from replitree.client.insert.quorum import InsertQuorum, quorum_of
-from replitree.client.insert.upload import Overwrite, discard_upload, fresh_token
+from replitree.client.insert.terms import TIMEOUT_S, Overwrite, Terms
+from replitree.client.insert.upload import discard_upload, fresh_token
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from replitree.client.insert.insert import InsertResult, Terms
 from replitree.client.insert.stored_upload import Tags, reach
+from replitree.client.insert.terms import InsertResult, Terms
 from replitree.client.insert.upload import Upload, discard_upload, renewed
 from replitree.client.transport.stored import Through
 from replitree.decoding import msgpack_decoder

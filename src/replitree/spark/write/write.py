@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.client.arguments import check_arguments
-from replitree.client.insert.insert import TIMEOUT_S, InsertResult, Terms
 from replitree.client.insert.quorum import InsertQuorum
-from replitree.client.insert.upload import Overwrite, discard_upload
+from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms
+from replitree.client.insert.upload import discard_upload
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
 from replitree.spark.read.read import session_conf

@@ -19,8 +19,8 @@ import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
 from replitree import private
-from replitree.client.insert.insert import InsertResult, Terms
 from replitree.client.insert.stored_upload import PutParts
+from replitree.client.insert.terms import InsertResult, Terms
 from replitree.client.insert.upload import discard_upload, gather_files
 from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient

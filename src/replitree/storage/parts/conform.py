@@ -40,12 +40,9 @@ import pyarrow as pa
 
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.storage.parts.plain_arrays import SCALES_MAX, Budget, is_plain, plain_table, slot_bytes_min
-from replitree.storage.schema.columns import Column
+from replitree.storage.schema.columns import UTC, Column
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.types import format_type, is_list_like, is_nested
-
-UTC = "UTC"
-"""The zone of timestamps that name none."""
 
 DECIMAL_BITS = 128
 """Bits of a column's decimals."""

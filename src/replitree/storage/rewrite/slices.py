@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from replitree.errors import BadInput
-from replitree.storage.parts.conform import UTC, check_sound, conform
+from replitree.storage.parts.conform import check_sound, conform
+from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
 
 # A slice is in memory as a whole, while it is sorted and encoded; rows beyond it wait in the caller's reader.

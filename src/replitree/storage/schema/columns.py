@@ -29,6 +29,9 @@ from replitree.storage.schema.bounds import Bound, bound_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UTC = "UTC"
+"""The zone of timestamps that name none."""
+
 Plain: TypeAlias = bool | int | float | str
 """A value in JSON, as manifests write them: dates in days, timestamps in microseconds, decimals and bytes as text."""
 
