@@ -43,9 +43,10 @@ from replitree.client.change.command import COMMAND_S
 from replitree.client.change.planned import MergePlan, PlannedMerge, planned_merges, publish_result, published
 from replitree.client.insert.stored_upload import PutParts
 from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
+from replitree.client.read.near import local_folder
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.replica_file import replica_files
-from replitree.client.read.snapshot import SnapshotPart, local_folder
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.http import HttpClient
 from replitree.errors import BadInput, SnapshotExpired

@@ -32,8 +32,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from replitree.client.read.final import final_groups
+from replitree.client.read.near import near_folder
 from replitree.client.read.part_cache import PartCache
-from replitree.client.read.snapshot import Snapshot, SnapshotPart, near_folder
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.stored import stored_parts, through_of
