@@ -21,6 +21,7 @@ from replitree.spark.write import source_write
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
+from tests.spark.event_logs import logging_to
 from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
 from tests.spark.warm_daemon import COLD, WARM
 from tests.storage.objects.seaweed import KEYS
@@ -195,10 +196,9 @@ def elsewhere(
             # Each query runs once here: compiling it costs more than running it.
             "spark.sql.codegen.wholeStage": False,
             "spark.executor.extraJavaOptions": java_options(),
-            "spark.eventLog.enabled": True,
-            "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
             f"{CATALOG}.url": str(replicas.folder),
-        },
+        }
+        | logging_to(tmp_path_factory.mktemp("events")),
     )
     session.sparkContext.setLogLevel("OFF")
     yield session

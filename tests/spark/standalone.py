@@ -51,11 +51,3 @@ def made_rows(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
     return spark.range(0, count, 1, tasks).selectExpr(
         "id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s"
     )
-
-
-def told_of(spark: SparkSession, text: str) -> list[Path]:
-    """Return the event logs that have a text."""
-    folder = Path(spark.conf.get("spark.eventLog.dir") or "")
-    logs = [path for path in folder.rglob("*") if path.is_file()]
-    assert logs
-    return [path for path in logs if text.encode() in path.read_bytes()]

@@ -14,7 +14,8 @@ from replitree.client.table import Table
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.spark.conftest import uploads_left
 from tests.spark.deaths import dying
-from tests.spark.standalone import created, made_rows, told_of
+from tests.spark.event_logs import told
+from tests.spark.standalone import created, made_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def check_statements(spark: SparkSession, replicas: LocalCluster, target: Table,
         found = target.to_arrow(level="linearizable").to_pylist()
         assert sorted(tuple(row.values()) for row in found) == sorted(wanted), statement
         assert uploads_left(replicas, target) == []
-    assert not told_of(spark, f"ticket.{target.name}.")
+    assert told(spark, [target.http._token, f"ticket.{target.name}."]) == []  # noqa: SLF001 - nothing else has it
 
 
 def test_statements_rewrite_rows_where_executors_do_not_see_the_folder(

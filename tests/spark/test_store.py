@@ -29,6 +29,7 @@ from replitree.storage.objects import open_store
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
 from tests.spark.conftest import SharedSpark, keys_file
+from tests.spark.event_logs import logging_to, told
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -58,22 +59,12 @@ def stored_cluster(tmp_path_factory: pytest.TempPathFactory, seaweed: Seaweed) -
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Spark writes what it did."""
-    return tmp_path_factory.mktemp("events")
-
-
-@pytest.fixture(scope="module")
 def session(
-    shared_spark: SharedSpark, seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory
+    shared_spark: SharedSpark, seaweed: Seaweed, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials."""
     del seaweed  # It runs before them.
-    conf = {
-        "spark.sql.shuffle.partitions": 2,
-        "spark.eventLog.enabled": True,
-        "spark.eventLog.dir": f"file://{events}",
-    }
+    conf = {"spark.sql.shuffle.partitions": 2} | logging_to(tmp_path_factory.mktemp("events"))
     with shared_spark.with_keys(keys_file(tmp_path_factory.mktemp("keys")), conf) as made:
         yield made
 
@@ -253,7 +244,7 @@ def test_a_final_read_merges_what_is_in_the_store(
 
 
 def test_no_plan_and_no_log_has_a_secret(
-    session: SparkSession, stored_cluster: LocalCluster, table: Table, events: Path, capfd: pytest.CaptureFixture[str]
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, capfd: pytest.CaptureFixture[str]
 ) -> None:
     direct, source = table.to_df(session), load(session, stored_cluster, table)
     for frame in (direct, source):
@@ -262,16 +253,17 @@ def test_no_plan_and_no_log_has_a_secret(
         frame.explain("formatted")
         frame.createOrReplaceTempView("shown")
         session.sql("explain extended select * from shown where k > 5").show(truncate=False)
-    (log,) = [path for path in below(events) if path.is_file() and not path.name.startswith((".", "appstatus"))]
-    printed = capfd.readouterr()
-    told = "\n".join([printed.out, printed.err, log.read_text(errors="replace")])
-    assert table.to_df(session).inputFiles()[0].split("/")[2] in told, "what is looked through has the frame's files"
+    captured = capfd.readouterr()
+    printed = captured.out + captured.err
+    place = table.to_df(session).inputFiles()[0].split("/")[2]
+    assert place in printed, "what is looked through has the frame's files"
     secrets = [
         *KEYS.values(),
         stored_cluster.access.token,
         this_gateway().options["dfs.webhdfs.rest-csrf.custom-header"],
     ]
-    assert [secret for secret in secrets if secret in told] == []
+    assert [secret for secret in secrets if secret in printed] == []
+    assert told(session, secrets) == []
 
 
 def test_jvm_without_s3a_is_noticed(session: SparkSession, tmp_path: Path) -> None:
