@@ -1,4 +1,4 @@
-"""A server in front of a replica that passes requests for parts on, counts them, and does what a test says to the answers."""
+"""A server in front of a replica that passes requests on, counts them, and does what a test says to the answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import http.client
 import http.server
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from typing_extensions import override
@@ -13,6 +14,12 @@ from typing_extensions import override
 CUT = "send the first half, then close the connection"
 DAMAGE = "change a byte"
 REFUSE = "close the connection"
+
+OWN_HEADERS = frozenset({"connection", "content-length", "date", "server", "transfer-encoding"})
+"""Headers of a connection, not of what is sent through it; and those that Python's server sends by itself."""
+
+REPLICA_S_MAX = 300.0
+"""How long the replica may take to answer, in seconds."""
 
 
 class Passed(NamedTuple):
@@ -30,11 +37,17 @@ class Passing:
     Parameters
     ----------
     address
-        Of the replica.
+        Of the replica; of one that has not started yet, what finds it.
+    answered
+        Is called with each request that the replica has answered, and the port of its client, which has not heard the answer.
+        False: it never does.
     """
 
-    def __init__(self, address: str) -> None:
-        self.replica = address
+    def __init__(
+        self, address: str | Callable[[], str], answered: Callable[[Passed, int], bool] = lambda *_: True
+    ) -> None:
+        self.replica: Callable[[], str] = (lambda: address) if isinstance(address, str) else address
+        self.answered = answered
         self.seen: list[Passed] = []
         self.script: deque[str] = deque()
         """What is done to the next answers with ranges of data files."""
@@ -67,26 +80,32 @@ def _handler(passing: Passing) -> type[http.server.BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
-            headers = {name: self.headers[name] for name in ("Authorization", "Range") if name in self.headers}
-            replica = http.client.HTTPConnection(passing.replica, timeout=30)
-            replica.request(self.command, self.path, headers=headers)
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN_HEADERS}
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            replica = http.client.HTTPConnection(passing.replica(), timeout=REPLICA_S_MAX)
+            replica.request(self.command, self.path, body=sent or None, headers=headers)
             answer = replica.getresponse()
             body = answer.read()
             replica.close()
-            wanted = headers.get("Range", "")
+            wanted = self.headers.get("Range", "")
             what = passing.script.popleft() if wanted and passing.script else ""
-            sent = body[: len(body) // 2] if what == CUT else b"" if what == REFUSE else body
+            shown = body[: len(body) // 2] if what == CUT else b"" if what == REFUSE else body
             if what == DAMAGE:
-                sent = body[:100] + bytes([body[100] ^ 1]) + body[101:]
-            passing.seen.append(Passed(self.command, self.path.partition("?")[0], wanted, len(sent)))
-            if what != REFUSE:
+                shown = body[:100] + bytes([body[100] ^ 1]) + body[101:]
+            passed = Passed(self.command, self.path.partition("?")[0], wanted, len(shown))
+            passing.seen.append(passed)
+            hears = passing.answered(passed, self.client_address[1]) and what != REFUSE
+            if hears:
                 self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in OWN_HEADERS:
+                        self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(sent)
-            self.close_connection = what in (CUT, REFUSE)
+                self.wfile.write(shown)
+            self.close_connection = not hears or what == CUT
 
-        do_GET = do_POST = answer  # noqa: N815 - the names that http.server looks for
+        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names that http.server looks for
 
         @override
         def log_message(self, format: str, *args: object) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +30,9 @@ from replitree_bench.table.elsewhere import sent
 from tests.spark.conftest import uploads_left
 from tests.spark.deaths import DRIVER, dying, with_a_death
 from tests.spark.drivers import kill_driver_when
+from tests.spark.event_logs import told
 from tests.spark.passing import CUT, DAMAGE, REFUSE, Passing
 from tests.spark.standalone import RESULT_BYTES_MAX, made_rows
-from tests.spark.event_logs import told
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ pytestmark = [
 ROWS = 180_000
 MONTHS = 3
 CUT_ROWS = 40_000
+RANGES = 8
 NAME = "replitree.default.filled"
 
 
@@ -189,8 +192,12 @@ def test_ranges_that_a_task_in_python_reads_are_verified_and_come_from_any_repli
     assert len(second.ranges()) == 1
     assert list(tmp_path.rglob("data-*")) == []
     # Once may be the network's fault.
+    first.script.append(DAMAGE)
+    assert pq.read_table(file.open(), columns=["k"])["k"].to_pylist() == wanted
+    assert [each.path for each in (*first.seen, *second.seen) if each.method == "POST"] == []
     first.script.extend([DAMAGE, DAMAGE])
     assert pq.read_table(file.open(), columns=["k"])["k"].to_pylist() == wanted
+    assert "/check" in [each.path.removeprefix(f"/v1/tables/{filled.name}/parts/{part.part}") for each in first.seen]
     assert [path.stat().st_size for path in tmp_path.rglob("data-*")] == [file.entry.bytes], "a good copy was brought"
 
 
@@ -269,33 +276,70 @@ def test_merges_are_made_by_executors_that_do_not_see_the_folder(elsewhere: Spar
     wait_for(lambda: len(target.snapshot().parts) == 3, "the replica that is asked has merged")
 
 
-def test_a_merge_is_cut_into_ranges_that_executors_read_at_the_replicas(
-    elsewhere: SparkSession, replicas: LocalCluster
-) -> None:
-    settings, ranges = {"row_group_rows": 2_000}, 8
+@pytest.fixture
+def cut(replicas: LocalCluster) -> Iterator[Table]:
+    """A table of two parts of many row groups, for merges that are cut into `RANGES` ranges."""
     columns = "k bigint not null, g int, s string"
-    table = replicas.create_table("cut", columns, order_by="k", settings=settings, timeout_s=120)
+    made = replicas.create_table("cut", columns, order_by="k", settings={"row_group_rows": 2_000}, timeout_s=120)
     for first in range(2):
         keys = range(first, 2 * CUT_ROWS, 2)
         texts = [hashlib.sha256(b"%d" % k).hexdigest() for k in keys]
-        table.insert({"k": list(keys), "g": [first] * CUT_ROWS, "s": texts})
-    size, before = table.snapshot().bytes, sent(replicas)[1]
-    result = optimize_df(table, elsewhere, final=True, range_bytes=-(-size // ranges))
+        made.insert({"k": list(keys), "g": [first] * CUT_ROWS, "s": texts}, quorum=2)
+    yield made
+    replicas.drop_table("cut")
+
+
+def test_a_merge_is_cut_into_ranges_that_executors_read_at_the_replicas(
+    elsewhere: SparkSession, replicas: LocalCluster, cut: Table
+) -> None:
+    size, before = cut.snapshot().bytes, sent(replicas)[1]
+    result = optimize_df(cut, elsewhere, final=True, range_bytes=-(-size // RANGES))
     assert [each.applied for each in result.merges] == [True]
     read = sent(replicas)[1] - before
     # The first task reads all, to verify it; each reads its range, footers, and whole blocks.
-    assert size < read < ranges * size / 2
-    both = [table.replica(name) for name in replicas.names]
+    assert size < read < RANGES * size / 2
+    both = [cut.replica(name) for name in replicas.names]
     wait_for(lambda: [len(each.snapshot().parts) for each in both] == [1, 1], "both replicas have merged")
     # The one that took the tasks' files has these; the other one has made the same rows for itself.
     (one,), (other,) = (each.snapshot().parts for each in both)
-    assert ranges in (len(one.manifest.files), len(other.manifest.files))
+    assert RANGES in (len(one.manifest.files), len(other.manifest.files))
     assert one.manifest.content_hash == other.manifest.content_hash
-    found = table.to_arrow(level="linearizable")
+    assert_cut_is_whole(cut)
+    assert uploads_left(replicas, cut) == []
+
+
+def assert_cut_is_whole(cut: Table) -> None:
+    found = cut.to_arrow(level="linearizable")
     assert found["k"].to_pylist() == list(range(2 * CUT_ROWS))
     assert found["g"].to_pylist() == [0, 1] * CUT_ROWS
-    assert uploads_left(replicas, table) == []
-    replicas.drop_table("cut")
+
+
+def test_a_task_of_a_merge_reports_a_damaged_range_and_the_replica_fetches_the_part_again(
+    elsewhere: SparkSession, replicas: LocalCluster, cut: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = cut.replicas()[0]
+    (part, _) = cut.replica(damaged.name).snapshot().parts
+    path = Path(part.path) / part.manifest.files[0].name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with ExitStack() as stack:
+        passing = [stack.enter_context(Passing(each.address)) for each in cut.replicas()]
+        addresses = tuple(each.address for each in passing)
+        monkeypatch.setattr(optimize, "RangeTask", lambda *given: replace(RangeTask(*given), addresses=addresses))
+        result = optimize_df(cut, elsewhere, final=True, range_bytes=-(-cut.snapshot().bytes // RANGES))
+        reports = [{each.path for each in some.seen if each.method == "POST"} for some in passing]
+    assert reports == [{f"/v1/tables/cut/parts/{part.part}/check"}, set()]
+    wait_for(lambda: counted_by(damaged.address, "refetched_parts", "cut") == 1, "the replica has a whole part again")
+    assert [each.applied for each in result.merges] == [True]
+    assert_cut_is_whole(cut)
+
+
+def counted_by(address: str, what: str, table: str) -> float:
+    """Return a counter of a replica for a table."""
+    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f'replitree_{what}_total{{table="{table}"'))
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

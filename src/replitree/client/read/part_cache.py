@@ -3,7 +3,7 @@
 Guarantees: a file counts as brought only when its bytes have the checksum of its manifest.  What comes from a replica that has
 a damaged copy is refused, and the next replica is asked.
 
-A damaged file of this machine is reported to the replica that it belongs to.  That replica verifies the
+A damaged file is reported to the replica that it belongs to, or that has sent it.  That replica verifies the
 part, sets it aside and fetches it again (`replitree.replica.table.mending`), whatever becomes of the read.
 """
 
@@ -262,15 +262,23 @@ class PartCache:
             f" run: replitree check {self._table}; it fetches the part as soon as a replica has it"
         )
 
-    def report(self, part: str) -> bool:
-        """Let the replica whose files are read here check its copy; it moves a damaged one aside and fetches another.
+    def report(self, part: str, address: str = "") -> bool:
+        """Let a replica check its copy of a part; it moves a damaged one aside and fetches another.
 
         False: the replica does not have the part any more, and will not fetch it.
+
+        Parameters
+        ----------
+        part
+            Its name.
+        address
+            Of the replica; by default of the one whose files are read here, if there is one.
         """
-        if self._owner:
+        owner = address or self._owner
+        if owner:
             path = f"/v1/tables/{quote(self._table)}/parts/{quote(part)}/check"
             try:
-                self._http.request(self._owner, "POST", path, timeout_s=REPORT_S_MAX)
+                self._http.request(owner, "POST", path, timeout_s=REPORT_S_MAX)
             except (CorruptPart, SnapshotExpired, TableNotFound):
                 return False
             except ReplitreeError:
@@ -318,6 +326,7 @@ class PartCache:
                 if file_checksum(target) == checksum:
                     return []
                 problems.append(CorruptPart(f"{part.part}/{name} arrived from {address} with another checksum"))
+                self.report(part.part, address)
             except AnswerLost as error:
                 # A download changes nothing, so a lost answer leaves nothing in doubt.
                 problems.append(ReplicaUnavailable(f"{error}; try again"))

@@ -1,7 +1,8 @@
 """Data files that replicas send by ranges, verified as they are read: a reader brings only what it needs.
 
 Guarantees: those of `replitree.storage.parts.verified`.  A replica that does not answer is passed over.  When bytes do not have
-their checksum, the whole file is brought from a replica that has it.
+their checksum, the replicas that have sent bytes of this file verify the part, and fetch it again if it is damaged there; the
+read goes on with the whole file, from a replica that has it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from replitree.errors import ReplicaUnavailable, ReplitreeError, RowsUnavailable
 from replitree.storage.files.sums import Sums, decode_sums
 from replitree.storage.parts.checked_bytes import damaged, keep_sums, kept_sums
 from replitree.storage.parts.manifest import FileEntry
-from replitree.storage.parts.verified import StoredFile
+from replitree.storage.parts.verified import CheckedFile, Problem, StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class ReplicaBytes:
         The file's path in a replica's API.
     path, entry
         What messages call it, and what the manifest says of it.
+    senders
+        Gets the addresses of replicas that have sent bytes of it.
     """
 
     http: HttpClient
@@ -43,6 +46,7 @@ class ReplicaBytes:
     route: str
     path: Path
     entry: FileEntry
+    senders: dict[str, None]
 
     @property
     def is_remote(self) -> bool:
@@ -51,9 +55,13 @@ class ReplicaBytes:
 
     def read(self, first: int, count: int) -> pa.Buffer:
         """Read exactly `count` bytes from byte `first` on; raises as the protocol says, or what the last replica answered."""
-        data = self._ask(
-            lambda address: self.http.read_range(address, self._file(""), first, count, timeout_s=FETCH_S_MAX)
-        )
+
+        def ask(address: str) -> bytes:
+            found = self.http.read_range(address, self._file(""), first, count, timeout_s=FETCH_S_MAX)
+            self.senders[address] = None
+            return found
+
+        data = self._ask(ask)
         if len(data) != count:
             raise damaged(self.path, f"has other bytes at {first} there than the manifest says")
         return pa.py_buffer(data)
@@ -107,8 +115,15 @@ def replica_files(cache: PartCache, http: HttpClient, table: str, part: Snapshot
     def file(entry: FileEntry) -> StoredFile:
         route = f"/v1/tables/{quote(table)}/parts/{quote(part.part)}/files/{quote(entry.name)}"
         path = Path(part.part) / entry.name
-        source = partial(ReplicaBytes, http, cache.addresses, route, path, entry)
-        return StoredFile(path, entry, source, partial(cache.good_copy, part))
+        senders: dict[str, None] = {}
+
+        def replaced(file: CheckedFile, problem: Problem) -> Path:
+            for address in senders:
+                cache.report(part.part, address)
+            return cache.good_copy(part, file, problem)
+
+        source = partial(ReplicaBytes, http, cache.addresses, route, path, entry, senders)
+        return StoredFile(path, entry, source, replaced)
 
     return tuple(map(file, part.manifest.files))
 
