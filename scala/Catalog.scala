@@ -30,7 +30,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
   private var level: Option[String] = None
   private var python = "python3"
   private var settings = Map.empty[String, String]
-  private lazy val planner = Planner.of(python, settings)
+  private lazy val planner = ReplitreeCatalog.planner(python, settings)
   /** The snapshot of each table that was loaded last: the planner does not describe it again. */
   private val newest = new ConcurrentHashMap[String, LoadedSnapshot]
 
@@ -230,10 +230,31 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
 }
 
 object ReplitreeCatalog {
+  private val planners = new ConcurrentHashMap[(String, Map[String, String]), Planner]
+
+  /** The planner of these settings: one for all sessions of this JVM. */
+  def planner(python: String, settings: Map[String, String]): Planner =
+    planners.computeIfAbsent((python, settings), _ => new Planner(python, settings))
+
   private val Namespace = Array("default")
 
   /** The options that say which rows a read has. */
   private val ReadOptions = Set("level", "minIndex", "asOf", "final", "timeout")
+
+  /** The snapshot that options of `format("replitree")` say, where the catalog reads it as they say. */
+  def named(options: CaseInsensitiveStringMap): Option[LoadedSnapshot] = {
+    val catalog = new ReplitreeCatalog
+    try {
+      Links.check()
+      catalog.initialize("replitree", options)
+      val answer = catalog.planner.answer("named", "options" -> options)
+      if (answer.isNull) None else Some(new LoadedSnapshot(catalog.planner, answer.get("table").asText, answer))
+    } catch {
+      // Spark's workers may run another Python, which has replitree.
+      case error: CatalogError if error.kind.isEmpty => None
+      case _: LinkageError | _: ReflectiveOperationException => None
+    }
+  }
 
   def readState(options: CaseInsensitiveStringMap): Map[String, String] =
     ReadOptions.flatMap(name => Option(options.get(name)).map(value => name.toLowerCase -> value)).toMap

@@ -105,15 +105,7 @@ final class Planner(python: String, settings: Map[String, String]) {
     private def fail(): Unit = waiting.keySet.forEach { id =>
       val asked = waiting.remove(id)
       if (asked != null) asked.complete(json.readTree(
-        """{"error": {"kind": "Ended", "message": "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"}}"""))
+        """{"error": {"kind": "", "message": "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"}}"""))
     }
   }
-}
-
-object Planner {
-  private val planners = new ConcurrentHashMap[(String, Map[String, String]), Planner]
-
-  /** The planner of these settings: one for all sessions of this JVM. */
-  def of(python: String, settings: Map[String, String]): Planner =
-    planners.computeIfAbsent((python, settings), _ => new Planner(python, settings))
 }

@@ -64,6 +64,13 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
       new PartFile(file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, 128L << 20, file.get(2).asLong, path))
     }.toSeq
 
+  /** Scans of this snapshot; of a read's options only `final` says how. */
+  def scanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    if (options.getBoolean("final", false) && !isPlain)
+      new SourceScanBuilder(this, true, "rows merged by the table's policy (final)")
+    else if (otherWay.nonEmpty) new SourceScanBuilder(this, false, otherWay)
+    else SnapshotScanBuilder.of(this)
+
   def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
 }
@@ -99,14 +106,11 @@ final class ReplitreeTable(
   private val others = new ConcurrentHashMap[Map[String, String], LoadedSnapshot]
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
-    val isFinal = options.getBoolean("final", false)
     val state = ReplitreeCatalog.readState(options)
     val read =
       if (state != ReplitreeCatalog.readState(loadedWith)) others.computeIfAbsent(state, _ => load(options))
       else rewrite.filter(_.isOpen).fold(snapshot)(_.begun.snapshot)
-    if (isFinal && !read.isPlain) new SourceScanBuilder(read, true, "rows merged by the table's policy (final)")
-    else if (read.otherWay.nonEmpty) new SourceScanBuilder(read, false, read.otherWay)
-    else SnapshotScanBuilder.of(read)
+    read.scanBuilder(options)
   }
 
   override def metadataColumns(): Array[MetadataColumn] =

@@ -52,6 +52,9 @@ KEPT = frozenset(
 )
 """Attributes that the JVM and its stack traces need; of texts, only `SourceFile` names one itself."""
 
+READS_FUNCTIONS = b"$deserializeLambda$"
+"""A method of every class with functions: Java calls it for one that another process has sent, and the catalog sends none."""
+
 ENTRY = "io/replitree/spark/Links.class"
 """The one class whose static methods are called: by Python, and by Java when it starts."""
 
@@ -156,11 +159,7 @@ class ClassCopy:
         self._take(8 + 2 * self._number(self._place + 6, 2))
         # Fields, then methods: each has flags, a name and a type before its attributes.
         for _ in range(2):
-            self._take(2)
-            for _ in range(self._number(self._place - 2, 2)):
-                self._use(self._place + 2, 2)
-                self._take(6)
-                self._attributes()
+            self._members()
         self._attributes()
         if self._place != len(self._data):
             raise JarError("a class file goes on after its end")
@@ -196,6 +195,28 @@ class ClassCopy:
                 self._use(self._place + 1, TEXTS_NAMED.get(tag, 0))
             self._take(size)
             number += 2 if tag in TWO_NUMBERS else 1
+
+    def _members(self) -> None:
+        count, at, left_out = self._number(self._place, 2), len(self._copy), 0
+        self._take(2)
+        for _ in range(count):
+            if self._texts[self._number(self._place + 2, 2)] == READS_FUNCTIONS:
+                self._place += 6
+                for _ in range(self._skip(2)):
+                    self._place += 2
+                    size = self._skip(4)
+                    self._place += size
+                left_out += 1
+                continue
+            self._use(self._place + 2, 2)
+            self._take(6)
+            self._attributes()
+        self._copy[at : at + 2] = (count - left_out).to_bytes(2, "big")
+
+    def _skip(self, size: int) -> int:
+        """Leave out a number, and return it."""
+        self._place += size
+        return self._number(self._place - size, size)
 
     def _attributes(self) -> None:
         count, at, left_out = self._number(self._place, 2), len(self._copy), 0

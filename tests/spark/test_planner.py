@@ -204,3 +204,16 @@ def test_executors_of_a_cluster_get_urls_and_not_paths_and_no_url_has_the_token(
     assert answer.files(loaded["handle"], "k = 1") == [(url, file.bytes, 0, "all_3_3_0")]
     assert answer.files(loaded["handle"], "k = 3") == [], "parts are pruned"
     assert TOKEN not in url + str(options)
+
+
+def test_options_of_the_source_name_a_load_unless_tasks_in_python_read_or_refuse(planned: Planned) -> None:
+    planned.show(7, "one")
+    named = {"path": "t", "URL": "zk://nowhere:1/replitree"}
+    answer = planned.planner.named(named | {"columns": "v"})
+    assert answer is not None
+    assert (answer["table"], answer["index"], answer["table_id"]) == ("t", 7, planned.load()[0]["table_id"])
+    assert [field["name"] for field in msgspec.json.decode(answer["schema"])["fields"]] == ["v"]
+    others = [{"where": "k = 1"}, {"replica": "r1"}, {"partitions": "2"}, {"lease": "9"}, {"through": "replica"}]
+    others += [{"tokenFile": "elsewhere"}, {"colums": "v"}, {"columns": "x"}, {"final": "perhaps"}, {"asOf": "-1"}]
+    for options in [*others, {"table": "nowhere"}]:
+        assert planned.planner.named(named | options) is None, options

@@ -43,12 +43,23 @@ def load(spark: SparkSession, cluster: LocalCluster, table: Table, **options: st
     return reader.load(table.name)
 
 
+WAYS = pytest.mark.parametrize("way", [{}, {"partitions": "2"}], ids=["scan", "tasks"])
+"""Options with which the source reads by Spark's own scan, and in Python tasks."""
+
+
+def plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - Python has it not
+
+
 def keys(frame: DataFrame) -> list[int]:
     return sorted(row["k"] for row in frame.select("k").collect())
 
 
-def test_both_ways_read_the_same_rows(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
-    direct, source = filled.to_df(spark), load(spark, running, filled)
+@WAYS
+def test_both_ways_read_the_same_rows(
+    spark: SparkSession, running: LocalCluster, filled: Table, way: dict[str, str]
+) -> None:
+    direct, source = filled.to_df(spark), load(spark, running, filled, **way)
     assert direct.schema == source.schema == spark_schema(filled.definition)
     assert sorted(direct.collect()) == sorted(source.collect())
     assert keys(direct) == list(range(1000))
@@ -78,10 +89,34 @@ def test_condition_that_only_spark_understands_is_left_to_it(spark: SparkSession
         filled.to_df(spark, columns=["nope"])
 
 
-def test_one_relation_with_different_filters_gives_the_right_rows(
+def test_the_source_is_sparks_own_scan_until_an_option_needs_tasks(
     spark: SparkSession, running: LocalCluster, filled: Table
 ) -> None:
-    frame = load(spark, running, filled)
+    index = str(filled.snapshot().index)
+    for options in ({}, {"columns": "s, k"}, {"level": "linearizable"}, {"versionAsOf": index}, {"final": "true"}):
+        frame = load(spark, running, filled, **options)
+        assert "(Python)" not in plan(frame), options
+        assert len(frame.columns) == (2 if "columns" in options else 4)
+        last = frame.where("k >= 700")
+        assert "SnapshotFiles(2 paths)" in plan(last), "one part per month of the last insert"
+        assert keys(last) == list(range(700, 1000))
+    for options in (
+        {"where": "k < 5"},
+        {"partitions": "1"},
+        {"lease": "60"},
+        {"replica": "r1"},
+        {"through": "replica"},
+    ):
+        assert "(Python)" in plan(load(spark, running, filled, **options)), options
+    reader = spark.read.format("replitree").option("url", str(running.folder))
+    assert "(Python)" in plan(reader.schema("k bigint").load(filled.name))
+
+
+@WAYS
+def test_one_relation_with_different_filters_gives_the_right_rows(
+    spark: SparkSession, running: LocalCluster, filled: Table, way: dict[str, str]
+) -> None:
+    frame = load(spark, running, filled, **way)
     assert frame.where("k < 5").count() == 5
     assert frame.count() == 1000
     assert frame.where("k < 5").union(frame.where("k >= 990")).count() == 15
@@ -90,8 +125,11 @@ def test_one_relation_with_different_filters_gives_the_right_rows(
     assert (first.count(), second.count(), first.union(second).count(), first.count()) == (5, 10, 15, 5)
 
 
-def test_frame_is_one_snapshot_for_ever(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
-    direct, source = filled.to_df(spark), load(spark, running, filled)
+@WAYS
+def test_frame_is_one_snapshot_for_ever(
+    spark: SparkSession, running: LocalCluster, filled: Table, way: dict[str, str]
+) -> None:
+    direct, source = filled.to_df(spark), load(spark, running, filled, **way)
     assert (direct.count(), source.count()) == (1000, 1000)
     index = filled.insert({"k": [1000]}).index
     assert (direct.count(), source.count()) == (1000, 1000)
@@ -100,7 +138,8 @@ def test_frame_is_one_snapshot_for_ever(spark: SparkSession, running: LocalClust
 
 
 def test_empty_table_has_its_columns_and_no_rows(spark: SparkSession, running: LocalCluster, table: Table) -> None:
-    for frame in (table.to_df(spark), load(spark, running, table), load(spark, running, table, where="k > 1")):
+    sources = [load(spark, running, table, **way) for way in ({}, {"partitions": "2"}, {"where": "k > 1"})]
+    for frame in (table.to_df(spark), *sources):
         assert frame.schema == spark_schema(table.definition)
         assert frame.collect() == []
         assert frame.groupBy("s").count().count() == 0
@@ -135,8 +174,12 @@ def nested(running: LocalCluster, name: str) -> Iterator[Table]:
     running.drop_table(name)
 
 
-def test_every_type_comes_through_both_ways(spark: SparkSession, running: LocalCluster, nested: Table) -> None:
-    direct, source = nested.to_df(spark).orderBy("k").collect(), load(spark, running, nested).orderBy("k").collect()
+@WAYS
+def test_every_type_comes_through_both_ways(
+    spark: SparkSession, running: LocalCluster, nested: Table, way: dict[str, str]
+) -> None:
+    direct = nested.to_df(spark).orderBy("k").collect()
+    source = load(spark, running, nested, **way).orderBy("k").collect()
     assert direct == source
     assert direct[0]["a"][0]["y"] == ["p", None]
     assert direct[0]["m"]["q"]["z"] == 1.0
@@ -218,8 +261,11 @@ def test_levels_are_asked_for_by_frames_sources_and_views(
         load(spark, running, filled, minIndex=str(far), timeout="0.2").count()
 
 
-def test_limit_ends_early_without_an_error(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
-    assert len(load(spark, running, filled).limit(3).collect()) == 3
+@WAYS
+def test_limit_ends_early_without_an_error(
+    spark: SparkSession, running: LocalCluster, filled: Table, way: dict[str, str]
+) -> None:
+    assert len(load(spark, running, filled, **way).limit(3).collect()) == 3
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ a task that finds the lease lost fails and says so.  A write is all or nothing a
 under names that no other attempt has, and the driver commits; ``mode("overwrite")`` removes the old rows in the same
 commit.  Without ``inserttoken`` a job that is run again is a new insert.
 
+Where Spark has the catalog's jar, a read with none but ``table``, ``url``, ``tokenfile``, ``columns``, ``minindex``,
+``level``, ``asof``, ``timestampasof``, ``final`` and ``timeout`` is Spark's own scan of one snapshot (`NamedSource.scala`),
+with filters pushed down; its parts are kept as those of a frame of `to_df`.  This module does all other reads.
+
 Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
 of one use prune the other.  ``where`` is for that.  Also absent: streams.
 

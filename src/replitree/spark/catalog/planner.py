@@ -19,11 +19,12 @@ reads the same snapshot.  That reads the log's rows below an index, so such a sn
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,8 +47,18 @@ from replitree.spark.catalog.procedures import PROCEDURES, call, described
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 from replitree.spark.catalog.rewriting import Rewriting
 from replitree.spark.session.driver import driver_process
-from replitree.spark.session.options import FOLDER_VARIABLE, flag, number, read_as_of, read_level, seconds
-from replitree.spark.session.types import spark_type
+from replitree.spark.session.option_names import known_options
+from replitree.spark.session.options import (
+    FOLDER_VARIABLE,
+    columns,
+    flag,
+    number,
+    read_as_of,
+    read_level,
+    seconds,
+    table_name,
+)
+from replitree.spark.session.types import spark_schema, spark_type
 from replitree.spark.session.written import last_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
@@ -68,6 +79,11 @@ NEWEST_S = 0.1
 SNAPSHOTS_MAX = 64
 """Snapshots that are kept; the one that was given longest ago is forgotten first."""
 
+
+BY_CATALOG = frozenset(
+    {"table", "url", "tokenfile", "columns", "level", "minindex", "asof", "timestampasof", "final", "timeout"}
+)
+"""Options of ``format("replitree")`` with which the catalog reads as the source in Python does."""
 
 CALENDAR = frozenset({TransformKind.YEAR, TransformKind.MONTH, TransformKind.DAY, TransformKind.HOUR})
 """Transforms that Spark calls by a plural."""
@@ -147,6 +163,7 @@ class Planner:
         answers: dict[str, Callable[[], Any]] = {
             "tables": lambda: self._connected().tables(),
             "load": lambda: self.load(request),
+            "named": lambda: self.named(request.options),
             "files": lambda: self.files(request.handle, request.where),
             "history": lambda: history_rows(table()),
             "create": lambda: create(self._connected(), request),
@@ -186,6 +203,34 @@ class Planner:
         handle, held = self._unchanged(request) or self._snapshot(self._connected().table(request.table), request)
         # The JVM has the description of what it knows.
         return {"handle": handle} if handle == request.known else {"handle": handle, **held.description}
+
+    def named(self, given: Mapping[str, str]) -> dict[str, Any] | None:
+        """Take a snapshot as options of ``format("replitree")`` say, and describe it with the columns that they name.
+
+        Returns
+        -------
+        dict
+            As `load`'s, with the table's name; None for the source in Python, which does the other reads, and says what is
+            wrong with options.
+
+        Raises
+        ------
+        ReplitreeError
+            No replica shows that snapshot.
+        """
+        try:
+            options = known_options(given)
+            if not options.keys() <= BY_CATALOG or options.get("tokenfile", "") != self._settings.token_file:
+                return None
+            name = table_name(options)
+            found = self.load(PlannerRequest(0, "load", name, options=options))
+            if "columns" in options:
+                every = StructType.fromJson(json.loads(found["schema"]))
+                wanted = spark_schema(self._kept(found["handle"]).snapshot.definition, columns(options)).names
+                found["schema"] = StructType([every[column] for column in wanted]).json()
+        except (BadInput, TableNotFound):
+            return None
+        return found | {"table": name}
 
     def _unchanged(self, request: PlannerRequest) -> tuple[str, _KeptSnapshot] | None:
         """Return the newest snapshot of a table that is kept, when a read would get the same one: a replica says so."""

@@ -41,6 +41,7 @@ from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
 from replitree.spark.read.final_units import FinalUnit, cut_group, pack, read_units
 from replitree.spark.session.options import (
+    columns,
     flag,
     number,
     open_connection,
@@ -124,11 +125,7 @@ def read_schema(options: Mapping[str, str]) -> StructType:
     """Return the schema of a read that does not say one."""
     with open_connection(options) as connection:
         definition = connection.catalog.definition(table_name(options))
-    text = options.get("columns")
-    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-    if names is not None and not names:
-        raise BadInput("option columns names no column: leave it out for all")
-    return spark_schema(definition, names)
+    return spark_schema(definition, columns(options))
 
 
 def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:

@@ -50,6 +50,26 @@ def table_name(options: Mapping[str, str]) -> str:
     return name
 
 
+def columns(options: Mapping[str, str]) -> list[str] | None:
+    """Return the names of the columns that a read wants, or None for all.
+
+    Raises
+    ------
+    BadInput
+        The option names none.
+
+    Examples
+    --------
+    >>> columns({"columns": "k, s"})
+    ['k', 's']
+    """
+    text = options.get("columns")
+    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if names is not None and not names:
+        raise BadInput("option columns names no column: leave it out for all")
+    return names
+
+
 def open_connection(options: Mapping[str, str]) -> Connection:
     """Connect to the cluster that options or environment name.
 
