@@ -112,14 +112,22 @@ def sql(
     scale: Scale = 0.1,
     rounds: Rounds = 3,
     elsewhere: Elsewhere = False,
+    by_format: Annotated[
+        bool, typer.Option("--format", help='Read by format("replitree") instead of the catalog.')
+    ] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
     """Measure TPC-H's queries on the catalog, beside plain Parquet files of the same rows in the same session."""
     from replitree_bench import run
 
-    measure = run.run_sql_elsewhere if elsewhere else run.run_sql
-    _print(measure(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+    if elsewhere and by_format:
+        raise BadInput("--cluster measures the catalog: leave --format out")
+    if elsewhere:
+        _print(run.run_sql_elsewhere(scale=scale, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+        return
+    report = run.run_sql(scale=scale, rounds=rounds, say=_say, folder=_made(folder), by_format=by_format)
+    _print(report, as_json=as_json)
 
 
 @app.command("merge-into")

@@ -235,14 +235,14 @@ def _tpch(place: Path, scale: float, say: Say) -> Path:
     return generated
 
 
-def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:
+def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None, by_format: bool = False) -> Report:
     """Measure TPC-H by SQL: see `replitree_bench.table.sql`."""
     from replitree_bench.table import sql
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
-        bench = sql.SqlBench(spark, cluster, _tpch(place, scale, say))
+        bench = sql.SqlBench(spark, cluster, _tpch(place, scale, say), by_format=by_format)
         ours, plain = _both_sides(bench.measure, rounds, say)
-    return Report("sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
+    return Report("sql-format" if by_format else "sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
 
 
 def run_sql_elsewhere(*, scale: float, rounds: int, say: Say, folder: Path | None = None) -> Report:

@@ -27,5 +27,16 @@ def test_medians_leave_the_warm_ups_out() -> None:
     times.add("q02", 9.0, 90.0)
     times.add("q02", 0.5, 5.0)
     measured = times.measured()
+    assert "frames_s" not in measured
     assert (measured["plan_s"], measured["total_s"], measured["plan_worst_ms"]) == (2.5, 25.0, 2000.0)
     assert (measured["q01_s"], measured["q02_s"]) == (20.0, 5.0)
+
+
+def test_the_query_whose_planning_takes_longest_beside_the_peers_counts() -> None:
+    ours, plain = Times(), Times()
+    for name, mine, theirs in [("q01", 0.5, 0.25), ("q02", 2.0, 1.9375)]:
+        for _ in range(WARM_UPS + 1):
+            ours.add(name, mine, 10.0)
+            plain.add(name, theirs, 10.0)
+    assert ours.plan_more_worst_ms(plain) == 250.0
+    assert plain.plan_more_worst_ms(ours) == -62.5
