@@ -1,0 +1,6 @@
+"""Feed: by which rows each entry of the log changes what reads show.  Rows do not exist here, only the parts that have them.
+
+Imports: `core`.
+
+Changes: with the oracle of `tests/protocol/feed_oracle.py`; F1 and F3 to F6 have mutants that are caught.
+"""
