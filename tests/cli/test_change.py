@@ -37,7 +37,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClu
 def r1(cluster: FakeCluster) -> FakeReplica:
     replica = cluster.add_replica("t", "r1")
     replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
-    replica.answers["POST storage"] = replica.answers["POST keep"] = DONE
+    replica.answers["POST storage"] = replica.answers["POST keep"] = replica.answers["POST feed"] = DONE
     return replica
 
 
@@ -54,6 +54,8 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("sql", "truncate table t;"), "drop", {"all": True}, "emptied: 2 parts"),
     (("table", "alter", "t", "DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}, "now version 1"),
     (("table", "keep", "t", "7 days"), "keep", {"keep": "7d"}, "t: keeps parts that leave it 7 days"),
+    (("table", "feed", "t", "24 hours"), "feed", {"feed": "24h"}, "t: keeps its change feed for 24 hours"),
+    (("table", "feed", "t", "off"), "feed", {"feed": ""}, "t: keeps no change feed"),
     (("table", "keep", "t", "default"), "keep", {"keep": ""}, "t: keeps parts that leave it as each replica does"),
     (
         ("table", "storage", "t", "tiered(s3://lake/t,older=7d)"),
@@ -106,6 +108,8 @@ def test_change_that_is_not_finished_ends_with_3(
 def test_retention_is_shown_and_a_wrong_one_refused(run: Run, r1: FakeReplica) -> None:
     assert run("table", "keep", "t", *URL, "--json").json == {"table": "t", "keep": ""}
     assert "old_parts_lifetime_s" in run("table", "keep", "t", *URL).out
+    assert run("table", "feed", "t", *URL, "--json").json == {"table": "t", "feed": ""}
+    assert run("table", "feed", "t", *URL).out.strip() == "off"
     ran = run("table", "keep", "t", "a while", *URL)
     assert (ran.status, "a number with a unit, as in '7 days'" in ran.err) == (2, True)
     assert not r1.seen

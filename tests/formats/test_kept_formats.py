@@ -69,3 +69,23 @@ def test_a_version_log_is_read_and_written_as_it_was(tmp_path: Path) -> None:
     assert known.written_by(1_764_210_600_199, LogIndex(8)) == Reached(below=4, written_ms=1_764_210_600_250)
     # The time of the last entry is unknown.
     assert known.written_by(1_764_210_600_250, LogIndex(9)) == Reached(below=9)
+
+
+def test_a_version_log_that_is_the_feed_s_journal_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    frozen = FROZEN / "versions-1-feed"
+    (inserted,) = parts("all_4_4_0")
+    changes = [
+        Changed(LogIndex(5), Change((), (inserted,)), (LogIndex(4),), 1_764_210_600_250, "get"),
+        Changed(LogIndex(6), Change(), (), 1_764_210_600_200, "settle"),
+        Changed(LogIndex(7), Change(), (), 1_764_210_600_300, "alter", schema_version=2),
+        Changed(LogIndex(8), Change((inserted,), (inserted,)), (), 1_764_210_600_301, "lost", "all_4_4_0"),
+    ]
+    log = VersionLog(tmp_path / "versions", "5f0c")
+    log.begin(Version(LogIndex(4), PartSet()))
+    log.append(changes)
+    log.begin(Version(LogIndex(8), PartSet.of((inserted,))))
+    for name in ("4", "8"):
+        assert (tmp_path / "versions" / name).read_bytes() == (frozen / name).read_bytes()
+    first, _ = VersionLog(frozen, "5f0c").segments(LogIndex(4))
+    assert [noted.changed for noted in first.entries] == changes
+    assert [noted.timestamp_us % 1_000_000 for noted in first.entries] == [250_000, 250_001, 300_000, 301_000]

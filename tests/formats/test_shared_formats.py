@@ -62,6 +62,15 @@ def test_definition_of_a_table_that_says_how_long_old_parts_stay_has_format_4() 
     assert b"keep" not in DEFINITION.encode_metadata()
 
 
+def test_definition_of_a_table_with_a_change_feed_has_format_6() -> None:
+    metadata, columns = (FROZEN / "metadata-6.json").read_bytes(), (FROZEN / "columns-1.json").read_bytes()
+    fed = replace(DEFINITION, keep="7d", feed="24h")
+    assert decode_definition(metadata, columns) == fed
+    assert fed.encode_metadata() == metadata
+    assert fed.feed_s == 86_400
+    assert b"feed" not in DEFINITION.encode_metadata()
+
+
 def test_manifest_of_a_part_in_a_share_has_format_2() -> None:
     manifest = read_manifest(FROZEN / "part-2")
     assert manifest.share_id == SHARE

@@ -158,6 +158,7 @@ class Connection:
         policy: str | MergePolicy = PLAIN,
         storage: str = LOCAL,
         keep: str | None = None,
+        feed: str | None = None,
         defaults: Mapping[str, str] | None = None,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
@@ -187,6 +188,8 @@ class Connection:
         keep
             For how long parts that leave the table can be read by `as_of`: ``"7 days"``, ``"36h"``.  By default as each
             replica's own setting `old_parts_lifetime_s` says.
+        feed
+            For how long the change feed is kept (`Table.changes`): ``"24h"``.  By default there is none.
         defaults
             What inserts get that leave a column out: a literal of Spark SQL by the column's name, as in ``{"price": "0.5"}``.
         wait_replicas
@@ -223,6 +226,7 @@ class Connection:
             policy=policy,
             storage=with_url(self.catalog, storage),
             keep=keep or "",
+            feed=feed or "",
         )
         if defaults:
             definition = with_defaults(definition, defaults)

@@ -36,7 +36,7 @@ from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_hist
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.lease import LeaseHandle, hold
+from replitree.client.transport.lease import Lease, LeaseHandle, hold
 from replitree.client.transport.routing import Router
 from replitree.client.transport.stored import StoredParts, Through, stored_parts
 from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, SnapshotExpired
@@ -45,6 +45,7 @@ from replitree.protocol.state.read import ReadLevel
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import restore_token
+from replitree.wire.feed_errors import OffsetExpired
 
 if TYPE_CHECKING:
     # Most handles only read: what inserts, and what looks at everything, is imported where it is used.
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from replitree.client.admin.status import TableStatus
     from replitree.client.insert.insert import TableInserter
+    from replitree.client.read.feed import Changes, FeedBody, FeedPage
     from replitree.client.read.partitions import PartitionInfo
 
 SNAPSHOT_S = 30.0
@@ -482,6 +484,17 @@ class Table(TableChanges):
             if lease is not None:
                 lease.release()
             return self._snapshot(replace(options, where=None))
+        return self._snapshot_of(body, definition, replica, lease, addresses)
+
+    def _snapshot_of(
+        self,
+        body: SnapshotBody,
+        definition: TableDefinition,
+        replica: ReplicaInfo,
+        lease: Lease | None,
+        addresses: Sequence[str],
+    ) -> Snapshot:
+        """Return what reads the parts of an answer."""
         # The handle keeps its access to the object store until the table has moved to another one.
         stored, url = self._stored, self._definition.store_url
         if url != (stored.url if stored is not None else ""):
@@ -501,6 +514,88 @@ class Table(TableChanges):
             body.unread,
             tag=body.tag,
         )
+
+    def changes(
+        self,
+        start: int,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        of: str | None = None,
+        schema_version: int | None = None,
+        lease_s: float = LEASE_S,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> Changes:
+        """Return the changes of the rows by the entries of the log from an index up to another: the change feed.
+
+        The table keeps a feed for as long as `set_feed`, or `create_table`, has said.  With the policy ``plain``, the rows at
+        `start` (``as_of=start``) with the changes are the rows at `end`.  See ``docs/change-feed.md`` for the other policies.
+
+        Use it as a context manager, or `close` it: until then the replicas keep the parts that have the rows.
+
+        Parameters
+        ----------
+        start, end
+            From the entry at `start` up to the one at `end`, not included.  By default up to the end of what a replica has:
+            all that this connection has written.  `Changes.end` is where the next read starts.
+        columns
+            Names, in the order wanted; all by default.  `_change_type`, `_commit_version` and `_commit_timestamp` follow.
+        where
+            Spark SQL condition on the table's columns: which of the changed rows are wanted, each image by itself.
+        of
+            `Changes.origin` of an earlier read: refuse another table of this name.
+        schema_version
+            Refuse entries that change the columns beyond this version; by default all rows have the present columns.
+        lease_s
+            How long the replicas keep the parts after each renewal, in seconds; a thread renews.
+        timeout_s
+            How long to wait until a replica has the log up to `end`, in seconds.
+
+        Raises
+        ------
+        FeedOff, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
+            See `replitree.wire.feed_errors`; each says what to do.
+        BadInput
+            `start` is above the end of the log or above `end`, a column is unknown, or `where` can't be read.
+        ReplicaBehind, Unavailable
+            No replica has the log up to `end` in time, or none answers.
+        """
+        from replitree.client.read.feed import ChangesWish, read_changes
+
+        wish = ChangesWish(start, end, columns, where, of, schema_version, lease_s, timeout_s)
+        return read_changes(self._ask_feed, wish, self._definition)
+
+    def _ask_feed(self, query: str, timeout_s: float) -> FeedPage:
+        """Ask for one page of the feed; errors as `changes`."""
+        from replitree.client.read.feed import FeedBody, FeedPage
+
+        table_id, expired = self._definition.table_id, dict[str, OffsetExpired]()
+        options = ReadOptions(timeout_s=timeout_s)
+        route = f"/v1/tables/{quote(self.name)}/feed?{query}&at_least={max(0, self._written.highest + 1)}"
+        route += "" if "&of=" in query else f"&of={table_id}"
+
+        def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, FeedBody, float]:
+            asked_at, path = time.monotonic(), f"{route}&wait_s={wait_s:.3f}"
+            try:
+                body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(FeedBody)
+            except OffsetExpired as error:
+                # Another replica may keep more.
+                expired[replica.name] = error
+                if not expired.keys() >= {each.name for each in self._router.replicas() if each.active}:
+                    raise ReplicaUnavailable(str(error)) from error
+                raise min(expired.values(), key=lambda each: each.index) from error
+            body.check()
+            return replica, body, asked_at
+
+        try:
+            replica, body, asked_at = self._router.ask(options.in_time(ask), timeout_s=timeout_s + ANSWER_S)
+        except TimeIsUp as over:
+            raise over.error from over
+        addresses = [known.address for known in self._router.replicas()]
+        handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or LEASE_S)
+        lease = hold(handle, self._http, asked_at) if body.lease else None
+        return FeedPage(body, self._snapshot_of(body, self._known(body.newest_version), replica, lease, addresses))
 
     def is_unchanged(
         self,

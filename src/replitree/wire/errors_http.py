@@ -1,8 +1,12 @@
-"""How an error travels over HTTP: a status, and JSON with the error's class, its message and, where there is one, the token."""
+"""How an error travels over HTTP: a status, and JSON with the error's class, its message and, where there is one, the token.
+
+An error of the change feed also says which one it is, and its index; a client that does not know these has the class above it.
+"""
 
 from __future__ import annotations
 
 from replitree import errors
+from replitree.wire.feed_errors import FEED_ERRORS, FeedError
 
 STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.BadInput: 400,
@@ -35,7 +39,7 @@ def status_of(error: errors.ReplitreeError) -> int:
     >>> status_of(errors.TooManyParts("too many"))
     429
     """
-    return STATUS.get(_public(error), 500)
+    return 409 if isinstance(error, FeedError) else STATUS.get(_public(error), 500)
 
 
 def _public(error: errors.ReplitreeError) -> type[errors.ReplitreeError]:
@@ -48,6 +52,8 @@ def body_of(error: errors.ReplitreeError) -> dict[str, str]:
     body = {"error": _public(error).__name__, "message": str(error)}
     if isinstance(error, errors.OutcomeUnknown):
         body["token"] = error.token
+    if isinstance(error, FeedError):
+        body |= {"feed": type(error).__name__, "index": str(error.index)}
     return body
 
 
@@ -58,6 +64,9 @@ def error_from(body: dict[str, str]) -> errors.ReplitreeError:
     ReadOnly('no room')
     """
     message = body.get("message", "the replica answered with an error")
+    feed = FEED_ERRORS.get(body.get("feed", ""))
+    if feed is not None:
+        return feed(message, int(body.get("index", "-1")))
     kind = getattr(errors, body.get("error", ""), errors.ReplitreeError)
     if kind is errors.OutcomeUnknown:
         return errors.OutcomeUnknown(message, body.get("token", ""))

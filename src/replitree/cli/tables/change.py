@@ -1,4 +1,4 @@
-"""`replitree table alter|storage|keep|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
+"""`replitree table alter|storage|keep|feed|partitions|drop-partition|drop-blocks|truncate|mutations|…`: what changes.
 
 A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
 in time: it goes on, and `replitree table mutations` shows how far it is.
@@ -34,6 +34,7 @@ Keep = Annotated[
     str | None,
     typer.Argument(metavar="TIME", help='As in "7 days" or 36h; default: old_parts_lifetime_s of each replica.'),
 ]
+Feed = Annotated[str | None, typer.Argument(metavar="TIME", help='As in 24h or "7 days"; off: no change feed is kept.')]
 Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
 First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
 Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of the last insert, itself included.")]
@@ -93,6 +94,20 @@ def keep(table: Name, how: ChangeOptions, time: Keep = None) -> None:
         wanted = None if time == "default" else time
         result = handle.set_keep(wanted, command_id=how.command_id, timeout_s=how.wait)
     show(how.out, table, result, f"keeps parts that leave it {'as each replica does' if wanted is None else wanted}")
+
+
+@on_cluster
+def feed(table: Name, how: ChangeOptions, time: Feed = None) -> None:
+    """Change how long the change feed is kept, for `table changes`, or show it."""
+    check_name(table)
+    with how.connect() as connection:
+        handle = connection.table(table)
+        if time is None:
+            now = handle.definition.feed
+            how.out.result({"table": table, "feed": now}, now or "off")
+            return
+        result = handle.set_feed(time, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, "keeps no change feed" if time == "off" else f"keeps its change feed for {time}")
 
 
 @on_cluster
@@ -228,6 +243,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "alter": alter,
     "storage": storage,
     "keep": keep,
+    "feed": feed,
     "partitions": partitions,
     "drop-partition": drop_partition,
     "drop-blocks": drop_blocks,

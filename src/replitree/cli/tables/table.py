@@ -64,6 +64,16 @@ Keep = Annotated[
     ),
 ]
 
+Feed = Annotated[
+    str | None,
+    typer.Option(
+        "--feed",
+        metavar="TIME",
+        help="How long the change feed is kept, as in 24h (`table changes`).",
+        show_default="off",
+    ),
+]
+
 
 @app.command("create")
 @on_cluster
@@ -78,6 +88,7 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     policy: Policy = "plain",
     storage: Storage = "local",
     keep: Keep = None,
+    feed: Feed = None,
 ) -> None:
     """Create a table."""
     from replitree.client.transport.named_stores import is_named
@@ -89,9 +100,9 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
     known = "local" if is_named(storage) else storage
     keys: dict[str, Any] = {"order_by": order, "partition_by": partition, "settings": chosen, "policy": policy}
-    define_table(name, columns, **keys, storage=known, keep=keep or "")
+    define_table(name, columns, **keys, storage=known, keep=keep or "", feed=feed or "")
     with at.connect() as connection:
-        made = connection.create_table(name, columns, **keys, storage=storage, keep=keep)
+        made = connection.create_table(name, columns, **keys, storage=storage, keep=keep, feed=feed)
         value = describe(made.definition)
     at.out.result(value, f"table {name} created: {counted(len(value['columns']), 'column')}")
 
@@ -119,6 +130,7 @@ def show(name: Name, at: Cluster) -> None:
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
     keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
     keys["storage"], keys["keep"] = value["storage"], value["keep"] or "old_parts_lifetime_s of each replica"
+    keys["feed"] = value["feed"] or "off"
     out.fields(f"table {name}", {**keys, **value["settings"]})
     from replitree.storage.schema.spark_types import spark_type
     from replitree.storage.schema.types import parse_type
@@ -182,6 +194,7 @@ def describe(definition: TableDefinition) -> dict[str, Any]:
         "policy": definition.policy.text,
         "storage": definition.storage,
         "keep": definition.keep,
+        "feed": definition.feed,
         "schema_version": definition.schema_version,
         "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
     }

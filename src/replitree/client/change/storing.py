@@ -1,4 +1,4 @@
-"""Changes of where a table's rows lie, and of how long rows that left it can be read."""
+"""Changes of where a table's rows lie, of how long rows that left it can be read, and of its change feed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.named_stores import with_url
-from replitree.storage.schema.retention import parse_keep
+from replitree.storage.schema.retention import parse_feed, parse_keep
 from replitree.storage.schema.storage_policy import parse_storage
 
 
@@ -56,3 +56,20 @@ class TableStorage(ChangingTable):
             As `delete`; errors too.
         """
         return self._command("keep", {"keep": parse_keep(keep or "")}, command_id, timeout_s)
+
+    def set_feed(
+        self, feed: str | None, *, command_id: str | None = None, timeout_s: float = COMMAND_S
+    ) -> CommandResult:
+        """Change for how long the change feed is kept, or turn it off.  One entry of the log.
+
+        Each replica keeps what the feed needs for that long: parts of inserts, parts that were changed, and parts that were
+        removed.  The feed goes back as far as these are there still: what was deleted before does not come back.
+
+        Parameters
+        ----------
+        feed
+            A number with a unit, as in ``"24h"``.  None or ``"off"``: there is no feed.
+        command_id, timeout_s
+            As `delete`; errors too.
+        """
+        return self._command("feed", {"feed": parse_feed(feed or "")}, command_id, timeout_s)

@@ -119,6 +119,11 @@ class Written:
             with self._lock:
                 self.settled = max(self.settled, settled)
 
+    @property
+    def highest(self) -> int:
+        """The highest log index of all of that but `seen`; -1: nothing was written."""
+        return max(self.index, self.settled, self.mutated)
+
     def saw(self, position: int) -> None:
         """Take note of a read."""
         if position > self.seen:

@@ -41,6 +41,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index, read_start
+from replitree.storage.schema.retention import read_retention
 from replitree.wire.block_ids import restored_version
 from replitree.wire.reached import Reached
 
@@ -260,13 +261,18 @@ def _command(entry: Entry, name: str) -> str:
         case AlterEntry():
             return entry.command
         case StorageEntry():
-            return entry.storage if entry.keep is UNSET else f"keeps old parts {entry.keep or 'by default'}"
+            return entry.storage if entry.keep is UNSET else f"keeps old parts {_retention(entry.keep)}"
         case LostEntry():
             return entry.part
         case RollEntry():
             return ""
         case _:
             assert_never(entry)
+
+
+def _retention(text: str) -> str:
+    keep, feed = read_retention(text)
+    return f"{keep or 'by default'}, the change feed {feed}" if feed else keep or "by default"
 
 
 def _partitions(names: tuple[str, ...]) -> str:

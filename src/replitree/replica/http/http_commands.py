@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, set storage, keep, tag, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, keep, feed, tag, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -75,6 +75,13 @@ class KeepBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class FeedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of how long the change feed is kept; "": it is off."""
+
+    feed: str
+    id: str | None = None
+
+
 class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of an optimize."""
 
@@ -112,6 +119,7 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/alter", self._alter),
             web.post(f"{table}/storage", self._set_storage),
             web.post(f"{table}/keep", self._set_keep),
+            web.post(f"{table}/feed", self._set_feed),
             web.post(f"{table}/optimize", self._optimize),
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.post(f"{table}/tags", self._tag),
@@ -164,6 +172,12 @@ class CommandHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, KeepBody)
         command, index, _ = await asyncio.to_thread(table.commands.set_keep, body.keep, body.id)
+        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+
+    async def _set_feed(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, FeedBody)
+        command, index, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
         return json_response({"id": command, **await _outcome(table, index, wait_s)})
 
     async def _kill(self, request: web.Request) -> web.Response:

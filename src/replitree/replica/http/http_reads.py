@@ -1,18 +1,23 @@
-"""Snapshots and their leases over HTTP; and which index of the log a time means, as far as the version log goes back."""
+"""Snapshots, their leases and the change feed over HTTP; and which index a time means, as far as the version log goes back."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
 
-from replitree.errors import BadInput
+from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
-from replitree.replica.http.gate import JsonAnswer, number, seconds
+from replitree.replica.http.gate import WAIT_S_DEFAULT, JsonAnswer, encode_json, number, seconds, wait_until
 from replitree.replica.http.http_base import Handlers, json_response, response
-from replitree.replica.http.snapshot_requests import snapshot
+from replitree.replica.http.snapshot_requests import part_row, readers_machine, snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
+from replitree.replica.table.feeds import TakenFeed
+from replitree.replica.table.table_replica import TableReplica
+from replitree.wire.feed_errors import TableReplaced
 
 
 class ReadHandlers(Handlers):
@@ -24,12 +29,20 @@ class ReadHandlers(Handlers):
         return (
             web.get(f"{table}/snapshot", self._snapshot),
             web.get(f"{table}/written-by", self._written_by),
+            web.get(f"{table}/feed", self._feed),
+            web.get(f"{table}/feed/end", self._feed_end),
             web.post(f"{table}/leases/{{lease}}", self._renew),
             web.delete(f"{table}/leases/{{lease}}", self._release),
         )
 
     async def _snapshot(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await snapshot(self._table(request), request.query)))
+
+    async def _feed(self, request: web.Request) -> web.Response:
+        return response(JsonAnswer(200, await feed(self._table(request), request.query)))
+
+    async def _feed_end(self, request: web.Request) -> web.Response:
+        return response(JsonAnswer(200, await feed_end(self._table(request), request.query)))
 
     async def _written_by(self, request: web.Request) -> web.Response:
         """Find the last entry below ``below`` that was written at or before ``time_ms``."""
@@ -55,3 +68,133 @@ class ReadHandlers(Handlers):
     async def _release(self, request: web.Request) -> web.Response:
         self._table(request).old_parts.release(request.match_info["lease"])
         return json_response({})
+
+
+# --- the change feed ---
+
+
+async def feed(table: TableReplica, query: Mapping[str, str]) -> bytes:
+    """Return what a range of the log feeds, as JSON.
+
+    Parameters
+    ----------
+    query
+        ``from``: the first entry; ``to``: the one after the last, by default what this replica has; ``at_least``: without
+        ``to``, the lowest end; ``of``: of which table (`origin_of`), or its id alone; ``wait_s``: how long to wait for the
+        end; ``lease_s``: how long the parts are kept.
+
+    Raises
+    ------
+    FeedOff, OffsetExpired, FeedGap, TableReplaced
+        See `replitree.replica.table.feeds`.
+    ReplicaBehind
+        This replica has not executed the log up to the end in time.
+    """
+    if not query.get("from"):
+        raise BadInput("from is missing: it is the index of the first entry of the feed")
+    start = LogIndex(number(query, "from", 0))
+    end = LogIndex(number(query, "to", 0)) if "to" in query else None
+    if end is not None and end < start:
+        raise BadInput(f"the feed is asked for from {start} up to {end}, which is before that")
+    until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
+    _check_origin(table, query.get("of", ""))
+    least = LogIndex(number(query, "at_least", 0)) if end is None else end
+    await _wait_for(table, least, until)
+    taken = await asyncio.to_thread(_take, table, start, end, seconds(query, "lease_s", 0.0, LEASE_S_MAX))
+    if taken.end < least:
+        raise ReplicaBehind(f"replica {table.replica.name} has gone back to {taken.end}; try again")
+    return await asyncio.to_thread(_body, table, taken, query)
+
+
+async def feed_end(table: TableReplica, query: Mapping[str, str]) -> bytes:
+    """Return as JSON up to where this replica can give the feed, and from where on, waiting for more than ``after``.
+
+    Parameters
+    ----------
+    query
+        ``after``: the answer is given as soon as the end is above it, or when ``wait_ms`` is over.
+    """
+    after = LogIndex(number(query, "after", -1)) if "after" in query else LogIndex(-1)
+    wait_s = number(query, "wait_ms", 0) / 1_000
+    feeds = table.feeds
+
+    def is_there() -> bool:
+        end = feeds.end
+        return end is not None and end > after
+
+    earliest = await asyncio.to_thread(_earliest, table)
+    await wait_until(table, is_there, wait_s)
+    end = feeds.end
+    if end is None:
+        raise ReplicaUnavailable(f"{table.why_unreadable() or 'the replica reads its state'}; ask another replica")
+    return encode_json({"end": end, "feed_from": earliest, "origin": origin_of(table), "replica": table.replica.name})
+
+
+def origin_of(table: TableReplica) -> str:
+    """Return which table this is: its id, and its incarnation."""
+    return f"{table.definition.table_id}.{table.replica.table.incarnation}"
+
+
+def _check_origin(table: TableReplica, of: str) -> None:
+    origin = origin_of(table)
+    if of not in {"", origin, table.definition.table_id}:
+        raise TableReplaced(
+            f"the reader began with table {of}, and this is {origin}: table {table.definition.name} was dropped and created"
+            " again, or restored. Start anew, from a snapshot"
+        )
+
+
+async def _wait_for(table: TableReplica, least: LogIndex, until: float) -> None:
+    """Wait until everything below an index is executed here, and in the journal."""
+    progress = table.progress
+    left_s = max(0.0, until - time.monotonic())
+    if not await wait_until(table, lambda: (progress.executed_end or LogIndex(0)) >= least, left_s):
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has executed the log up to {progress.executed_end}, and the feed is asked for up"
+            f" to {least}: allow more time, or ask another replica"
+        )
+
+
+def _earliest(table: TableReplica) -> LogIndex:
+    table.definitions.catch_up()
+    return table.feeds.earliest()
+
+
+def _take(table: TableReplica, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
+    if table.definitions.is_behind:
+        table.definitions.catch_up()
+    return table.feeds.take(start, end, lease_s)
+
+
+def _body(table: TableReplica, taken: TakenFeed, query: Mapping[str, str]) -> bytes:
+    try:
+        parts = [part_row(table, part) for part in sorted(taken.parts)]
+    except (CorruptPart, ReplicaUnavailable) as error:
+        if taken.lease is not None:
+            table.old_parts.release(taken.lease)
+        raise ReplicaUnavailable(f"{error}; ask another replica") from error
+    units = [
+        {
+            "index": entry.index,
+            "us": entry.timestamp_us,
+            "type": unit.type,
+            "part": unit.part.name,
+            **({} if unit.before is None else {"before": unit.before.name}),
+        }
+        for entry in taken.entries
+        for unit in entry.feed.units
+    ]
+    altered = [(entry.index, entry.feed.schema_version) for entry in taken.entries if entry.feed.schema_version]
+    head = {
+        "start": taken.start,
+        "index": taken.reached,
+        "end": taken.end,
+        "origin": origin_of(table),
+        "schema_version": table.definition.schema_version,
+        "replica": table.replica.name,
+        "machine": readers_machine(table),
+    }
+    lease = (
+        {} if taken.lease is None else {"lease": taken.lease, "lease_s": seconds(query, "lease_s", 0.0, LEASE_S_MAX)}
+    )
+    return encode_json({**head, "units": units, "altered": altered, "parts": parts, **lease})

@@ -288,6 +288,19 @@ def _wanted(
         return manifests
 
 
+def part_row(table: TableReplica, part: str) -> dict[str, object]:
+    """Describe a part to a reader: its name, where it lies, and its manifest.
+
+    Raises
+    ------
+    CorruptPart
+        It was replaced or removed meanwhile.
+    ReplicaUnavailable
+        It is damaged here, and is being fetched again.
+    """
+    return _row(table, part, _manifest(table, part))
+
+
 def _row(table: TableReplica, part: str, manifest: PartManifest) -> dict[str, object]:
     return {"part": part, "path": str(table.store.part_path(part)), "manifest": msgspec.Raw(manifest.encode())}
 

@@ -111,7 +111,7 @@ class Definitions:
             newer = found if found.schema_version > self.current.schema_version else self.current
             is_moved = metadata.version > self._storage_version
             settings = found if is_moved else self.current
-            newer = replace(newer, storage=settings.storage, keep=settings.keep)
+            newer = replace(newer, storage=settings.storage, keep=settings.keep, feed=settings.feed)
             if newer != self.current:
                 if self._root is not None:
                     try:

@@ -1,8 +1,9 @@
 """Old parts: parts that have left the table, and that readers may still need.
 
 A part that left the table stays on disk for its lifetime, for as long as a client has a *lease* on a snapshot with it, and for
-as long as a tag names it (`replitree.protocol.upkeep.tags`).  An empty file ``retired/<part>`` marks it, so that a process that
-starts again knows it, and since when it is old: the mark's time.
+as long as a tag names it (`replitree.protocol.upkeep.tags`) or the change feed needs it (`replitree.replica.kit.feed_journal`).
+An empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's
+time.
 
 A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
 lifetime protects it.  What may be removed is chosen and removed in two steps, with a look at the tags in between.  Whatever
@@ -17,7 +18,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from replitree import private
@@ -66,6 +67,8 @@ class OldParts:
         Seconds since the epoch.
     keep_s
         Returns the seconds that the table's definition says instead of `lifetime_s`, or None.
+    unneeded
+        Returns those of some parts that the change feed does not need.
     """
 
     def __init__(
@@ -74,9 +77,10 @@ class OldParts:
         lifetime_s: float,
         clock: Callable[[], float] = time.time,
         keep_s: Callable[[], float | None] = lambda: None,
+        unneeded: Callable[[Sequence[str]], Sequence[str]] = lambda parts: parts,
     ) -> None:
         self._store = store
-        self._lifetime_s, self._keep_s = lifetime_s, keep_s
+        self._lifetime_s, self._keep_s, self._unneeded = lifetime_s, keep_s, unneeded
         self._clock = clock
         self._lock = threading.Lock()
         self._leases: dict[str, _Lease] = {}
@@ -132,7 +136,12 @@ class OldParts:
             self._expire()
             before = self._clock() - self.kept_s
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
-            due = tuple(part for part, old in self._old.items() if old.since <= before and part not in leased)
+            over = [part for part, old in self._old.items() if old.since <= before and part not in leased]
+        # Outside of the lock: the journal may have to be read first.  A part that gets a lease meanwhile is seen below.
+        free = self._unneeded(over)
+        with self._lock:
+            leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
+            due = tuple(part for part in free if part in self._old and part not in leased)
             self._chosen = frozenset(due)
         return due
 

@@ -16,6 +16,10 @@ Guarantees:
   entries are then read in the table's log once more, or their versions stay unknown.
 * Lines are only appended, by one thread at a time (`replitree.replica.perform.versions` has the lock); any thread may read.
 
+Each line also says what the change feed must know of its entry (`replitree.protocol.feed.definition`): the kind, and the
+entry's timestamp in the feed.  So this log is the feed's journal.  Lines that an older version has written do not say that:
+the feed begins after them.
+
 A segment goes when its last entry is older than the caller says and at least `RECENT_ENTRIES` entries came after it.
 
 Absent on purpose: whether the parts of a version are still on disk (`replitree.replica.kit.old_parts`).
@@ -39,6 +43,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.feed.definition import RULES, OpenInserts, Step, timestamp_us
 from replitree.storage.files.durable import is_folder, write_all
 from replitree.storage.files.formats import refuse_newer
 from replitree.wire.reached import Reached
@@ -61,7 +66,8 @@ class _Begin(msgspec.Struct, frozen=True, omit_defaults=True):
     """First line of a segment: the version at `index`, and whose it is.
 
     `previous` is of the segment before: the index at which it begins, and the lowest time of its entries.  That is 0 when there
-    are none, when they do not lead here, and when the time of one of them is unknown.
+    are none, when they do not lead here, and when the time of one of them is unknown.  `us` is the feed's timestamp of the
+    entry before `index`, in microseconds; 0: unknown.
     """
 
     format: int
@@ -70,12 +76,14 @@ class _Begin(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[str, ...]
     opened: tuple[int, ...] = ()
     previous: tuple[int, int] = (0, 0)
+    us: int = 0
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Line of one entry: the index that follows it, what it changed, and the inserts that are open after it.
 
-    `ms` is when it was written; 0: unknown.
+    `ms` is when it was written; 0: unknown.  `us` is its timestamp in the feed, where that is not 1,000 `ms`.  `kind`, `lost`
+    and `schema` are those of the feed's `Step`; "": unknown.
     """
 
     next: int
@@ -83,6 +91,10 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     opened: tuple[int, ...] = ()
+    kind: str = ""
+    us: int = 0
+    lost: str = ""
+    schema: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -103,13 +115,50 @@ class Version:
 class Changed:
     """What one entry changed: the index that follows it, the change, and the inserts that are open after it.
 
-    `written_ms` is when its node was created, in milliseconds since 1970 by coordination's clock; 0: that is unknown.
+    `written_ms` is when its node was created, in milliseconds since 1970 by coordination's clock; 0: that is unknown.  `kind`,
+    `lost` and `schema_version` are those of the feed's `Step`; "": the line was written by an older version.
     """
 
     next: LogIndex
     change: Change
     opened: tuple[LogIndex, ...] = ()
     written_ms: int = 0
+    kind: str = ""
+    lost: str = ""
+    schema_version: int = 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the feed of the entry is known."""
+        return self.kind in RULES and bool(self.written_ms)
+
+    @property
+    def step(self) -> Step:
+        """What the feed must know of the entry."""
+        return Step(self.kind, self.change, self.opened, self.lost, self.schema_version)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A line of the version log: the index of the entry, what it changed, and its timestamp in the feed (µs; 0: unknown)."""
+
+    index: LogIndex
+    changed: Changed
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The entries of one segment that can be read, ascending, and what is open at the index at which they begin."""
+
+    index: LogIndex
+    opens: OpenInserts
+    entries: tuple[Noted, ...]
+
+    @property
+    def end(self) -> LogIndex:
+        """The index that follows its last entry."""
+        return self.entries[-1].changed.next if self.entries else self.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +170,7 @@ class _Found:
     bytes: int
     checksum: int
     earliest_ms: int
+    us: int
 
 
 class VersionLog:
@@ -138,7 +188,7 @@ class VersionLog:
         self._folder, self._incarnation = folder, incarnation
         self._last: Path | None = None
         self._checksum = 0
-        self._end, self._earliest_ms = LogIndex(0), 0
+        self._end, self._earliest_ms, self._us = LogIndex(0), 0, 0
         # What first lines say of the segment before, by the index at which the segment begins.
         self._previous: dict[LogIndex, tuple[int, int]] = {}
         self.entries = 0
@@ -165,16 +215,16 @@ class VersionLog:
             if found.bytes < path.stat().st_size:
                 os.truncate(path, found.bytes)
             self._last, self._checksum, self.entries = path, found.checksum, found.entries
-            self._end, self._earliest_ms = found.version.index, found.earliest_ms
+            self._end, self._earliest_ms, self._us = found.version.index, found.earliest_ms, found.us
             assert found.version.index >= first
             return found.version
         return None
 
     def begin(self, version: Version) -> None:
         """Begin a segment with a version, which `append` goes on from.  Raises OSError when the disk refuses."""
-        previous = (0, 0)
+        previous, us = (0, 0), 0
         if self._last is not None and self.entries and self._end == version.index:
-            previous = (int(self._last.name), self._earliest_ms)
+            previous, us = (int(self._last.name), self._earliest_ms), self._us
         self._last = None
         private.make_folder(self._folder, parents=True, exist_ok=True)
         head = _Begin(
@@ -184,21 +234,33 @@ class VersionLog:
             tuple(part.name for part in version.parts),
             version.opened,
             previous,
+            us,
         )
         path, (line, checksum) = self._folder / str(version.index), _line(_encode(head), 0)
         # A segment that begins at this index has no entries, or is of a version that is forgotten.
         self._previous.pop(version.index, None)
         private.write_file(path, line)
         self._last, self._checksum, self.entries = path, checksum, 0
-        self._end, self._earliest_ms = version.index, 0
+        self._end, self._earliest_ms, self._us = version.index, 0, us
 
-    def append(self, changes: Sequence[Changed]) -> None:
-        """Write what entries changed, ascending, after the last one that was written.  Raises OSError when the disk refuses."""
+    def append(self, changes: Sequence[Changed]) -> list[Noted]:
+        """Write what entries changed, ascending, after the last one that was written, and return the lines.
+
+        Raises OSError when the disk refuses.
+        """
         assert self._last is not None, "`open_end` or `begin` comes first"
-        lines, checksum, earliest_ms = list[bytes](), self._checksum, self._earliest_ms
+        at, noted = self._end, list[Noted]()
+        lines, checksum, earliest_ms, us = list[bytes](), self._checksum, self._earliest_ms, self._us
         for each in changes:
             removed, added = (tuple(part.name for part in parts) for parts in (each.change.removed, each.change.added))
-            line, checksum = _line(_encode(_Entry(each.next, each.written_ms, removed, added, each.opened)), checksum)
+            us = timestamp_us(us, each.written_ms) if each.is_told else 0
+            told = us if us != 1_000 * each.written_ms else 0
+            entry = _Entry(
+                each.next, each.written_ms, removed, added, each.opened, each.kind, told, each.lost, each.schema_version
+            )
+            line, checksum = _line(_encode(entry), checksum)
+            noted.append(Noted(at, each, us))
+            at = each.next
             earliest_ms = min(earliest_ms, each.written_ms) if lines or self.entries else each.written_ms
             lines.append(line)
         path, self._last = self._last, None
@@ -209,7 +271,8 @@ class VersionLog:
             os.close(descriptor)
         # After a write that failed the end is unknown, and only `open_end` finds it.
         self._last, self._checksum, self.entries = path, checksum, self.entries + len(changes)
-        self._end, self._earliest_ms = changes[-1].next, earliest_ms
+        self._end, self._earliest_ms, self._us = at, earliest_ms, us
+        return noted
 
     def forget(self) -> None:
         """Remove all segments.  Raises OSError when the disk refuses."""
@@ -241,6 +304,29 @@ class VersionLog:
             return None
         # A segment may end before the index: then the versions up to the next one are not known.
         return found.version if found is not None and found.version.index == index else None
+
+    def segments(self, first: LogIndex) -> Iterator[Segment]:
+        """Give what segments say, from the one that has an index on, ascending.  Raises OSError when the disk refuses."""
+        segments = self._segments()
+        begins = max((begin for begin, _ in segments if begin <= first), default=LogIndex(0))
+        for path in (path for begin, path in segments if begin >= begins):
+            try:
+                lines = (content for content, _, _ in _lines(path.read_bytes()))
+                begin = self._begin(path, next(lines, b""))
+            except (UnsupportedFormat, FileNotFoundError):
+                continue
+            if begin is None:
+                continue
+            index, entries = LogIndex(begin.index), list[Noted]()
+            # A table may have a hundred thousand parts, and mostly no insert is open.
+            names = begin.parts if begin.opened else ()
+            opens = OpenInserts.of(map(parse_part, names), tuple(map(LogIndex, begin.opened)))
+            for line in lines:
+                entry = _decode_entry(line)
+                changed = _changed(entry)
+                entries.append(Noted(index, changed, _timestamp_of(entry)))
+                index = changed.next
+            yield Segment(LogIndex(begin.index), opens, tuple(entries))
 
     def written_by(self, time_ms: int, below: LogIndex) -> Reached:
         """Find the last entry below an index that was written at or before a time.  Raises OSError when the disk refuses.
@@ -330,7 +416,7 @@ class VersionLog:
         if begin is None:
             return None
         index, parts, entries = LogIndex(begin.index), PartSet.of(map(parse_part, begin.parts)), 0
-        opened, earliest_ms = begin.opened, 0
+        opened, earliest_ms, us = begin.opened, 0, begin.us
         while until is None or index < until:
             line, end, after = next(lines, (b"", 0, 0))
             if not line:
@@ -338,9 +424,10 @@ class VersionLog:
             entry = _decode_entry(line)
             if entry.removed or entry.added:
                 parts = parts.replace(map(parse_part, entry.removed), map(parse_part, entry.added))
-            earliest_ms = min(earliest_ms, entry.ms) if entries else entry.ms
+            earliest_ms, us = min(earliest_ms, entry.ms) if entries else entry.ms, _timestamp_of(entry)
             index, opened, entries, size, checksum = LogIndex(entry.next), entry.opened, entries + 1, end, after
-        return _Found(Version(index, parts, tuple(map(LogIndex, opened))), entries, size, checksum, earliest_ms)
+        version = Version(index, parts, tuple(map(LogIndex, opened)))
+        return _Found(version, entries, size, checksum, earliest_ms, us)
 
     def _begin(self, path: Path, head: bytes) -> _Begin | None:
         """Decode the content of a first line; None: it is of another table, or damaged (empty)."""
@@ -349,6 +436,18 @@ class VersionLog:
         refuse_newer(head, f"the version log {path}", VERSIONS_FORMAT)
         begin = _decode_begin(head)
         return begin if begin.incarnation == self._incarnation else None
+
+
+def _changed(entry: _Entry) -> Changed:
+    """Return what a line says of its entry."""
+    change = Change(tuple(map(parse_part, entry.removed)), tuple(map(parse_part, entry.added)))
+    opened = tuple(map(LogIndex, entry.opened))
+    return Changed(LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema)
+
+
+def _timestamp_of(entry: _Entry) -> int:
+    """Return the timestamp of an entry in the feed, in microseconds; 0: unknown."""
+    return entry.us or (1_000 * entry.ms if entry.kind in RULES else 0)
 
 
 def _line(data: bytes, checksum: int) -> tuple[bytes, int]:
@@ -369,4 +468,14 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         yield content, at, checksum
 
 
-__all__ = ["FOLDER", "RECENT_ENTRIES", "SEGMENT_ENTRIES", "VERSIONS_FORMAT", "Changed", "Version", "VersionLog"]
+__all__ = [
+    "FOLDER",
+    "RECENT_ENTRIES",
+    "SEGMENT_ENTRIES",
+    "VERSIONS_FORMAT",
+    "Changed",
+    "Noted",
+    "Segment",
+    "Version",
+    "VersionLog",
+]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, UnsetType
+from msgspec import structs
 
 from replitree.errors import (
     BadInput,
@@ -57,7 +57,7 @@ from replitree.replica.perform.progress import Progress
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.retention import parse_keep
+from replitree.storage.schema.retention import parse_feed, parse_keep, written_retention
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage, switched
 
 if TYPE_CHECKING:
@@ -254,14 +254,21 @@ class Commands:
         """
         asked, wanted = parse_keep(keep), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
-        return self._change_settings(wanted, known, lambda before: replace(before, keep=asked), asked)
+        return self._change_settings(wanted, known, lambda before: replace(before, keep=asked), says_retention=True)
+
+    def set_feed(self, feed: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+        """Append a change of how long the change feed is kept, empty: not at all; return and errors as `set_keep`."""
+        asked, wanted = parse_feed(feed), _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        return self._change_settings(wanted, known, lambda before: replace(before, feed=asked), says_retention=True)
 
     def _change_settings(
         self,
         command: fx.EntryId,
         known: fx.LogIndex | None,
         change: Callable[[TableDefinition], TableDefinition],
-        keep: str | UnsetType = UNSET,
+        *,
+        says_retention: bool = False,
     ) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
         """Append a change of the settings in the node `metadata`, unless an entry of this command is known."""
         for _ in range(ALTERS_MAX):
@@ -270,9 +277,10 @@ class Commands:
                 return command, known, before
             after = change(before)
             try:
-                return command, self._append_settings(command, before, after, version, keep), after
+                index = self._append_settings(command, before, after, version, says_retention=says_retention)
             except SchemaMismatch:
                 continue
+            return command, index, after
         raise Unavailable("others change the table's settings all the time; nothing was changed, try again")
 
     def forget_store(self) -> None:
@@ -296,7 +304,8 @@ class Commands:
         before: TableDefinition,
         after: TableDefinition,
         version: fx.Version,
-        keep: str | UnsetType = UNSET,
+        *,
+        says_retention: bool = False,
     ) -> fx.LogIndex:
         """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one."""
         table = self._context.replica.table
@@ -305,9 +314,11 @@ class Commands:
             operations += sharing_nodes(table)
         if before.is_shared and not after.is_shared:
             operations += tuple(fx.Delete(node.path, fx.ANY_VERSION) for node in reversed(sharing_nodes(table)))
-        # Replicas that do not know `keep` stop before an entry in format 2.
-        form = 1 if keep is UNSET else 2
-        entry = StorageEntry(self._context.replica.name, command, after.storage, form, keep)
+        entry = StorageEntry(self._context.replica.name, command, after.storage)
+        if says_retention:
+            # Replicas that do not know `keep` stop before an entry in format 2; those that do not know `feed`, at the node
+            # `metadata`.
+            entry = structs.replace(entry, format=2, keep=written_retention(after.keep, after.feed))
         index = self._append(entry, storage=operations)
         self._context.definitions.expect_storage()
         return index

@@ -453,6 +453,20 @@ class Progress:
                 return False
             return is_readable(self.place.pointer.index, self._queue.values(), position, self.history.open_at(position))
 
+    @property
+    def executed_end(self) -> LogIndex | None:
+        """The highest position that is readable: see `is_readable`; None while that is not known."""
+        with self.changed:
+            if self.place is None or self.is_torn:
+                return None
+            opened, pointer = self.place.open, self.place.pointer.index
+            waiting = (
+                index
+                for index, item in self._queue.items()
+                if index not in opened and not isinstance(item.entry, MergeEntry)
+            )
+            return next(waiting, pointer)
+
     def awaited(self, position: LogIndex) -> tuple[LogIndex, str, str] | None:
         """Return index and kind of the first entry below a position that is not executed, and why it waits; merges excepted.
 

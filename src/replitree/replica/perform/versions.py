@@ -31,10 +31,12 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import Entry, decode_entry
-from replitree.protocol.core.fold import apply, open_after
+from replitree.protocol.core.fold import Change, apply, open_after
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index
+from replitree.protocol.feed.definition import step_of
 from replitree.protocol.state.pull import Place, Queued
+from replitree.replica.kit.feed_journal import FeedJournal
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, Changed, Version, VersionLog
@@ -60,6 +62,8 @@ class Versions:
         Runs a procedure that only reads coordination.
     log
         Where trouble is reported.
+    feed_s
+        Returns for how many seconds the change feed is kept; None: it is off.
     """
 
     def __init__(
@@ -69,9 +73,13 @@ class Versions:
         root: Path,
         look_up: Callable[[fx.Procedure[Entries | None]], Entries | None],
         log: Log,
+        feed_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._progress, self._old_parts, self._look_up, self._log = progress, old_parts, look_up, log
         self._versions = VersionLog(root / FOLDER, progress.replica.table.incarnation)
+        self.journal = FeedJournal(self._versions, feed_s)
+        """The change feed of these entries."""
+        self._feed_s = feed_s
         self._lock = threading.Lock()
         self._end: LogIndex | None = None
         self._opened: tuple[LogIndex, ...] = ()
@@ -91,6 +99,10 @@ class Versions:
             if self._end is None and self._is_refused:
                 # Maintenance tries again.
                 return
+            before = self._progress.place
+            if self._end is None and before is not None and entries and before.pointer.index == entries[0].index:
+                # A log that begins, begins before what was pulled: so a new table's feed has its first entries.
+                self._catch_up(before)
             news = [item for item in entries if self._end is None or item.index >= self._end]
             if not news:
                 return
@@ -100,8 +112,7 @@ class Versions:
             changes = []
             for item in news:
                 self._opened = open_after(self._opened, item.index, item.entry)
-                time_ms = written_ms.get(item.index, 0)
-                changes.append(Changed(next_index(item.index, item.entry), item.change, self._opened, time_ms))
+                changes.append(_noted(item.index, item.entry, item.change, self._opened, written_ms.get(item.index, 0)))
             self._append(changes, place)
 
     def catch_up(self) -> None:
@@ -178,17 +189,21 @@ class Versions:
             last = None
         if last is None:
             self._versions.begin(here)
+            self.journal.forget()
         self._end, self._opened = (here.index, here.opened) if last is None else (last.index, last.opened)
         self._is_refused = False
 
     def _append(self, changes: Sequence[Changed], place: Place) -> None:
         self._end = None
-        self._versions.append(changes)
+        noted = self._versions.append(changes)
         end, self._opened = changes[-1].next, changes[-1].opened
         if self._versions.entries >= SEGMENT_ENTRIES and end == place.pointer.index:
             self._versions.begin(Version(end, place.parts, place.open))
-            self._versions.remove_old(time.time() - self._old_parts.kept_s)
+            kept_s = max(self._old_parts.kept_s, self._feed_s() or 0.0)
+            self._versions.remove_old(time.time() - kept_s)
+            self.journal.removed_before(self._versions.first() or LogIndex(0))
         self._end, self._is_refused = end, False
+        self.journal.appended(noted)
 
 
 def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Procedure[Entries | None]:
@@ -215,8 +230,14 @@ def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | 
     for index, entry, written_ms in entries:
         parts, change = apply(parts, index, entry, opened=opened)
         opened = open_after(opened, index, entry)
-        changes.append(Changed(next_index(index, entry), change, opened, written_ms))
+        changes.append(_noted(index, entry, change, opened, written_ms))
     return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
+
+
+def _noted(index: LogIndex, entry: Entry, change: Change, opened: tuple[LogIndex, ...], written_ms: int) -> Changed:
+    """Return what the version log says of an entry; `opened` are the inserts that are open after it."""
+    step = step_of(entry, change, opened)
+    return Changed(next_index(index, entry), change, opened, written_ms, step.kind, step.lost, step.schema_version)
 
 
 __all__ = ["Versions", "entries_between"]

@@ -1,8 +1,9 @@
 """What an active replica does again and again, beside its entries: mend, let go, and clear away.
 
 One round, in this order: fetch again what is broken; declare lost what no replica has; take back the registration of parts that
-others cover, and remove old parts whose time is over; let go of shares; remove prepared merges and uploads that are not wanted;
-read the definition if it is newer, and follow its storage policy.  A round that fails is begun again.
+others cover; fetch what the change feed lacks, and remove old parts whose time is over; let go of shares; remove prepared
+merges and uploads that are not wanted; read the definition if it is newer, and follow its storage policy.  A round that fails
+is begun again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import MemoryEffect, Then
 from replitree.protocol.program.tagger import AwaitOld, OldTurn, RemoveOld, remove_next
@@ -21,6 +23,7 @@ from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.table.feed_parts import FeedParts
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
 from replitree.replica.uploads.uploads import Uploads
@@ -55,13 +58,22 @@ class Maintenance:
         Whether the replica is active, and where a round that fails is reported.
     keepers
         What a round asks.
+    feed_parts
+        Fetches what the change feed lacks.
     """
 
-    def __init__(self, context: TableContext, parts: LocalParts, availability: Availability, keepers: Keepers) -> None:
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        keepers: Keepers,
+        feed_parts: FeedParts,
+    ) -> None:
         self._context = context
         self._progress, self._old_parts, self._versions = parts.progress, parts.old_parts, parts.versions
         self._availability = availability
-        self._keepers = keepers
+        self._keepers, self._feed_parts = keepers, feed_parts
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at, self._tags_read_at, self._tags_problem = 0.0, float("-inf"), ""
 
@@ -115,6 +127,8 @@ class Maintenance:
             self._orphans.look()
         self._old_parts.read_sizes()
         self._versions.catch_up()
+        if epoch is not None:
+            self._feed_parts.look()
         if not progress.has_strays and self._availability.active_epoch() is not None:
             self._remove_old()
         sharing = keepers.storage.sharing
@@ -129,7 +143,8 @@ class Maintenance:
 
     def _remove_old(self) -> None:
         """Remove the old parts whose time is over and that no tag keeps; without an answer of coordination, none."""
-        old, due = self._old_parts, self._old_parts.choose_due()
+        old, held = self._old_parts, self._progress.held
+        due = tuple(part for part in old.choose_due() if parse_part(part) not in held)
         # This is asked after the choice: a part that left after a change of the retention was chosen after that was noted.
         if self._context.definitions.is_behind:
             return

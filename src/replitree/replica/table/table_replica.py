@@ -7,7 +7,7 @@ epoch that was taken over.  What the replica may do meanwhile is its `Availabili
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,6 +46,8 @@ from replitree.replica.perform.versions import Versions
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.end_of_log import EndOfLog
+from replitree.replica.table.feed_parts import FeedParts
+from replitree.replica.table.feeds import Feeds
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.maintenance import Keepers, Maintenance
@@ -84,8 +86,7 @@ class TableReplica:
         self._coordination = coordination
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
-        self.log = server.log.bind(table=definition.name)
-        root = Path(config.data) / "tables" / definition.folder_name
+        self.log, root = server.log.bind(table=definition.name), Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
         self.definitions.keep_in(root)
         self.uploads, self.progress = Uploads(root / "uploads"), Progress(replica)
@@ -93,7 +94,7 @@ class TableReplica:
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
         self.old_parts = OldParts(
-            self.store, config.old_parts_lifetime_s, keep_s=lambda: self.definitions.current.keep_s
+            self.store, config.old_parts_lifetime_s, keep_s=lambda: self.definition.keep_s, unneeded=self._unneeded
         )
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._commit, self._check_refused
@@ -101,7 +102,8 @@ class TableReplica:
         context = self.context = TableContext(
             config, server.identity, self.definitions, self.performer, self.progress, PullSignal(), metrics, self.log
         )
-        versions = Versions(self.progress, self.old_parts, root, self.performer.look_up, self.log)
+        look_up = self.performer.look_up
+        versions = Versions(self.progress, self.old_parts, root, look_up, self.log, lambda: self.definition.feed_s)
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts, versions)
         availability = self.availability = Availability(context, self.store)
         self.lacking = parts.lacking
@@ -114,7 +116,7 @@ class TableReplica:
             ),
         )
         self.recovery = Recovery(context, availability)
-        self.snapshots = Snapshots(replica.name, parts, self.why_unreadable, self.performer.look_up)
+        self.snapshots = Snapshots(replica.name, parts, self.why_unreadable, look_up)
         self.merges = Merges(context, parts)
         self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
@@ -145,10 +147,13 @@ class TableReplica:
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
-        self._maintenance = Maintenance(context, parts, availability, keepers)
+        self._maintenance = Maintenance(context, parts, availability, keepers, FeedParts(context, parts, exchange))
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+
+    def _unneeded(self, parts: Sequence[str]) -> Sequence[str]:
+        return self.local_parts.versions.journal.unneeded(parts)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform
@@ -187,6 +192,11 @@ class TableReplica:
     def definition(self) -> TableDefinition:
         """The table's definition, as new as this replica knows it."""
         return self.definitions.current
+
+    @property
+    def feeds(self) -> Feeds:
+        """The change feed."""
+        return Feeds(self.replica.name, self.local_parts, self.definition.feed, self.why_unreadable)
 
     def pause_merges(self, *, paused: bool) -> None:
         """Stop merging on this replica, and do not lead; or go on."""

@@ -18,13 +18,13 @@ FROM_SPARK = frozenset({"provider", "owner"})
 CLUSTER = "cluster_by("
 """How Spark hands over the columns of ``CLUSTER BY``."""
 
-DEFINITION = ("keep", "order_by", "policy", "storage")
+DEFINITION = ("feed", "keep", "order_by", "policy", "storage")
 
 
 def create(connection: Connection, request: PlannerRequest) -> None:
     """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Properties are ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
+    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
 
     Raises
     ------
@@ -55,6 +55,7 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         policy=given.get("policy", PLAIN.text),
         storage=given.get("storage", LOCAL),
         keep=given.get("keep"),
+        feed=given.get("feed"),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
     )
@@ -66,11 +67,13 @@ def alter(table: Table, request: PlannerRequest) -> None:
     Raises
     ------
     BadInput
-        A property is not ``keep`` or ``storage``, or a property or the change of a column is wrong.
+        A property is not ``feed``, ``keep`` or ``storage``, or a property or the change of a column is wrong.
     """
     for key in request.properties:
-        if key not in ("keep", "storage"):
-            raise BadInput(f"property {key!r} can't be changed, keep and storage can: fill another table")
+        if key not in ("feed", "keep", "storage"):
+            raise BadInput(f"property {key!r} can't be changed, feed, keep and storage can: fill another table")
+    if "feed" in request.properties:
+        table.set_feed(request.properties["feed"])
     if "keep" in request.properties:
         table.set_keep(request.properties["keep"])
     if "storage" in request.properties:

@@ -320,6 +320,7 @@ class Planner:
             "policy": definition.policy.text,
             "storage": definition.storage,
             "keep": definition.keep,
+            "feed": definition.feed,
             "schema_version": str(definition.schema_version),
         }
         return {

@@ -33,16 +33,16 @@ from replitree.storage.files.formats import decode_known
 from replitree.storage.files.names import format_name, split_list
 from replitree.storage.schema.columns import Column, ColumnStep, History, columns_before, columns_ever
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy, parse_policy
-from replitree.storage.schema.retention import keep_seconds, parse_keep
+from replitree.storage.schema.retention import keep_seconds, parse_feed, parse_keep
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, StoragePolicy, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORMATS = (1, 2, 3, 4, 5)
+FORMATS = (1, 2, 3, 4, 5, 6)
 """Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that, 4 says how
-long old parts stay, 5 has a policy with a delete marker."""
+long old parts stay, 5 has a policy with a delete marker, 6 has a change feed."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -125,6 +125,7 @@ class TableDefinition:
     history: History = ()
     storage: str = LOCAL
     keep: str = ""
+    feed: str = ""
 
     @property
     def is_shared(self) -> bool:
@@ -135,6 +136,11 @@ class TableDefinition:
     def keep_s(self) -> int | None:
         """For how many seconds a part that has left the table stays; None: as each replica's own setting says."""
         return keep_seconds(self.keep)
+
+    @property
+    def feed_s(self) -> int | None:
+        """For how many seconds the change feed is kept; None: it is off."""
+        return keep_seconds(self.feed)
 
     @property
     def placement(self) -> StoragePolicy:
@@ -265,6 +271,7 @@ class TableDefinition:
         version = 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
         version = 4 if self.keep else version
         version = 5 if self.policy.deleted is not None else version
+        version = 6 if self.feed else version
         policy = stored.policy.text
         return _encoder.encode(
             _Metadata(
@@ -277,6 +284,7 @@ class TableDefinition:
                 policy,
                 self.storage,
                 self.keep,
+                self.feed,
             )
         )
 
@@ -298,6 +306,7 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     policy: str = PLAIN.text  # left out when plain: older versions read such tables
     storage: str = LOCAL
     keep: str = ""
+    feed: str = ""
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -325,6 +334,7 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
     policy: str | MergePolicy = PLAIN,
     storage: str = LOCAL,
     keep: str = "",
+    feed: str = "",
     table_id: str | None = None,
 ) -> TableDefinition:
     """Check a new table's definition as a whole.
@@ -349,6 +359,8 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
         `replitree.storage.schema.storage_policy`.
     keep
         For how long parts that have left the table stay, such as ``"7 days"``; empty: as each replica's own setting says.
+    feed
+        For how long the change feed is kept, such as ``"24h"``; empty or ``"off"``: there is none.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -380,6 +392,7 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
         storage=parse_storage(storage).text,
         keep=parse_keep(keep),
+        feed=parse_feed(feed),
     )
     _check(definition)
     from replitree.storage.schema.definition_checks import check_new_settings
@@ -426,6 +439,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             policy=parse_policy(head.policy),
             storage=parse_storage(head.storage).text,
             keep=parse_keep(head.keep),
+            feed=parse_feed(head.feed),
         )
         # `with_columns` looks these up by name: a key without its column must be refused before.
         for name in (*stored.key_columns, *stored.policy.columns):

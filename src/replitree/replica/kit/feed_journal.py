@@ -1,0 +1,245 @@
+"""The feed's journal in memory: from which index on the feed is known here, and which parts it still needs.
+
+The journal itself is the version log on the disk (`replitree.replica.kit.version_log`): what each entry changed, its kind and
+its timestamp.  This is the part of it that is asked for all the time, taken from there at the first question, and followed from
+then on.
+
+Guarantee: every entry from `first` to `end` is known, without a gap.
+
+Memory: about 150 bytes for each part that is needed.  Any thread may use it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from replitree.errors import ReplicaUnavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, is_damaged_by
+from replitree.replica.kit.version_log import Noted, Segment, VersionLog
+
+_NO_OPENS, _NOWHERE = OpenInserts(), LogIndex(-1)
+TRIM_S = 60.0
+"""How often what is needed no more is forgotten, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FedEntry:
+    """An entry, its timestamp in microseconds since 1970, and what it feeds."""
+
+    index: LogIndex
+    next: LogIndex
+    timestamp_us: int
+    feed: EntryFeed
+
+
+@dataclass(slots=True)
+class _Known:
+    """What entries without a gap say, from `first` up to `end`.
+
+    `needed` has for each part the timestamp of the last entry that needs it, the newest last; `losses` has the lost parts.
+    """
+
+    first: LogIndex = _NOWHERE
+    end: LogIndex = _NOWHERE
+    opens: OpenInserts = _NO_OPENS
+    needed: dict[str, int] = field(default_factory=dict)
+    losses: list[tuple[LogIndex, Part]] = field(default_factory=list)
+
+    def follow(self, segments: Iterable[Segment]) -> None:
+        """Take in what segments say, ascending, which begin at `end` or before."""
+        for segment in segments:
+            if not segment.index <= self.end <= segment.end:
+                # The entries in between are not known.
+                self._begin(segment.index, segment.opens)
+            for noted in segment.entries:
+                if noted.index >= self.end:
+                    self.take(noted)
+
+    def _begin(self, index: LogIndex, opens: OpenInserts) -> None:
+        self.first = self.end = index
+        self.opens, self.needed, self.losses = opens, {}, []
+
+    def take(self, noted: Noted) -> None:
+        """Take in the entry at `end`."""
+        step = noted.changed.step
+        if not noted.changed.is_told:
+            # Written by an older version, or its time is not known: the feed begins after it.
+            self._begin(noted.changed.next, self.opens.after(step))
+            return
+        self.opens, feed = advance(self.opens, step)
+        for unit in feed.units:
+            for part in unit.parts:
+                # The newest come last.
+                self.needed.pop(part.name, None)
+                self.needed[part.name] = noted.timestamp_us
+        if step.lost and not step.change.is_empty:
+            self.losses.append((noted.index, parse_part(step.lost)))
+        self.end = noted.changed.next
+
+
+class FeedJournal:
+    """What the version log of one table says of its feed.
+
+    Parameters
+    ----------
+    log
+        The version log.
+    feed_s
+        Returns for how many seconds the feed is kept; None: it is off.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self, log: VersionLog, feed_s: Callable[[], float | None], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._log, self._feed_s, self._clock = log, feed_s, clock
+        # The version log may be long: a thread that appends to it does not wait until it is read.
+        self._reading, self._lock = threading.Lock(), threading.Lock()
+        self._is_read, self._changes, self._trimmed_at = False, 0, 0.0
+        self._known = _Known()
+
+    @property
+    def first(self) -> LogIndex:
+        """The first index from which on every entry is known; `read` comes first."""
+        return self._known.first
+
+    @property
+    def end(self) -> LogIndex:
+        """The index that follows the last entry that is known; `read` comes first."""
+        return self._known.end
+
+    def forget(self) -> None:
+        """Read the version log again at the next question: it was begun anew."""
+        with self._lock:
+            self._is_read, self._changes = False, self._changes + 1
+
+    def appended(self, entries: Sequence[Noted]) -> None:
+        """Take in what was appended to the version log."""
+        with self._lock:
+            self._changes += 1
+            for noted in entries if self._is_read else ():
+                if noted.index > self.end:
+                    self._is_read = False
+                    return
+                # What is below was read from the disk a moment ago.
+                if noted.index == self.end:
+                    self._known.take(noted)
+            self._trim()
+
+    def removed_before(self, first: LogIndex) -> None:
+        """Take note that the version log begins here now."""
+        with self._lock:
+            self._known.first = max(self._known.first, first)
+
+    def read(self) -> None:
+        """Read the version log, if that has not been done.  Raises OSError when the disk refuses."""
+        with self._reading:
+            if self._is_read:
+                return
+            known = _Known()
+            while True:
+                changes = self._changes
+                known.follow(self._log.segments(known.end))
+                with self._lock:
+                    # Otherwise more was appended meanwhile: it is read, too.
+                    if self._changes == changes:
+                        self._known, self._is_read = known, True
+                        self._trim()
+                        return
+
+    def _trim(self) -> None:
+        """Forget what is needed no more, now and then."""
+        kept_s, now = self._feed_s(), self._clock()
+        if kept_s is not None and now >= self._trimmed_at + TRIM_S:
+            self._trimmed_at = now
+            since_us = 1_000_000 * (now - kept_s)
+            needed = self._known.needed
+            for part in list(takewhile(lambda part: needed[part] < since_us, needed)):
+                del needed[part]
+
+    def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Return those of some parts that the feed does not need.  Raises OSError when the disk refuses."""
+        kept_s = self._feed_s()
+        if kept_s is None or not parts:
+            return tuple(parts)
+        self.read()
+        since_us = 1_000_000 * (self._clock() - kept_s)
+        with self._lock:
+            needed = self._known.needed
+            return tuple(part for part in parts if needed.get(part, 0) < since_us)
+
+    def needed(self) -> tuple[str, ...]:
+        """Return the parts that the feed needs, those of the newest entries last.  Raises as `unneeded`."""
+        kept_s = self._feed_s()
+        if kept_s is None:
+            return ()
+        self.read()
+        since_us = 1_000_000 * (self._clock() - kept_s)
+        with self._lock:
+            return tuple(part for part, last_us in self._known.needed.items() if last_us >= since_us)
+
+    def entries(self, start: LogIndex, end: LogIndex) -> Iterator[FedEntry]:
+        """Give the entries from an index up to another, both of them from `first` to `end`.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            The version log has lost entries of the range meanwhile.
+        OSError
+            The disk refuses.
+        """
+        # Where the next entry must stand: of entries that are missing nothing may be given.
+        at: LogIndex | None = None
+        for segment in self._log.segments(start):
+            opens = segment.opens
+            if at is None and segment.index > start:
+                break
+            at = segment.index if at is None else at
+            for noted in segment.entries:
+                if at >= end:
+                    return
+                if noted.index != at or (noted.index >= start and not noted.changed.is_told):
+                    raise _gone(start, end)
+                step, at = noted.changed.step, noted.changed.next
+                if noted.index < start:
+                    # Only what is open matters.
+                    opens = opens.after(step)
+                    continue
+                opens, feed = advance(opens, step)
+                yield FedEntry(noted.index, at, noted.timestamp_us, feed)
+        if start < end and (at is None or at < end):
+            raise _gone(start, end)
+
+    def lost_after(self, index: LogIndex, entries: Iterable[FedEntry]) -> tuple[LogIndex, Part] | None:
+        """Return the first of these entries of which a later loss has damaged a part, and the part; None: there is none.
+
+        Parameters
+        ----------
+        index
+            Losses before it are not looked at.
+        """
+        with self._lock:
+            losses = [loss for loss in self._known.losses if loss[0] > index]
+        for entry in entries if losses else ():
+            for unit in entry.feed.units:
+                for at, lost in losses:
+                    if at > entry.index and is_damaged_by(unit, lost):
+                        return entry.index, lost
+        return None
+
+
+def _gone(start: int, end: int) -> ReplicaUnavailable:
+    return ReplicaUnavailable(
+        f"the version log of this replica does not have all entries from {start} up to {end} any more; try again, or ask"
+        " another replica"
+    )
+
+
+__all__ = ["FedEntry", "FeedJournal"]

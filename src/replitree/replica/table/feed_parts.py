@@ -1,0 +1,89 @@
+"""Feed parts: parts that the change feed needs, that have left the table, and that this replica has not got.
+
+A replica that was away may get a merged part in place of the parts of inserts (`replitree.protocol.state.fetch`).  While the
+feed is on, it fetches these from replicas that keep them, some at a time, the newest first.  They are old parts from the first
+moment on: no commit registers them.
+
+Guarantee: no part that the table has, or that an entry of the queue still brings or takes, is touched.  A part that is gone
+from the fold, and of which no entry of the queue speaks, is never registered again: names of parts never come back.
+
+Absent on purpose: tables whose rows lie in an object store.  There a part comes with a share, which only a registered part has;
+the feed is then read at another replica.
+"""
+
+from __future__ import annotations
+
+import time
+
+from replitree.protocol.core.effects import Fetched, FetchPart
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.state.fetch import others_of
+from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.exchange import Exchange
+
+FETCHED_AT_ONCE = 64
+"""Parts that one round fetches at most."""
+
+NOWHERE_S = 60.0
+"""After how many seconds parts that no replica had are asked for again."""
+
+
+class FeedParts:
+    """Fetches what the feed of one table replica needs.
+
+    Parameters
+    ----------
+    exchange
+        Fetches parts.
+    """
+
+    def __init__(self, context: TableContext, parts: LocalParts, exchange: Exchange) -> None:
+        self._context, self._exchange = context, exchange
+        self._store, self._progress = parts.store, parts.progress
+        self._old_parts, self._journal = parts.old_parts, parts.versions.journal
+        self._nowhere: frozenset[Part] = frozenset()
+        self._forget_at = 0.0
+
+    def look(self) -> None:
+        """Fetch some parts that are missing.  Raises OSError when the disk refuses."""
+        definition = self._context.definitions.current
+        if not definition.feed or definition.is_shared:
+            return
+        # What no replica has is asked for again only now and then: one that has it may have been away.
+        if time.monotonic() >= self._forget_at:
+            self._nowhere, self._forget_at = frozenset(), time.monotonic() + NOWHERE_S
+        wanted = [part for part in self._missing() if part not in self._nowhere][-FETCHED_AT_ONCE:]
+        if not wanted:
+            return
+        left = dict.fromkeys(wanted)
+        for other in self._context.performer.look_up(others_of(self._context.replica)):
+            found = [(part, self._exchange.manifest_of(other.name, part.name)) for part in left]
+            fetches = [FetchPart(part.name, each.content, (other.name,)) for part, each in found if each is not None]
+            here = [each.part for each in self._exchange.fetch(fetches) if isinstance(each, Fetched)] if fetches else []
+            self._old_parts.retire(here)
+            left = {part: None for part in left if part.name not in here}
+        self._nowhere |= left.keys()
+        if len(left) < len(wanted):
+            self._context.log.info("fetched parts of the change feed", parts=len(wanted) - len(left))
+
+    def _missing(self) -> list[Part]:
+        """Return what the feed needs and this replica has not got, the newest last."""
+        needed = map(parse_part, self._journal.needed())
+        with self._progress.changed:
+            place, queue = self._progress.place, self._progress.queue()
+            if place is None or self._progress.is_torn:
+                return []
+            busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
+            held = self._progress.held
+            return [
+                part
+                for part in needed
+                if part not in held
+                and part not in place.parts
+                and part not in busy
+                and not self._old_parts.is_old(part.name)
+                and not self._store.has_part(part.name)
+            ]
+
+
+__all__ = ["FETCHED_AT_ONCE", "FeedParts"]

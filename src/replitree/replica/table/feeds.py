@@ -1,0 +1,193 @@
+"""Feeds: what a range of the log feeds, and that the parts which have its rows stay while a client reads them.
+
+Guarantee F5: what can't be given whole is an error, never fewer rows.
+
+======================================  ======================================================================================
+what is wrong                            error
+======================================  ======================================================================================
+the table keeps no feed                  `FeedOff`
+entries or parts are not here any more   `OffsetExpired`, with the first index from which this replica has all
+rows of an entry were lost               `FeedGap`, with the entry
+a part is broken here                    `ReplicaUnavailable`: ask another replica
+======================================  ======================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from replitree.errors import BadInput, ReplicaUnavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.replica.kit.feed_journal import FedEntry
+from replitree.replica.perform.context import LocalParts
+from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired
+
+FEED_PARTS_MAX = 4_096
+"""Parts of one answer, but for those of a single entry, which is never split."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFeed:
+    """The entries from `start` up to `reached` that feed anything, of those up to `end`; `lease` keeps `parts`, their rows."""
+
+    start: LogIndex
+    reached: LogIndex
+    end: LogIndex
+    entries: tuple[FedEntry, ...]
+    parts: tuple[str, ...]
+    lease: str | None
+
+
+class Feeds:
+    """Takes ranges of the feed of one table replica.  Any thread may use it.
+
+    Parameters
+    ----------
+    name
+        The replica's.
+    parts
+        Where the rows are.
+    feed
+        The table's `feed`: for how long it is kept, "" when it is off.
+    why_unreadable
+        Returns why what is here is no state of the table, or None.
+    """
+
+    def __init__(self, name: str, parts: LocalParts, feed: str, why_unreadable: Callable[[], str | None]) -> None:
+        self._name, self._feed, self._why_unreadable = name, feed, why_unreadable
+        self._progress, self._old_parts, self._journal = parts.progress, parts.old_parts, parts.versions.journal
+
+    @property
+    def end(self) -> LogIndex | None:
+        """The first index that this replica can't give yet: everything below is executed; None while that is not known."""
+        executed = self._progress.executed_end
+        return None if executed is None else min(executed, self._journal.end)
+
+    def earliest(self) -> LogIndex:
+        """Return the first index from which this replica has all entries and all parts.  Raises as `take`."""
+        self._check()
+        found = self._journal.first
+        for entry in self._journal.entries(found, self._journal.end):
+            if self._lacking(entry) is not None:
+                found = entry.next
+        return found
+
+    def take(self, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
+        """Take a range.
+
+        Parameters
+        ----------
+        start, end
+            From the entry at `start` up to the one at `end`, not included, which is not above `end` here; None: up to there.
+            With many parts, less is given: whole entries, at least one.
+        lease_s
+            Seconds for which the parts are kept.
+
+        Raises
+        ------
+        FeedOff, OffsetExpired, FeedGap, ReplicaUnavailable
+            See the module's table.
+        BadInput
+            The start is above the end of the log.
+        """
+        self._check()
+        here = self.end
+        if here is None:
+            raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
+        end = here if end is None else min(end, here)
+        if start > end:
+            raise BadInput(
+                f"the feed is asked for from {start}, and the log ends at {end} on replica {self._name}: an index above the end"
+                " is of another table, or of a log that was restored"
+            )
+        if start < self._journal.first:
+            raise self._expired(
+                start, f"replica {self._name} does not know what the entries before {self._journal.first} changed"
+            )
+        entries, names, gap = list[FedEntry](), dict[str, None](), None
+        reached = start
+        for entry in self._journal.entries(start, end):
+            wanted = [part.name for unit in entry.feed.units for part in unit.parts]
+            if entries and len(names) + len(wanted) > FEED_PARTS_MAX:
+                break
+            if entry.feed.gap is not None:
+                gap = entry.index, entry.feed.gap
+                break
+            if wanted or entry.feed.schema_version:
+                entries.append(entry)
+                names |= dict.fromkeys(wanted)
+            reached = entry.next
+        else:
+            reached = end
+        # The lowest index that is damaged: up to there the feed can be read.
+        gap = self._journal.lost_after(start, entries) or gap
+        if gap is not None:
+            raise _gap(gap[0], gap[1].name)
+        lease = self._old_parts.lease(names, lease_s) if lease_s and names else None
+        try:
+            self._check_parts(start, entries)
+        except Exception:
+            if lease is not None:
+                self._old_parts.release(lease)
+            raise
+        return TakenFeed(start, reached, end, tuple(entries), tuple(names), lease)
+
+    def _check(self) -> None:
+        unreadable = self._why_unreadable()
+        if unreadable is not None:
+            raise ReplicaUnavailable(f"{unreadable}; ask another replica")
+        if not self._feed:
+            raise FeedOff(
+                "the table keeps no change feed: turn it on with table.set_feed('24h'), for what comes from then on"
+            )
+        self._journal.read()
+
+    def _check_parts(self, start: LogIndex, entries: Iterable[FedEntry]) -> None:
+        """Check that all parts are here and whole; the lease, if there is one, was given before."""
+        broken = frozenset(self._progress.hidden())
+        for entry in entries:
+            lacking = self._lacking(entry)
+            if lacking is not None:
+                raise self._expired(
+                    start, f"replica {self._name} has no part {lacking} any more, which entry {entry.index} needs"
+                )
+            for unit in entry.feed.units:
+                name = next((part.name for part in unit.parts if part.name in broken), None)
+                if name is not None:
+                    raise ReplicaUnavailable(
+                        f"part {name} is broken on replica {self._name} and is being made whole again; ask another replica"
+                    )
+
+    def _lacking(self, entry: FedEntry) -> str | None:
+        """Return a part of an entry that is not here; None: all are."""
+        held = self._progress.held
+        return next(
+            (
+                part.name
+                for unit in entry.feed.units
+                for part in unit.parts
+                if part not in held and not self._old_parts.is_old(part.name)
+            ),
+            None,
+        )
+
+    def _expired(self, start: LogIndex, why: str) -> OffsetExpired:
+        earliest = self.earliest()
+        return OffsetExpired(
+            f"the feed is asked for from {start}, and here it starts at {earliest}, kept for {self._feed} ({why}): read"
+            f" table.snapshot(level='linearizable') and go on from its index, or start at {earliest}; table.set_feed keeps it"
+            " longer",
+            earliest,
+        )
+
+
+def _gap(index: int, part: str) -> FeedGap:
+    return FeedGap(
+        f"the feed has a gap at {index}: part {part} was lost, and no replica can list its rows. Read up to {index}, and then"
+        f" from {index + 1} on, or from a new snapshot",
+        index,
+    )
+
+
+__all__ = ["FEED_PARTS_MAX", "Feeds", "TakenFeed"]
