@@ -76,7 +76,7 @@ def test_lease_that_is_lost_while_a_task_reads_fails_it(
             lost.wait(0.02)
             yield pa.record_batch({"k": [1]})
 
-    monkeypatch.setattr(source_read, "_exactly", slowly)
+    monkeypatch.setattr(source_read, "exactly", slowly)
     with pytest.raises(LeaseLost, match="it was released"):
         list(read_partition(partitions[0]))
 

@@ -20,6 +20,8 @@ Options (any case; all are text):
 ``timestampasof``           read: the log up to the last entry that was written at or before this time: ISO 8601, in UTC
                             when it names no zone
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
+``readchangefeed``          read: ``true`` reads the change feed in place of rows, from the entry of the log that
+                            ``startingversion`` says up to ``endingversion``, both included; by default up to the end
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
@@ -71,8 +73,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from replitree.spark.read.feed_read import FeedPlan
     from replitree.spark.read.source_read import ReadPlan
     from replitree.spark.write.source_write import WritePlan
+
+
+OF_FEED = frozenset({"readchangefeed", "startingversion", "endingversion"})
+"""Options of a read of the change feed; what reads it is loaded only then."""
 
 
 class ReplitreeSource(DataSource):
@@ -99,14 +106,25 @@ class ReplitreeSource(DataSource):
         # Where the jar is, `NamedSource` answers Spark's catalog, and asks this one without that option.
         if OF_CATALOG in {str(key).lower() for key in self.options}:
             raise BadInput(WITHOUT_JAR)
-        return read_schema(self._options())
+        options = self._options()
+        if not OF_FEED.intersection(options):
+            return read_schema(options)
+        from replitree.spark.read.feed_read import feed_schema, reads_feed
+
+        return feed_schema(options) if reads_feed(options) else read_schema(options)
 
     @override
-    def reader(self, schema: StructType) -> ReplitreeReader:
-        """Return a reader; the snapshot is taken when Spark asks for the partitions."""
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader; the snapshot is taken, or the range of the feed, when Spark asks for the partitions."""
         from replitree.spark.read.source_read import plan_read
 
-        return ReplitreeReader(plan_read(self._options(), schema))
+        options = self._options()
+        if OF_FEED.intersection(options):
+            from replitree.spark.read.feed_read import plan_feed, reads_feed
+
+            if reads_feed(options):
+                return FeedReader(plan_feed(options, schema))
+        return ReplitreeReader(plan_read(options, schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> ReplitreeWriter:
@@ -165,6 +183,31 @@ class ReplitreeReader(DataSourceReader):
         from replitree.spark.read.source_read import read_partition
 
         yield from read_partition(partition)
+
+
+class FeedReader(DataSourceReader):
+    """Reads a range of the change feed."""
+
+    def __init__(self, plan: FeedPlan) -> None:
+        self._plan = plan
+
+    @override
+    def __repr__(self) -> str:
+        return f"<FeedReader {self._plan}>"
+
+    @override
+    def partitions(self) -> list[InputPartition]:
+        """Ask for the range, and pack what has its rows into a few tasks."""
+        from replitree.spark.read.feed_read import plan_feed_partitions
+
+        return plan_feed_partitions(self._plan)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's changes."""
+        from replitree.spark.read.feed_read import read_feed
+
+        yield from read_feed(partition)
 
 
 class ReplitreeWriter(DataSourceArrowWriter):

@@ -260,7 +260,7 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
         http = HttpClient(plan.ticket)
         files = _TaskFiles(plan, http, Path(folder))
-        with _leased(plan.lease, http) as check:
+        with leased(plan.lease, http) as check:
             for batch in _read(plan, units, files):
                 check()
                 yield batch
@@ -330,15 +330,15 @@ def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _TaskFil
             for scan in scan_files(
                 found, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
             ):
-                yield from _exactly(scan.to_batches(), plan)
+                yield from exactly(scan.to_batches(), plan.schema)
         except FileNotFoundError as error:
             raise SnapshotExpired(f"a file of {definition.name} is gone ({error}); make the frame again") from error
     brought = (files.group(unit) for unit in groups)
-    yield from _exactly(read_units(brought, definition, plan.columns, where), plan)
+    yield from exactly(read_units(brought, definition, plan.columns, where), plan.schema)
 
 
 @contextmanager
-def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[], None]]:
+def leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[], None]]:
     """Renew the read's lease while a task runs, and leave it to the others; give what raises `LeaseLost` when it is lost."""
     if handle is None:
         yield lambda: None
@@ -361,9 +361,9 @@ def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[
         lease.hand_over()
 
 
-def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+def exactly(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Give batches the schema that Spark asked for."""
-    target = exchange_schema(plan.schema)
+    target = exchange_schema(schema)
     for batch in batches:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             rows = batch.slice(first, BATCH_ROWS)

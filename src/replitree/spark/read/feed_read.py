@@ -1,0 +1,174 @@
+"""The change feed through the data source: ``format("replitree").option("readChangeFeed", "true")``.
+
+The driver asks for the range when Spark asks for the partitions, and packs its units into tasks; a task reads the parts of its
+units, or what differs between two of them, as `replitree.client.read.feed` does.  The parts are kept as those of other reads:
+every task renews the lease of its page.
+
+Absent on purpose: order.  Rows come as the tasks come; `_commit_version` says the entry.  A preimage and its postimage are in
+one task, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from replitree.client.read.feed import FEED_SCHEMA, Changes, FeedBody, FeedPage, FeedUnit
+from replitree.client.read.part_cache import PartCache, ReplicaAccess
+from replitree.client.read.snapshot import Snapshot
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.lease import LeaseHandle
+from replitree.client.transport.stored import stored_parts, through_of
+from replitree.errors import BadInput
+from replitree.spark.read.final_units import pack
+from replitree.spark.read.source_read import LEASE_S, TASK_BYTES, exactly, leased, read_schema
+from replitree.spark.session.options import flag, number, open_connection, open_table, seconds, table_name
+from replitree.storage.schema.definition import decode_definition
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+OF_SNAPSHOTS = ("asof", "timestampasof", "level", "minindex", "final")
+"""Options that say which snapshot a read shows: the feed has no snapshot."""
+
+_FIELDS = StructType(
+    [
+        StructField(FEED_SCHEMA.names[0], StringType(), nullable=True),
+        StructField(FEED_SCHEMA.names[1], LongType(), nullable=True),
+        StructField(FEED_SCHEMA.names[2], TimestampType(), nullable=True),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPlan:
+    """The plan of a read of the feed: its options, and the schema that Spark was told."""
+
+    options: Mapping[str, str]
+    schema: StructType = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTask:
+    """The input of one task: some units of a page, and what it needs to read them."""
+
+    plan: FeedPlan
+    definition: tuple[bytes, bytes] = field(repr=False)
+    body: FeedBody = field(repr=False)
+    access: ReplicaAccess = field(repr=False)
+    lease: LeaseHandle | None
+
+
+class FeedPartition(InputPartition):
+    """The units of one task; its value is a `FeedTask`."""
+
+
+def reads_feed(options: Mapping[str, str]) -> bool:
+    """Return whether a read is one of the change feed.
+
+    Raises
+    ------
+    BadInput
+        Options of both kinds of reads are given.
+    """
+    is_feed = flag(options, "readchangefeed")
+    others = [name for name in OF_SNAPSHOTS if name in options]
+    if is_feed and others:
+        raise BadInput(f"option {others[0]} is of a snapshot, and readChangeFeed reads changes: leave one of them out")
+    ranges = [name for name in ("startingversion", "endingversion") if name in options]
+    if ranges and not is_feed:
+        raise BadInput(f"option {ranges[0]} is of the change feed: set readChangeFeed to true")
+    return is_feed
+
+
+def feed_schema(options: Mapping[str, str]) -> StructType:
+    """Return the schema of a read of the feed: the table's columns, or those asked for, and the three of the feed."""
+    return StructType([*read_schema(options).fields, *_FIELDS.fields])
+
+
+def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
+    """Plan a read of the feed.
+
+    Raises
+    ------
+    BadInput
+        There is no start, or the schema is not the feed's.
+    """
+    if number(options, "startingversion") is None:
+        raise BadInput("readChangeFeed needs startingVersion: the index of the first entry of the log")
+    if schema.names[-len(_FIELDS.names) :] != _FIELDS.names:
+        raise BadInput(
+            f"a read of the change feed has the columns {', '.join(_FIELDS.names)} last: leave schema(…) out"
+        )
+    through_of(options.get("through"))
+    return FeedPlan(dict(options), schema)
+
+
+def plan_feed_partitions(plan: FeedPlan) -> list[InputPartition]:
+    """Ask for the range, and pack its units into tasks."""
+    options = plan.options
+    start, last = number(options, "startingversion"), number(options, "endingversion")
+    assert start is not None, "`plan_feed` has checked that"
+    lease_s = LEASE_S if (asked := number(options, "lease")) is None else asked
+    wanted, found = number(options, "partitions"), list[InputPartition]()
+    if wanted is not None and wanted < 1:
+        raise BadInput(f"option partitions is at least 1, not {wanted}")
+    with open_connection(options) as connection:
+        table = open_table(connection, options)
+        # Both ends are included, as in Delta Lake and in Spark's CHANGES.
+        end = None if last is None else last + 1
+        columns = plan.schema.names[: -len(_FIELDS.names)]
+        changes = table.changes(
+            start, end, columns=columns, where=options.get("where"), timeout_s=seconds(options), lease_s=lease_s
+        )
+        encoded = (changes.definition.encode_metadata(), changes.definition.encode_columns())
+        for page in changes.pages:
+            lease = page.snapshot.lease.hand_over() if page.snapshot.lease is not None else None
+            bytes_of = {part.part: part.manifest.bytes for part in page.snapshot.parts}
+            units = page.body.units
+            sizes = [bytes_of[unit.part] + bytes_of.get(unit.before, 0) for unit in units]
+            tasks = wanted or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES))
+            for some in pack(units, sizes, tasks) if units else []:
+                body = _only(page.body, sorted(some, key=lambda unit: unit.index))
+                found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease)))
+    return found
+
+
+def _only(body: FeedBody, units: list[FeedUnit]) -> FeedBody:
+    """Return an answer with some units, and their parts alone."""
+    names = {name for unit in units for name in (unit.part, unit.before)}
+    parts = tuple(part for part in body.parts if part.part in names)
+    return msgspec.structs.replace(body, units=tuple(units), parts=parts)
+
+
+def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Read one task's units; errors as `replitree.spark.read.source_read.read_task`."""
+    task: FeedTask | None = partition.value
+    # Spark makes a partition of nothing when there are no changes.
+    if task is None:
+        return
+    options, body, definition = task.plan.options, task.body, decode_definition(*task.definition)
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
+        http = HttpClient(task.access.ticket)
+        stored = None if through_of(options.get("through")) == "replica" else stored_parts(definition)
+        addresses = task.access.addresses
+        source = PartCache(
+            http, table_name(options), addresses, Path(folder), stored, addresses[0] if addresses else ""
+        )
+        snapshot = Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, stored=stored)
+        where = parse_predicate(options["where"], definition) if options.get("where") else None
+        columns = tuple(task.plan.schema.names[: -len(_FIELDS.names)])
+        changes = Changes(definition, body.start, body.end, body.origin, (FeedPage(body, snapshot),), columns, where)
+        with leased(task.lease, http) as check:
+            for batch in changes.batches():
+                check()
+                yield from exactly([batch], task.plan.schema)
+
+
+__all__ = ["FeedPartition", "FeedPlan", "feed_schema", "plan_feed", "plan_feed_partitions", "read_feed", "reads_feed"]
