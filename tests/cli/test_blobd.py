@@ -15,6 +15,7 @@ from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import Contents, Done, Raise, Scan, Write
 from replitree.tablet.members.member import Standing
 from replitree.tablet.members.remote import RemoteMember
+from replitree_bench.kit.standalone import ENDS_WITH_PARENT
 from tests.cli.conftest import Run
 from tests.storage.blob_providers import TABLET, blob_id, fence
 
@@ -29,7 +30,8 @@ class Blobd:
         (folder / "token").write_text(TOKEN)
         command = [sys.executable, "-m", "replitree.cli.main", "blobd", "--dir", str(folder / "member")]
         command += ["--token-file", str(folder / "token"), *more]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # A test that is terminated calls no fixture: the kernel ends the service then.
+        self.process = subprocess.Popen([*ENDS_WITH_PARENT, *command], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         said = json.loads(self.process.stdout.readline())
         self.incarnation = said["incarnation"]

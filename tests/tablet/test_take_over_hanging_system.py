@@ -21,6 +21,7 @@ from replitree.tablet import Settings
 from replitree.tablet.members.folders import make_group, open_group
 from replitree.tablet.members.group import PATIENCE_S
 from replitree.tablet.members.places import MemberPlace
+from replitree_bench.kit.standalone import ENDS_WITH_PARENT
 from tests.tablet.machine import Words
 from tests.waiting import stop_process, wait_for
 
@@ -36,7 +37,8 @@ class Service:
     def __init__(self, folder: Path, number: int) -> None:
         command = [sys.executable, "-m", "replitree.cli.main", "blobd", "--dir", str(folder / str(number))]
         command += ["--token-file", str(folder / "token"), "--make", "g", "--number", str(number)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # A test that is terminated calls no fixture: the kernel ends the service then.
+        self.process = subprocess.Popen([*ENDS_WITH_PARENT, *command], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["listening"]
 
