@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from replitree.storage.objects import open_store
 from replitree.storage.parts.checked_bytes import ByteSource
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import FileEntry, read_manifest
-from replitree.storage.parts.verified import StoredFile
+from replitree.storage.parts.verified import CheckedFile, Problem, StoredFile
 from replitree.storage.rewrite.data_files import DataFile, footer_of, is_whole, open_parquet, reading_part
 from replitree.storage.rewrite.key_range import ranges_of_files
 from replitree.storage.rewrite.merge import merge_range
@@ -67,6 +68,28 @@ def test_a_file_is_whole_only_as_its_manifest_says(table: TableDefinition, tmp_p
         assert footer_of(place).num_rows == 50
         with open_parquet(place, buffer_bytes=1 << 15) as opened:
             assert opened.read().num_rows == 50
+
+
+def test_a_damaged_file_that_has_a_good_copy_is_whole(
+    table: TableDefinition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "SUMMED_BYTES_MIN", 100)
+    part = part_of(table, tmp_path / "part", 0)
+    (entry,) = read_manifest(part).files
+    path, copy = part / entry.name, tmp_path / "copy.parquet"
+    copy.write_bytes(path.read_bytes())
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 4
+    path.write_bytes(damaged)
+    place, asked = stored(path, entry), list[Path]()
+
+    def replaced(file: CheckedFile, _: Problem) -> Path:
+        asked.append(file.path)
+        return copy
+
+    assert not is_whole(place, entry)
+    assert is_whole(replace(place, replace=replaced), entry)
+    assert asked == [path]
 
 
 def read(place: DataFile) -> None:

@@ -16,6 +16,7 @@ import xxhash
 
 from replitree.errors import CorruptPart, SnapshotExpired, StoreError
 from replitree.storage.files.durable import file_bytes, file_checksum
+from replitree.storage.parts.checked_bytes import CheckedBytes
 from replitree.storage.parts.manifest import FileEntry
 from replitree.storage.parts.part_folder import DamagedFile
 from replitree.storage.parts.verified import CheckedFile, StoredFile
@@ -83,14 +84,16 @@ def footer_of(file: DataFile) -> pq.FileMetaData:
 
 
 def is_whole(file: DataFile, entry: FileEntry) -> bool:
-    """Whether a data file has the size and the checksum that its manifest says; every byte is read."""
+    """Whether a data file, or its good copy, has the size and the checksum that its manifest says; every byte is read."""
     if isinstance(file, StoredFile):
         if file.entry.bytes != entry.bytes:
             return False
-        source, hasher = file.source(), xxhash.xxh3_128()
+        # Where a good copy is to be had, this read goes on with it, as every later one does.
+        read = CheckedBytes(file).read if file.replace is not None else file.source().read
+        hasher = xxhash.xxh3_128()
         try:
             for first in range(0, entry.bytes, PIECE_BYTES):
-                hasher.update(source.read(first, min(PIECE_BYTES, entry.bytes - first)))
+                hasher.update(read(first, min(PIECE_BYTES, entry.bytes - first)))
         except DamagedFile:
             return False
         return hasher.hexdigest() == entry.checksum
