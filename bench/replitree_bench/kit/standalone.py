@@ -27,8 +27,8 @@ IN_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", '
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
-START_S_MAX = 60.0
-"""How long the master may take until it listens, in seconds."""
+START_S_MAX = 300.0
+"""How long the master may take until it listens, in seconds: minutes where other processes fill the cores."""
 
 LOOK_S = 0.02
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import suppress
 
 import msgspec
@@ -41,6 +42,9 @@ CHECKSUM = "checksum"
 
 BUNDLE_AT_ONCE = 4
 """Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
+
+SHORT_RANGE_BYTES = 1 << 20
+"""A range of a data file of at most so many bytes is read as a whole before it is sent."""
 
 REGISTERED_S_MAX = 0.05
 """How long a part of a share is waited for that this replica is about to register, in seconds; two replicas may wait for each
@@ -105,8 +109,10 @@ class ExchangeHandlers(Handlers):
     async def _file(self, request: web.Request) -> web.StreamResponse:
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
         if CHECKSUM in request.query:
-            entry = await asyncio.to_thread(_entry, table, part, file, request.query[CHECKSUM])
+            entry, found = await asyncio.to_thread(_short_range, table, part, file, request)
             table.meter.asked_for(_asked_bytes(request, entry.bytes))
+            if found is not None:
+                return found
         if table.sharing is not None and table.store.has_part(part):
             stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
             if stored is not None:
@@ -166,6 +172,31 @@ def _asked_bytes(request: web.Request, size: int) -> int:
     except ValueError:
         return 0
     return max(0, end - first)
+
+
+def _short_range(
+    table: TableReplica, part: str, file: str, request: web.Request
+) -> tuple[FileEntry, web.Response | None]:
+    """Return what the manifest says of a data file, and the answer to a request for a short range of it on this disk.
+
+    A reader asks for many: opening, reading and closing the file in one thread costs half of what `web.FileResponse` does.
+    None: the range is long, there is none, or the file is not just here.  Raises as `_entry`.
+    """
+    entry = _entry(table, part, file, request.query[CHECKSUM])
+    if RANGE not in request.headers or table.sharing is not None or part in table.lacking:
+        return entry, None
+    try:
+        first, end, _ = request.http_range.indices(entry.bytes)
+        if not 0 < end - first <= SHORT_RANGE_BYTES:
+            return entry, None
+        with table.store.file_path(part, file).open("rb", buffering=0) as opened:
+            data = os.pread(opened.fileno(), end - first, first)
+    except (ValueError, OSError):
+        return entry, None
+    if len(data) < end - first:
+        return entry, None
+    headers = {"Content-Range": f"bytes {first}-{end - 1}/{entry.bytes}", "Accept-Ranges": "bytes"}
+    return entry, web.Response(status=206, body=data, headers=headers, content_type="application/octet-stream")
 
 
 def _entry(table: TableReplica, part: str, file: str, checksum: str) -> FileEntry:
