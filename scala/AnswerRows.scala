@@ -14,7 +14,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
- * Rows that the planner answers, as a table and as its scan: the kept log of a table, newest entry first, which is
+ * Rows that the planner answers, as a table and as its scan: the history of a table, newest entry first, which is
  * `replitree.default.events.history`; and what a procedure returns.
  *
  * The driver asks for the rows when a query is planned; no task runs. Each use in a query asks anew.
@@ -33,7 +33,7 @@ final class AnswerRows(qualified: String, shape: StructType, ask: () => JsonNode
 
 object AnswerRows {
   val History: StructType = StructType.fromDDL(
-    "index bigint not null, time timestamp not null, kind string not null, replica string not null, rows bigint, bytes bigint, "
+    "index bigint not null, time timestamp, kind string not null, replica string not null, rows bigint, bytes bigint, "
       + "ids array<string> not null, command string not null, duration_s double")
 
   /** Rows whose fields are in the order of the columns; times are in microseconds since 1970. */

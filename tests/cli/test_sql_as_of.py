@@ -14,11 +14,9 @@ from replitree.client.read.table_log import HistoryEntry
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
-from replitree.protocol.core import effects as fx
-from replitree.protocol.core import layout
-from replitree.protocol.core.log import encode_log
 from tests.cli.conftest import Run
 from tests.replica.inprocess import TOKEN, InProcessCluster
+from tests.times import time_of
 
 URL = ("--url", "zk://nowhere:1/replitree", "--engine", "duckdb", "--output", "csv")
 COUNT = "select count(*) n from t"
@@ -50,21 +48,13 @@ def fill(table: Table) -> list[HistoryEntry]:
     return list(reversed(table.history()))
 
 
-def clean(cluster: InProcessCluster, first: int) -> None:
-    """Let coordination forget the entries below an index, as the cleaner does once every replica has pulled them."""
-    cluster.wait_alike()
-    with replitree.client.connect("zk://nowhere:1/replitree") as connection:
-        place = connection.catalog.place("t")
-    cluster.admin.perform(
-        fx.Commit(*(fx.Delete(layout.log_entry(place, fx.LogIndex(index)), fx.Version(0)) for index in range(first)))
-    )
-    version = cluster.admin.perform(fx.Get(layout.log(place))).version
-    cluster.admin.perform(fx.Commit(fx.Set(layout.log(place), encode_log(place, fx.LogIndex(first)), version)))
-
-
 def test_a_time_shows_the_table_with_the_last_entry_that_was_written_by_then(run: Run, table: Table) -> None:
     for rows, entry in enumerate(fill(table), start=1):
-        for text in (entry.time.isoformat(), f"t={entry.time.isoformat()}", str(entry.time.replace(tzinfo=None))):
+        for text in (
+            time_of(entry).isoformat(),
+            f"t={time_of(entry).isoformat()}",
+            str(time_of(entry).replace(tzinfo=None)),
+        ):
             ran = run("sql", COUNT, "--as-of", text, *URL)
             assert (ran.status, ran.out, ran.err) == (0, f"n\n{rows}\n", "")
 
@@ -73,9 +63,9 @@ def test_a_time_of_entries_that_coordination_has_forgotten_is_found_at_a_replica
     run: Run, cluster: InProcessCluster, table: Table
 ) -> None:
     entries = fill(table)
-    clean(cluster, 2)
+    cluster.clean(2)
     for rows, entry in enumerate(entries, start=1):
-        ran = run("sql", COUNT, "--as-of", entry.time.isoformat(), *URL)
+        ran = run("sql", COUNT, "--as-of", time_of(entry).isoformat(), *URL)
         assert (ran.status, ran.out, ran.err) == (0, f"n\n{rows}\n", "")
 
 
@@ -83,7 +73,7 @@ def test_a_time_before_the_first_version_is_refused_and_one_before_the_first_ent
     run: Run, table: Table
 ) -> None:
     first, *_ = fill(table)
-    ran = run("sql", COUNT, "--as-of", (first.time - timedelta(milliseconds=1)).isoformat(), *URL)
+    ran = run("sql", COUNT, "--as-of", (time_of(first) - timedelta(milliseconds=1)).isoformat(), *URL)
     assert (ran.status, ran.out) == (0, "n\n0\n")
     ran = run("sql", COUNT, "--as-of", "1969-07-20T20:17:40Z", *URL)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 import replitree.client
-from replitree.protocol.core.effects import BlockId
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import BlockId, Delete, LogIndex, Set, Version
+from replitree.protocol.core.log import encode_log
+from replitree.wire.remembered import Earlier, Remembered, Summary
 from tests.cli.conftest import Run
 from tests.client.conftest import FakeCluster
 
@@ -48,3 +51,24 @@ def test_log_of_a_table_without_entries_or_of_none(run: Run, cluster: FakeCluste
     assert run("table", "log", "t", *URL).status == 0
     assert "'nothing' does not exist" in run("table", "log", "nothing", *URL).err
     assert run("table", "log", "t", *URL, "--limit", "0").status == 2
+
+
+def test_entries_of_which_little_is_kept_say_so(run: Run, cluster: FakeCluster) -> None:
+    cluster.insert_in_log("t", BlockId("t-0"))
+    place = cluster.catalog.place("t")
+    cluster.commit(Delete(layout.log_entry(place, LogIndex(0)), Version(0)))
+    cluster.commit(Set(layout.log(place), encode_log(place, LogIndex(1)), Version(0)))
+    statement = '{"format":1,"kind":"delete","where":"k = 1"}'
+    cluster.add_replica("t", "r1").answers["GET earlier"] = Earlier(
+        (Remembered(0, 1_764_210_600_250, Summary("mutate", "r2", text=statement)),)
+    )
+    ran = run("table", "log", "t", *URL)
+    assert (ran.status, ran.err) == (0, "")
+    assert "DELETE FROM t WHERE k = 1" in ran.out
+    assert "2025-11-27 02:30:00.250" in ran.out
+    cluster.replicas["r1"].answers["GET earlier"] = Earlier((Remembered(0),))
+    ran = run("table", "log", "t", *URL)
+    assert "not kept any more" in ran.out
+    assert ran.out.count("unknown") == 2
+    (entry,) = run("table", "log", "t", *URL, "--json").json["entries"]
+    assert (entry["index"], entry["time"], entry["kind"], entry["rows"]) == (0, None, "unknown", None)

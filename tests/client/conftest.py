@@ -77,7 +77,7 @@ class FakeCluster:
             ),
         )
 
-    def commit(self, *operations: fx.Create | fx.Set) -> None:
+    def commit(self, *operations: fx.Create | fx.Set | fx.Delete) -> None:
         outcome = self.session.perform(fx.Commit(*operations))
         assert isinstance(outcome, fx.Applied), outcome
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from replitree.client.read import earlier
@@ -13,8 +14,9 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.routing import Router
 from replitree.errors import NotAuthorized, ReplicaUnavailable
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Earlier, Remembered, Summary
 from tests.client.conftest import FakeCluster
-from tests.client.fake_replica import Failure, FakeReplica
+from tests.client.fake_replica import Failure, FakeReplica, Seen
 
 KNOWN = Reached(below=90, written_ms=9_000)
 
@@ -94,3 +96,71 @@ def test_a_refused_token_is_said(cluster: FakeCluster) -> None:
         replica.answers["GET written-by"] = Failure(401, "NotAuthorized", "wrong token")
     with pytest.raises(NotAuthorized):
         ask(cluster)
+
+
+# --- what entries did -------------------------------------------------------------------------------------------------
+
+
+def entry(index: int) -> Remembered:
+    return Remembered(index, 1_000 + index, Summary("get", "r1", 1, 2))
+
+
+def remembered(cluster: FakeCluster, below: int, limit: int) -> list[int]:
+    http = HttpClient("token")
+    try:
+        return [each.index for each in EarlierEntries("t", http, Router(cluster.catalog, "t")).before(below, limit)]
+    finally:
+        http.close()
+
+
+def remember(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, known: dict[str, range]
+) -> list[tuple[str, int, int]]:
+    """Let replicas remember these entries; return a list of who is asked for what."""
+    seen = list[tuple[str, int, int]]()
+    for name, replica in cluster.replicas.items():
+
+        def serve(request: Seen, name: str = name) -> tuple[int, bytes]:
+            below, limit = int(request.query["below"]), int(request.query["limit"])
+            seen.append((name, below, limit))
+            found = [entry(index) for index in reversed(known[name]) if index < below]
+            # Not beyond a gap.
+            there = found[:limit] if found and found[0].index == below - 1 else []
+            return 200, msgspec.json.encode(Earlier(tuple(there)))
+
+        monkeypatch.setattr(replica, "serve", serve)
+    return seen
+
+
+def test_entries_come_in_pages_and_from_the_next_replica_where_one_has_a_gap(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier, "PAGE_MAX", 10)
+    seen = remember(cluster, monkeypatch, {"r1": range(60, 90), "r2": range(55, 65), "r3": range(20, 60)})
+    assert remembered(cluster, 90, 100) == list(reversed(range(20, 90)))
+    assert {limit for _, _, limit in seen} == {10}
+    seen.clear()
+    assert remembered(cluster, 90, 4) == [89, 88, 87, 86]
+    assert len(seen) <= 3
+    assert {limit for _, _, limit in seen} == {4}
+
+
+def test_nothing_is_asked_for_before_the_first_entry_and_for_none(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = remember(cluster, monkeypatch, {"r1": range(5), "r2": range(5), "r3": range(5)})
+    assert remembered(cluster, 0, 9) == remembered(cluster, 5, 0) == []
+    assert seen == []
+    assert remembered(cluster, 5, 9) == [4, 3, 2, 1, 0]
+    assert len(seen) == 1
+
+
+def test_a_replica_that_does_not_know_the_request_is_left_out(cluster: FakeCluster) -> None:
+    for name in ("r1", "r3"):
+        cluster.replicas[name].answers["GET earlier"] = Failure(404, "BadInput", "there is no such request")
+    cluster.replicas["r2"].answers["GET earlier"] = Earlier((entry(7), entry(6)))
+    assert remembered(cluster, 8, 2) == [7, 6]
+    for replica in cluster.replicas.values():
+        replica.answers["GET earlier"] = Failure(401, "NotAuthorized", "wrong token")
+    with pytest.raises(NotAuthorized):
+        remembered(cluster, 8, 2)

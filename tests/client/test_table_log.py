@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from replitree.client.connection import Connection
@@ -25,8 +26,10 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.wire.block_ids import token_block
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Earlier, Remembered
 from tests.client.conftest import FakeCluster
 from tests.replica.inprocess import TOKEN, InProcessCluster
+from tests.times import time_of
 
 PLACE = TablePlace("/t")
 INSERT = GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("all", 3, 40, "h"), fx.StagedPart("b", 2, 2, "h")), ())
@@ -162,15 +165,20 @@ def test_end_of_a_quorum_says_how_long_the_insert_took() -> None:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
+def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     """Two real replicas in this process."""
     cluster = InProcessCluster(tmp_path)
     cluster.create_table(schema="k bigint not null")
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def table(cluster: InProcessCluster) -> Iterator[Table]:
     access = Access("zk://nowhere:1/replitree", TOKEN)
     connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
     yield connection.table("t")
     connection.close()
-    cluster.close()
 
 
 def test_history_of_a_table_says_what_was_done(table: Table) -> None:
@@ -183,8 +191,55 @@ def test_history_of_a_table_says_what_was_done(table: Table) -> None:
     assert inserted.bytes
     assert (deleted.kind, deleted.command, deleted.rows) == ("mutate", "DELETE FROM t WHERE k = 2", None)
     assert (truncated.kind, truncated.command) == ("drop", "drops every partition")
-    assert inserted.time < deleted.time < truncated.time
+    assert time_of(inserted) < time_of(deleted) < time_of(truncated)
     assert [each.index for each in table.history(2)] == [truncated.index, deleted.index]
+
+
+def test_history_goes_on_with_what_replicas_remember(cluster: InProcessCluster, table: Table) -> None:
+    table.insert({"k": [1, 2, 3]}, token="monday")
+    table.delete("k = 2")
+    table.insert({"k": [4]}, overwrite="all")
+    table.alter("ADD COLUMN v double")
+    table.optimize(final=True)
+    table.insert({"k": [5], "v": [0.5]})
+    table.insert({"k": [6], "v": [0.5]})
+    table.optimize(final=True)
+    whole = table.history()
+    assert {each.kind for each in whole} == {"get", "mutate", "alter", "merge"}
+    # Deduplication ids are kept by the log only.
+    expected = [msgspec.structs.replace(each, ids=()) for each in whole]
+    shown = whole
+    for kept_from in (2, len(whole) - 1, len(whole)):
+        cluster.clean(kept_from)
+        shown = table.history()
+        assert [msgspec.structs.replace(each, ids=()) for each in shown] == expected
+        assert [each.ids for each in shown if each.index >= kept_from] == [
+            each.ids for each in whole if each.index >= kept_from
+        ]
+        assert not any(each.ids for each in shown if each.index < kept_from)
+        assert table.history(3) == shown[:3]
+    assert shown[-2].command == "DELETE FROM t WHERE k = 2"
+
+
+def test_history_of_entries_of_which_only_index_and_time_are_kept(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    cluster.create("t", "k bigint")
+    for number in range(3):
+        cluster.insert_in_log("t", fx.BlockId(f"t-{number}"))
+    place = cluster.catalog.place("t")
+    for index in range(2):
+        cluster.commit(fx.Delete(layout.log_entry(place, fx.LogIndex(index)), fx.Version(0)))
+    cluster.commit(fx.Set(layout.log(place), encode_log(place, fx.LogIndex(2)), fx.Version(0)))
+    replica = cluster.add_replica("t", "r1")
+    replica.answers["GET earlier"] = Earlier((Remembered(1, 1_500), Remembered(0)))
+    newest, second, first = cluster.connect().table("t").history()
+    assert (newest.index, newest.kind, newest.rows) == (2, "get", 1)
+    assert (second.index, second.time, second.kind, second.command) == (
+        1, datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC), "unknown", "not kept any more",
+    )  # fmt: skip
+    assert (first.index, first.time, first.kind, first.replica, first.rows) == (0, None, "unknown", "", None)
+    assert [(seen.query["below"], seen.query["limit"]) for seen in replica.seen] == [("2", "99")]
+    cluster.close()
 
 
 @pytest.mark.parametrize("limit", [0, -1, 100_001])
@@ -214,16 +269,16 @@ def test_time_shows_the_table_after_the_last_entry_written_by_then(table: Table)
     assert table.to_arrow(as_of=first.time)["k"].to_pylist() == [1]
     assert table.snapshot(as_of=first.time).index == first.index + 1
     # As text, without a zone, in another zone, and within a table's other reads.
-    assert table.scan(as_of=second.time.isoformat()).to_arrow().num_rows == 2
-    assert table.to_arrow(as_of=first.time.replace(tzinfo=None)).num_rows == 1
-    east = first.time.astimezone(timezone(timedelta(hours=5)))
+    assert table.scan(as_of=time_of(second).isoformat()).to_arrow().num_rows == 2
+    assert table.to_arrow(as_of=time_of(first).replace(tzinfo=None)).num_rows == 1
+    east = time_of(first).astimezone(timezone(timedelta(hours=5)))
     assert sum(batch.num_rows for batch in table.batches(as_of=east)) == 1
 
 
 def test_time_before_the_first_entry_of_a_whole_log_is_the_empty_table(table: Table) -> None:
     table.insert({"k": [1]})
     (first,) = table.history()
-    assert table.to_arrow(as_of=first.time - timedelta(milliseconds=1)).num_rows == 0
+    assert table.to_arrow(as_of=time_of(first) - timedelta(milliseconds=1)).num_rows == 0
 
 
 def test_time_before_the_table_was_created_is_refused(table: Table) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.errors import SnapshotExpired
+from tests.times import time_of
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
@@ -46,7 +47,7 @@ def test_time_is_answered_after_the_log_was_cleaned_and_all_replicas_were_killed
             running.start(victim)
         for end in ends:
             for name in (None, *running.names):
-                assert keys(end.time, name) == [k for k, each in enumerate(ends) if each.time <= end.time]
-        assert keys(ends[0].time - timedelta(milliseconds=1)) == [], "the first insert was not settled"
+                assert keys(time_of(end), name) == [k for k, each in enumerate(ends) if time_of(each) <= time_of(end)]
+        assert keys(time_of(ends[0]) - timedelta(milliseconds=1)) == [], "the first insert was not settled"
         with pytest.raises(SnapshotExpired, match="the table was created at"):
             keys("2020-01-01")

@@ -15,6 +15,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.replica.kit.version_log import Changed, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Remembered, Summary
 from tests.formats.samples import FROZEN
 from tests.formats.test_policy_formats import CLICKS
 
@@ -37,6 +38,35 @@ def test_a_kept_definition_without_a_checksum_is_read_and_replaced(tmp_path: Pat
 
 def parts(*names: str) -> tuple[Part, ...]:
     return tuple(map(parse_part, names))
+
+
+def test_a_version_log_with_what_entries_did_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    frozen = FROZEN / "versions-1-entries"
+    inserted, merged = parts("all_0_0_0", "all_1_1_0"), parts("all_0_1_1")
+    summaries = (
+        Summary("get", "r1", 3, 40),
+        Summary("get", "r2", 5, 41, "overwrites partition all"),
+        Summary("merge", "r1", text="all_0_0_0, all_1_1_0"),
+        Summary("merge", "r2", text="all_0_0_0, all_1_1_0"),
+        Summary("mutate", "r1", text='{"format":1,"kind":"delete","where":"k = 1"}'),
+    )
+    all_changes = (
+        *(Change((), (part,)) for part in inserted), Change(inserted, merged), Change(), Change(merged, parts("all_0_1_1_4")),
+    )  # fmt: skip
+    changes = [
+        Changed(LogIndex(index + 1), change, (), 1_764_210_600_250 + index, entry=entry)
+        for index, (change, entry) in enumerate(zip(all_changes, summaries, strict=True))
+    ]
+    log = VersionLog(tmp_path / "versions", "5f0c")
+    log.begin(Version(LogIndex(0), PartSet()))
+    log.append(changes)
+    assert (tmp_path / "versions" / "0").read_bytes() == (frozen / "0").read_bytes()
+    expected = [Remembered(index, 1_764_210_600_250 + index, entry) for index, entry in enumerate(summaries)]
+    known = VersionLog(frozen, "5f0c")
+    assert known.before(LogIndex(5), 9) == expected[::-1]
+    assert known.at(LogIndex(5)) == Version(LogIndex(5), PartSet.of(parts("all_0_1_1_4")))
+    # What an earlier version has written says nothing of what entries did.
+    assert [each.entry for each in VersionLog(FROZEN / "versions-1", "5f0c").before(LogIndex(9), 9)] == [None] * 5
 
 
 def test_a_version_log_is_read_and_written_as_it_was(tmp_path: Path) -> None:

@@ -19,8 +19,20 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.procedures import run
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, CoordinationEffect, LogIndex, Procedure
+from replitree.protocol.core.effects import (
+    Applied,
+    Children,
+    Commit,
+    CoordinationEffect,
+    Delete,
+    Get,
+    LogIndex,
+    Procedure,
+    Set,
+    Version,
+)
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.log import encode_log
 from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.read import end_of_log
@@ -253,6 +265,17 @@ class InProcessCluster:
     def is_active(self, node: Node, table: str = "t") -> bool:
         server = node.server
         return server is not None and table in server._tables and server.table(table).availability.state is State.ACTIVE  # noqa: SLF001
+
+    def clean(self, first: int, table: str = "t") -> None:
+        """Let coordination forget the entries below an index, as the cleaner does once every replica has pulled them."""
+        self.wait_alike(table)
+        place = self.nodes[0].table(table).replica.table
+        entries = [layout.log_entry(place, LogIndex(index)) for index in range(first)]
+        there = [path for path in entries if self.admin.perform(Get(path)) is not None]
+        start = Set(
+            layout.log(place), encode_log(place, LogIndex(first)), self.admin.perform(Get(layout.log(place))).version
+        )
+        assert isinstance(self.admin.perform(Commit(start, *(Delete(path, Version(0)) for path in there))), Applied)
 
     def wait_equal(self, keys: list[int], table: str = "t") -> None:
         """Wait until every replica shows exactly these keys."""

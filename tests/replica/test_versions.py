@@ -32,6 +32,7 @@ from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.versions import Versions
 from replitree.storage.disk.store import PartStore
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Remembered, summary_of
 from tests.protocol.test_fold import draw
 
 TABLE = TablePlace("/t", incarnation="5f0c")
@@ -149,6 +150,15 @@ class Process:
         assert reached.written_ms in (0, self.told.times.get(LogIndex(reached.below), 0))
         return reached
 
+    def remembered(self, pulled: int, limit: int = 1_000) -> list[Remembered]:
+        """What is remembered of the entries below a version, newest first; all of it must be what the log says."""
+        found = self.versions.before(self.told.versions[pulled].index, limit)
+        assert len(found) <= limit
+        for each, item in zip(found, reversed(self.told.log[:pulled]), strict=False):
+            assert (each.index, each.entry) == (item.index, summary_of(item.entry))
+            assert each.ms in (0, self.told.times[item.index])
+        return found
+
 
 def segments(folder: Path) -> list[Path]:
     return sorted((folder / "versions").iterdir(), key=lambda path: int(path.name))
@@ -204,6 +214,7 @@ def test_what_is_known_after_any_crash_is_what_the_log_says(
         process.pull(count, taken_in=random.random() < 0.9, untimed=untimed)
         process.known()
         process.times(random.randrange(2_000), random.randrange(process.pulled + 1))
+        process.remembered(random.randrange(process.pulled + 1), random.randrange(1, 30))
     process.versions.catch_up()
     known = process.known()
     assert int(told.versions[process.pulled].index) in known
@@ -236,6 +247,9 @@ def test_every_time_is_known_after_restarts(
             assert reached.index == expected
             if expected is None and pulled:
                 assert (reached.below, reached.written_ms) == (0, told.times[LogIndex(0)])
+            found = process.remembered(pulled)
+            assert [each.ms for each in found] == [told.times[item.index] for item in reversed(told.log[:pulled])]
+            assert process.remembered(pulled, 7) == found[:7]
 
 
 @pytest.mark.usefixtures("small")
@@ -255,6 +269,9 @@ def test_times_before_entries_that_the_cleaner_took_are_not_answered(tmp_path: P
         reached = process.times(time_ms, 54)
         assert (reached.index, reached.below) == (None, 50)
     assert process.times(1_010, 22).index == 11, "a search that begins before the gap goes on"
+    assert [each.index for each in process.remembered(54)] == [53, 52, 51, 50]
+    assert [each.index for each in process.remembered(22)] == list(reversed(range(22)))
+    assert process.remembered(50) == process.remembered(40) == []
 
 
 @pytest.mark.usefixtures("small")

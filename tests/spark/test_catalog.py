@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.spark.session.catalog import CATALOG, CATALOG_CLASS
+from tests.times import time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -285,7 +286,7 @@ def test_time_shows_the_table_of_that_time_in_sql_and_in_both_readers(
 ) -> None:
     seen(small, small.insert({"k": [10], "v": [0.0]}).counts_at)
     first = next(each for each in small.history() if each.rows == 10)
-    time = first.time.isoformat()
+    time = time_of(first).isoformat()
     assert session.sql(f"select count(*) from {named(small)} timestamp as of '{time}'").collect()[0][0] == 10
     assert session.read.option("timestampAsOf", time).table(named(small)).count() == 10
     assert session.table(named(small)).count() == 11
@@ -308,7 +309,7 @@ def test_history_is_a_table_beside_the_table(session: SparkSession, small: Table
     ] == [(each.index, each.kind, each.replica, each.rows, each.bytes, each.ids, each.command) for each in entries]
     assert (shown[-1].kind, entries[-1].rows) == ("get", 10)
     query = f"select cast(max(time) as double), sum(rows) from {named(small)}.history where kind = 'get'"
-    assert tuple(session.sql(query).collect()[0]) == (entries[-1].time.timestamp(), 10)
+    assert tuple(session.sql(query).collect()[0]) == (time_of(entries[-1]).timestamp(), 10)
     with pytest.raises(AnalysisException, match="the history of a table is that of now"):
         session.sql(f"select * from {named(small)}.history version as of 0").collect()
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):

@@ -16,6 +16,7 @@ from replitree.errors import BadInput, ReplicaBehind
 from replitree.protocol.state.read import READ_LEVELS
 from replitree.spark.read.views import sql_views
 from replitree.spark.session.types import spark_schema
+from tests.times import time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -251,7 +252,7 @@ def test_levels_are_asked_for_by_frames_sources_and_views(
     assert spark.sql(query).collect()[0][0] == 1001
     sql_views(spark, running, (filled.name,), level="linearizable", as_of={filled.name: last})
     assert spark.sql(query).collect()[0][0] == 1000
-    before = next(each.time for each in filled.history() if each.index < last)
+    before = next(time_of(each) for each in filled.history() if each.index < last)
     sql_views(spark, running, (filled.name,), as_of={filled.name: before})
     assert spark.sql(query).collect()[0][0] == 1000
     far = last + 1_000_000

@@ -32,7 +32,7 @@ from replitree.client.read.part_cache import PartCache
 from replitree.client.read.read_options import ANSWER_S, ReadOptions, TimeIsUp
 from replitree.client.read.scan import LEASE_S, Scan, ScanSource
 from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
-from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_history
+from replitree.client.read.table_log import HISTORY_MAX, HistoryEntry, read_history, remembered_entry
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
@@ -836,7 +836,7 @@ class Table(TableChanges):
         return partitions_of(self.snapshot().parts)
 
     def history(self, limit: int = 100) -> tuple[HistoryEntry, ...]:
-        """Return what happened to the table, as far back as its log is kept: the newest entry first.
+        """Return what happened to the table, the newest entry first: its log, and before that what active replicas remember.
 
         Parameters
         ----------
@@ -849,11 +849,16 @@ class Table(TableChanges):
             There is no such table.
         CoordinationUnavailable
             Coordination can't be read.
+        NotAuthorized
+            A replica refused the token.
         """
         if not 1 <= limit <= HISTORY_MAX:
             raise BadInput(f"limit is 1 to {HISTORY_MAX:,} entries, not {limit:,}")
         end = LogIndex(self._catalog.log_tail(self.name))
-        return self._catalog.run(read_history(self._catalog.place(self.name), self.name, end, limit))
+        found = self._catalog.run(read_history(self._catalog.place(self.name), self.name, end, limit))
+        below = found[-1].index if found else end
+        earlier = self._earlier.before(below, limit - len(found))
+        return (*found, *(remembered_entry(each, self.name) for each in earlier))
 
     def status(self) -> TableStatus:
         """Return how the table and each of its replicas is."""

@@ -16,7 +16,7 @@ Limit = Annotated[
 
 @on_cluster
 def log(table: Name, at: Cluster, limit: Limit = 20) -> None:
-    """Show the entries of a table's log, as far back as they are kept: the newest first."""
+    """Show the entries of a table's log, as far back as ZooKeeper keeps them or replicas remember them: the newest first."""
     import msgspec
 
     check_name(table)
@@ -28,9 +28,9 @@ def log(table: Name, at: Cluster, limit: Limit = 20) -> None:
         (
             # As text: numbers of rows get thousands separators, and an index is copied into other commands.
             f"{each.index}",
-            f"{each.time:%Y-%m-%d %H:%M:%S.%f}"[:-3],
+            "unknown" if each.time is None else f"{each.time:%Y-%m-%d %H:%M:%S.%f}"[:-3],
             each.kind,
-            each.replica,
+            each.replica or "-",
             "-" if each.rows is None else each.rows,
             "-" if each.bytes is None else byte_size(each.bytes),
             "-" if each.duration_s is None else f"{each.duration_s:.3f}",

@@ -1,9 +1,10 @@
-"""Earlier entries: what replicas know of when entries were written that the log in coordination does not have any more.
+"""Earlier entries: what replicas know of entries that the log in coordination has no more, and when they were written.
 
 Each replica knows entries back to a gap or to where it joined (`replitree.replica.kit.version_log`).  They are facts of one
 log, so the next replica goes on where the one before it had to stop.
 
-Guarantee: an index is returned only when every entry after it is known, and its time, from some replica.
+Guarantees: the index of a time is returned only when every entry after it is known, and its time, from some replica.  Entries
+are returned without a gap.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.routing import PAUSE_S_MAX, PAUSE_S_MIN, Router
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import PAGE_MAX, Earlier, Remembered
 
 ASK_S = 15.0
 """How long one replica may be silent, in seconds: it may have to read many files."""
@@ -69,6 +71,49 @@ class EarlierEntries:
             pause = min(PAUSE_S_MAX, 2 * pause)
             # One that has just started again has another address.
             self._router.forget()
+
+    def before(self, below: int, limit: int) -> list[Remembered]:
+        """Return entries below an index, the newest first, without a gap, as far as the active replicas that answer know them.
+
+        Parameters
+        ----------
+        below
+            The index that comes after the newest of them.
+        limit
+            Entries at most.
+
+        Raises
+        ------
+        NotAuthorized
+            A replica refused the token.
+        """
+        found, silent = list[Remembered](), set[str]()
+        if below <= 0 or limit <= 0:
+            return found
+        try:
+            asked = rest = [each for each in self._router.replicas() if each.active]
+        except ReplicaUnavailable:
+            # None has joined the table.
+            return found
+        while rest and below > 0 and len(found) < limit:
+            replica, *rest = rest
+            query = f"below={below}&limit={min(limit - len(found), PAGE_MAX)}"
+            try:
+                answer = self._http.request(
+                    replica.address, "GET", f"/v1/tables/{quote(self._table)}/earlier?{query}", timeout_s=ASK_S
+                ).decode(Earlier)
+            except NotAuthorized:
+                raise
+            except ReplitreeError:
+                # It does not answer, or its version has no such request: the others say what they know.
+                silent.add(replica.name)
+                continue
+            if answer.entries:
+                found += answer.entries
+                below = answer.entries[-1].index
+                # It may have more, and the others may know what comes before.
+                rest = [replica, *(each for each in asked if each.name not in {replica.name, *silent})]
+        return found
 
     def _ask_all(self, time_ms: int, reached: Reached) -> tuple[Reached, dict[str, ReplitreeError]]:
         """Ask each replica, again when another has come further; also return the errors of those that did not answer."""

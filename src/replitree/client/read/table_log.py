@@ -2,12 +2,13 @@
 
 Guarantees:
 
-* The log is read in coordination: no replica is asked, and nothing is changed.
+* The log is read in coordination, and nothing is changed.  Entries that the cleaner has removed there come from the replicas,
+  which remember them (`replitree.client.read.earlier`).
 * Entries come newest first, and the kept log is read only as far back as the caller asks.
 * The time of an entry is the time at which coordination created its node, by the clock of the ZooKeeper server that led
   then.  A new leader's clock may be behind the old one's: times need not ascend with indexes.
 
-Absent on purpose: entries that the cleaner has removed; what an entry has become on a replica (`table.status`).
+Absent on purpose: what an entry has become on a replica (`table.status`).
 """
 
 from __future__ import annotations
@@ -15,37 +16,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import (
-    EVERY_PARTITION,
     AlterEntry,
     DropEntry,
     Entry,
     FailEntry,
     GetEntry,
-    LostEntry,
-    MergeEntry,
     MutateEntry,
     RewriteEntry,
-    RollEntry,
     SettleEntry,
     StorageEntry,
     decode_entry,
-    dropped_partitions,
 )
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index, read_start
-from replitree.storage.schema.retention import read_retention
-from replitree.wire.block_ids import restored_version
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Remembered, Summary, summary_of
 
 T = TypeVar("T")
+
+UNKNOWN = "unknown"
+"""The kind of an entry of which nothing is kept but its index and its time."""
+
+FORGOTTEN = "not kept any more"
+"""What is shown of what such an entry did."""
+
+MUTATE = str(MutateEntry.__struct_config__.tag)
 
 HISTORY_MAX = 100_000
 """Entries that one call returns at most: all of them are in memory at once."""
@@ -71,25 +73,26 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     index
         Where it is in the log.  ``as_of=index`` is the table before it, ``as_of=index + 1`` the table with it.
     time
-        When coordination created it, in UTC, to the millisecond.
+        When coordination created it, in UTC, to the millisecond; None: that is not known any more.
     kind
         What it is, as in ``docs/log.md``: ``get`` (an insert), ``merge``, ``mutate``, ``rewrite``, ``drop``, ``alter``, ….
+        ``unknown``: nothing but its index, and its time, is kept any more.
     replica
-        The replica that appended it.
+        The replica that appended it; empty when that is unknown.
     rows, bytes
         What an insert or a rewrite has written: rows, and bytes of part files.  None for other kinds.
     ids
         The deduplication ids of an insert, each made of a token (`replitree.wire.block_ids.token_block`) or of the rows; or the
-        id of a command.
+        id of a command.  Empty when the entry is gone from coordination.
     command
         What it does, as text; empty when the kind says it all.
     duration_s
-        Of the end of a quorum: seconds since the insert was appended.  None for other kinds, and when the insert's entry is
-        gone.
+        Of the end of a quorum: seconds since the insert was appended.  None for other kinds, and when either entry is gone
+        from coordination.
     """
 
     index: int
-    time: datetime
+    time: datetime | None
     kind: str
     replica: str
     rows: int | None = None
@@ -211,69 +214,39 @@ def as_time(time_ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=time_ms)
 
 
+def remembered_entry(each: Remembered, name: str) -> HistoryEntry:
+    """Return an entry that only replicas remember, of the table `name`."""
+    time = as_time(each.ms) if each.ms else None
+    if each.entry is None:
+        return HistoryEntry(index=each.index, time=time, kind=UNKNOWN, replica="", command=FORGOTTEN)
+    return _shown(each.entry, name, index=each.index, time=time)
+
+
 def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry:
-    entry, rows, size, ids, duration = logged.entry, None, None, tuple[str, ...](), None
-    if isinstance(entry, GetEntry | RewriteEntry):
-        parts = entry.parts if isinstance(entry, GetEntry) else entry.inserts
-        results = () if isinstance(entry, GetEntry) else entry.results
-        rows = sum(part.rows for part in parts) + sum(part.rows for part in results)
-        size = sum(part.bytes for part in parts) + sum(part.bytes for part in results)
+    entry, ids, duration = logged.entry, tuple[str, ...](), None
     if isinstance(entry, GetEntry):
         ids = tuple(entry.blocks)
     elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry):
         ids = (entry.id,)
     elif isinstance(entry, SettleEntry | FailEntry) and entry.index in begun:
         duration = (logged.written_ms - begun[entry.index]) / 1000
+    found = _shown(summary_of(entry), name, index=logged.index, time=as_time(logged.written_ms))
+    return msgspec.structs.replace(found, ids=ids, duration_s=duration)
+
+
+def _shown(summary: Summary, name: str, *, index: int, time: datetime | None) -> HistoryEntry:
+    command = summary.text
+    if summary.kind == MUTATE:
+        # With the expressions of SQL and their kernels, which most histories do not need.
+        from replitree.storage.sql.mutation import as_statement
+
+        command = as_statement(command, name)
     return HistoryEntry(
-        index=logged.index,
-        time=as_time(logged.written_ms),
-        kind=str(type(entry).__struct_config__.tag),
-        replica=entry.replica,
-        rows=rows,
-        bytes=size,
-        ids=ids,
-        command=_command(entry, name),
-        duration_s=duration,
+        index=index,
+        time=time,
+        kind=summary.kind,
+        replica=summary.replica,
+        rows=summary.rows,
+        bytes=summary.bytes,
+        command=command,
     )
-
-
-def _command(entry: Entry, name: str) -> str:
-    """Return what an entry does, as text."""
-    from replitree.storage.sql.mutation import as_statement
-
-    match entry:
-        case GetEntry():
-            version, dropped = restored_version(entry.blocks), dropped_partitions(entry)
-            overwrites = f"overwrites {_partitions(dropped)}" if dropped else ""
-            return overwrites if version is None else f"restore_to {version}"
-        case SettleEntry() | FailEntry():
-            return f"insert {entry.index}"
-        case MergeEntry():
-            return ", ".join(entry.sources)
-        case MutateEntry():
-            return as_statement(entry.command, name)
-        case RewriteEntry():
-            return ", ".join(each.source for each in entry.results)
-        case DropEntry(block_min=None):
-            return f"{'detaches' if entry.detach else 'drops'} {_partitions((entry.partition,))}"
-        case DropEntry():
-            return f"drops blocks {entry.block_min} to {entry.block_max} of {_partitions((entry.partition,))}"
-        case AlterEntry():
-            return entry.command
-        case StorageEntry():
-            return entry.storage if entry.keep is UNSET else f"keeps old parts {_retention(entry.keep)}"
-        case LostEntry():
-            return entry.part
-        case RollEntry():
-            return ""
-        case _:
-            assert_never(entry)
-
-
-def _retention(text: str) -> str:
-    keep, feed = read_retention(text)
-    return f"{keep or 'by default'}, the change feed {feed}" if feed else keep or "by default"
-
-
-def _partitions(names: tuple[str, ...]) -> str:
-    return "every partition" if EVERY_PARTITION in names else f"partition {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Snapshots, their leases and the change feed over HTTP; and which index a time means, as far as the version log goes back."""
+"""Snapshots, their leases and the change feed over HTTP; and what the version log knows: earlier entries, what a time means."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.table.feeds import TakenFeed
 from replitree.replica.table.table_replica import TableReplica
 from replitree.wire.feed_errors import TableReplaced
+from replitree.wire.remembered import PAGE_MAX, Earlier
 
 
 class ReadHandlers(Handlers):
@@ -31,6 +32,7 @@ class ReadHandlers(Handlers):
             web.get(f"{table}/written-by", self._written_by),
             web.get(f"{table}/feed", self._feed),
             web.get(f"{table}/feed/end", self._feed_end),
+            web.get(f"{table}/earlier", self._before),
             web.post(f"{table}/leases/{{lease}}", self._renew),
             web.delete(f"{table}/leases/{{lease}}", self._release),
         )
@@ -56,6 +58,17 @@ class ReadHandlers(Handlers):
         # Many segments may be read.
         reached = await asyncio.to_thread(versions.written_by, time_ms, below)
         return response(JsonAnswer(200, msgspec.json.encode(reached)))
+
+    async def _before(self, request: web.Request) -> web.Response:
+        """Return entries below ``below``, at most ``limit``."""
+        query = request.query
+        if not query.get("below"):
+            raise BadInput("below is missing: give an index of the log, and limit, how many entries at most")
+        versions = self._table(request).local_parts.versions
+        below, limit = LogIndex(number(query, "below", 0)), min(number(query, "limit", PAGE_MAX), PAGE_MAX)
+        # Several segments may be read.
+        found = await asyncio.to_thread(versions.before, below, max(1, limit))
+        return response(JsonAnswer(200, msgspec.json.encode(Earlier(tuple(found)))))
 
     async def _renew(self, request: web.Request) -> web.Response:
         table, lease = self._table(request), request.match_info["lease"]

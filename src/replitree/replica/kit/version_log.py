@@ -1,8 +1,9 @@
 """Version log: on disk, what each entry of a table's log has changed, so that earlier versions are known after a start.
 
 The folder ``versions`` has *segments*, files named by the index at which they begin.  The first line of a segment is the
-version there, as a list of parts; each further line is one entry: what it changed, and when it was written.  Every line begins
-with a checksum of all lines up to it.  A version is found in one segment: the list, with the changes up to the index.
+version there, as a list of parts; each further line is one entry: what it changed, when it was written, and what it did in a
+few words (for a table's history).  Every line begins with a checksum of all lines up to it.  A version is found in one segment:
+the list, with the changes up to the index.
 
 The time of an entry is that of its node, by coordination's clock, which may go back.  So a time is found by reading back from
 later entries: the first line of a segment says the lowest time of the segment before it, and whole segments are skipped.
@@ -28,13 +29,16 @@ Absent on purpose: whether the parts of a version are still on disk (`replitree.
 from __future__ import annotations
 
 import os
+import threading
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from replitree import private
 from replitree.decoding import json_decoder
@@ -47,6 +51,7 @@ from replitree.protocol.feed.definition import RULES, OpenInserts, Step, timesta
 from replitree.storage.files.durable import is_folder, write_all
 from replitree.storage.files.formats import refuse_newer
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Remembered, Summary
 
 FOLDER = "versions"
 """Folder of the segments, below the table's."""
@@ -58,6 +63,9 @@ SEGMENT_ENTRIES = 2_048
 
 RECENT_ENTRIES = 50_000
 """The newest entries that stay, however old they are."""
+
+_NAME_SOURCES = frozenset({"merge", "rewrite"})
+"""Kinds of entries whose text names the parts that they remove."""
 
 _CHECKSUM_DIGITS = 8
 
@@ -84,6 +92,8 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `ms` is when it was written; 0: unknown.  `us` is its timestamp in the feed, where that is not 1,000 `ms`.  `kind`, `lost`
     and `schema` are those of the feed's `Step`; "": unknown.
+    `ms` is when it was written; 0: unknown.  `entry` is what it did; None: an earlier replitree has written the line.
+    The text of a merge or a rewrite that names just the removed parts is left out.
     """
 
     next: int
@@ -95,6 +105,14 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     us: int = 0
     lost: str = ""
     schema: int = 0
+    entry: Summary | None = None
+
+    @property
+    def summary(self) -> Summary | None:
+        """What it did, with its text."""
+        if self.entry is None or self.entry.text or self.entry.kind not in _NAME_SOURCES:
+            return self.entry
+        return replace(self.entry, text=", ".join(self.removed))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -126,6 +144,7 @@ class Changed:
     kind: str = ""
     lost: str = ""
     schema_version: int = 0
+    entry: Summary | None = None
 
     @property
     def is_told(self) -> bool:
@@ -136,6 +155,15 @@ class Changed:
     def step(self) -> Step:
         """What the feed must know of the entry."""
         return Step(self.kind, self.change, self.opened, self.lost, self.schema_version)
+
+    def line(self, told_us: int) -> bytes:
+        """Return the content of its line; `told_us` is its timestamp in the feed, where that is not 1,000 `written_ms`."""
+        removed, added = (tuple(part.name for part in parts) for parts in (self.change.removed, self.change.added))
+        entry = self.entry
+        if entry is not None and entry.kind in _NAME_SOURCES and entry.text == ", ".join(removed):
+            entry = replace(entry, text="")
+        of_feed = (self.kind, told_us, self.lost, self.schema_version)
+        return _encode(_Entry(self.next, self.written_ms, removed, added, self.opened, *of_feed, entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +216,9 @@ class VersionLog:
         self._folder, self._incarnation = folder, incarnation
         self._last: Path | None = None
         self._checksum = 0
+        # Where segments begin, ascending, so that no look-up lists a folder of 30,000 files; None: not listed yet.
+        self._begins: tuple[LogIndex, ...] | None = None
+        self._lock = threading.Lock()
         self._end, self._earliest_ms, self._us = LogIndex(0), 0, 0
         # What first lines say of the segment before, by the index at which the segment begins.
         self._previous: dict[LogIndex, tuple[int, int]] = {}
@@ -206,11 +237,12 @@ class VersionLog:
         OSError
             The disk refuses.
         """
-        self._last = None
-        for first, path in reversed(self._segments()):
+        self._last = self._begins = None
+        for first, path in self._segments():
             found = self._read(path, None)
             if found is None:
                 path.unlink()
+                self._begins = None
                 continue
             if found.bytes < path.stat().st_size:
                 os.truncate(path, found.bytes)
@@ -239,7 +271,11 @@ class VersionLog:
         path, (line, checksum) = self._folder / str(version.index), _line(_encode(head), 0)
         # A segment that begins at this index has no entries, or is of a version that is forgotten.
         self._previous.pop(version.index, None)
-        private.write_file(path, line)
+        with self._lock:
+            private.write_file(path, line)
+            known = self._begins or ()
+            # Listed again where this is not the newest one, or none is known.
+            self._begins = (*known, version.index) if known and known[-1] < version.index else None
         self._last, self._checksum, self.entries = path, checksum, 0
         self._end, self._earliest_ms, self._us = version.index, 0, us
 
@@ -252,13 +288,8 @@ class VersionLog:
         at, noted = self._end, list[Noted]()
         lines, checksum, earliest_ms, us = list[bytes](), self._checksum, self._earliest_ms, self._us
         for each in changes:
-            removed, added = (tuple(part.name for part in parts) for parts in (each.change.removed, each.change.added))
             us = timestamp_us(us, each.written_ms) if each.is_told else 0
-            told = us if us != 1_000 * each.written_ms else 0
-            entry = _Entry(
-                each.next, each.written_ms, removed, added, each.opened, each.kind, told, each.lost, each.schema_version
-            )
-            line, checksum = _line(_encode(entry), checksum)
+            line, checksum = _line(each.line(us if us != 1_000 * each.written_ms else 0), checksum)
             noted.append(Noted(at, each, us))
             at = each.next
             earliest_ms = min(earliest_ms, each.written_ms) if lines or self.entries else each.written_ms
@@ -280,23 +311,26 @@ class VersionLog:
         self._previous.clear()
         for _, path in self._segments():
             path.unlink(missing_ok=True)
+        self._begins = None
 
     def remove_old(self, before: float) -> None:
         """Remove the segments whose last entry was written before a time, seconds since the epoch, but for recent entries.
 
         Raises OSError when the disk refuses.
         """
-        segments = self._segments()
-        recent = segments[-1][0] - RECENT_ENTRIES if segments else 0
-        for (first, path), (end, _) in pairwise(segments):
+        begins = self._all_begins()
+        recent = begins[-1] - RECENT_ENTRIES if begins else 0
+        for number, (first, end) in enumerate(pairwise(begins), start=1):
+            path = self._folder / str(first)
             if end > recent or path.stat().st_mtime >= before:
                 return
             path.unlink(missing_ok=True)
+            self._begins = begins[number:]
             self._previous.pop(first, None)
 
     def at(self, index: LogIndex) -> Version | None:
         """Return what the table was at an index, or None when that is not known.  Raises OSError when the disk refuses."""
-        path = next((path for first, path in reversed(self._segments()) if first <= index), None)
+        path = next((path for _, path in self._segments(LogIndex(index + 1))), None)
         try:
             found = None if path is None else self._read(path, index)
         except (UnsupportedFormat, FileNotFoundError):
@@ -307,9 +341,8 @@ class VersionLog:
 
     def segments(self, first: LogIndex) -> Iterator[Segment]:
         """Give what segments say, from the one that has an index on, ascending.  Raises OSError when the disk refuses."""
-        segments = self._segments()
-        begins = max((begin for begin, _ in segments if begin <= first), default=LogIndex(0))
-        for path in (path for begin, path in segments if begin >= begins):
+        begins = self._all_begins()
+        for path in (self._folder / str(each) for each in begins[max(0, bisect_right(begins, first) - 1) :]):
             try:
                 lines = (content for content, _, _ in _lines(path.read_bytes()))
                 begin = self._begin(path, next(lines, b""))
@@ -338,11 +371,8 @@ class VersionLog:
         below
             The caller knows that every entry from there on was written later.
         """
-        at, after = below, None
-        for first, path in reversed(self._segments()):
-            if first >= at:
-                after = path if first == at else None
-                continue
+        at, after = below, self._folder / str(below) if below in self._all_begins() else None
+        for first, path in self._segments(below):
             if after is not None:
                 begins, earliest_ms = self._said_of_previous(at, after)
                 if begins == first and earliest_ms > time_ms:
@@ -361,10 +391,28 @@ class VersionLog:
             after = path
         return self._reached(at, below)
 
+    def before(self, below: LogIndex, limit: int) -> list[Remembered]:
+        """Return entries below an index, the newest first, up to the first that is not known or the limit.
+
+        Raises OSError when the disk refuses.
+        """
+        found, at = list[Remembered](), below
+        for first, path in self._segments(below):
+            entries = self._entries(path, at)
+            if not entries or entries[-1][1].next < at:
+                # The entries in between are not known.
+                break
+            for index, entry in reversed(entries):
+                found.append(Remembered(index, entry.ms, entry.summary))
+                if len(found) == limit:
+                    return found
+            at = first
+        return found
+
     def _reached(self, at: LogIndex, below: LogIndex) -> Reached:
         """Return that every entry from an index up to another was written later, and when the first of them was."""
-        path = next((path for first, path in reversed(self._segments()) if first <= at < below), None)
-        entries = [] if path is None else self._entries(path, LogIndex(at + 1))
+        path = next((path for _, path in self._segments(LogIndex(at + 1))), None)
+        entries = [] if path is None or at >= below else self._entries(path, LogIndex(at + 1))
         written_ms = entries[-1][1].ms if entries and entries[-1][0] == at else 0
         return Reached(below=at, written_ms=written_ms)
 
@@ -399,14 +447,22 @@ class VersionLog:
 
     def first(self) -> LogIndex | None:
         """Return the lowest index whose version may be known; None: there is none."""
-        segments = self._segments()
-        return segments[0][0] if segments else None
+        return next(iter(self._all_begins()), None)
 
-    def _segments(self) -> list[tuple[LogIndex, Path]]:
-        """Return the segments, ascending."""
-        if not is_folder(self._folder):
-            return []
-        return sorted((LogIndex(int(path.name)), path) for path in self._folder.iterdir() if path.name.isdecimal())
+    def _segments(self, below: LogIndex | None = None) -> Iterator[tuple[LogIndex, Path]]:
+        """Give the segments that begin below an index, or all, the newest first."""
+        begins = self._all_begins()
+        count = len(begins) if below is None else bisect_left(begins, below)
+        return ((first, self._folder / str(first)) for first in reversed(begins[:count]))
+
+    def _all_begins(self) -> tuple[LogIndex, ...]:
+        """Return where the segments begin, ascending."""
+        # A segment that begins while the folder is listed is not to be missed.
+        with self._lock:
+            if self._begins is None:
+                names = [path.name for path in self._folder.iterdir()] if is_folder(self._folder) else []
+                self._begins = tuple(sorted(LogIndex(int(name)) for name in names if name.isdecimal()))
+            return self._begins
 
     def _read(self, path: Path, until: LogIndex | None) -> _Found | None:
         """Read a segment up to an index, or up to its end; None: it is of another table, or its first line is damaged."""

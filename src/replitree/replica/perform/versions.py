@@ -42,6 +42,7 @@ from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, Changed, Version, VersionLog
 from replitree.replica.perform.progress import Progress
 from replitree.wire.reached import Reached
+from replitree.wire.remembered import Remembered, summary_of
 
 Entries: TypeAlias = tuple[tuple[LogIndex, Entry, int], ...]
 """Entries of a log, ascending: index, entry, and when it was written, in milliseconds by coordination's clock."""
@@ -155,6 +156,22 @@ class Versions:
             self._report(error)
             return Reached(below=below)
 
+    def before(self, below: LogIndex, limit: int) -> list[Remembered]:
+        """Return entries below an index, the newest first, as far as they are known here without a gap.
+
+        Parameters
+        ----------
+        below
+            The index that comes after the newest of them.
+        limit
+            Entries at most.
+        """
+        try:
+            return self._versions.before(below, limit)
+        except OSError as error:
+            self._report(error)
+            return []
+
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Report what is in the way, and go on: the end of the version log is then found anew."""
@@ -237,7 +254,8 @@ def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | 
 def _noted(index: LogIndex, entry: Entry, change: Change, opened: tuple[LogIndex, ...], written_ms: int) -> Changed:
     """Return what the version log says of an entry; `opened` are the inserts that are open after it."""
     step = step_of(entry, change, opened)
-    return Changed(next_index(index, entry), change, opened, written_ms, step.kind, step.lost, step.schema_version)
+    of_feed = (step.kind, step.lost, step.schema_version)
+    return Changed(next_index(index, entry), change, opened, written_ms, *of_feed, summary_of(entry))
 
 
 __all__ = ["Versions", "entries_between"]

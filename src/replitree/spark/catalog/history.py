@@ -9,7 +9,7 @@ from replitree.client.table import Table
 
 
 def history_rows(table: Table) -> list[tuple[object, ...]]:
-    """Return the entries of a table's kept log, the newest first, each as a row of `scala/AnswerRows.scala`.
+    """Return the entries of a table's history, the newest first, each as a row of `scala/AnswerRows.scala`.
 
     Raises
     ------
@@ -19,7 +19,7 @@ def history_rows(table: Table) -> list[tuple[object, ...]]:
     return [
         (
             each.index,
-            (each.time - EPOCH) // timedelta(microseconds=1),
+            None if each.time is None else (each.time - EPOCH) // timedelta(microseconds=1),
             each.kind,
             each.replica,
             each.rows,
