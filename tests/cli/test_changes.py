@@ -34,12 +34,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProce
 
 def test_changes_are_printed_for_people_and_programs(run: Run, cluster: InProcessCluster) -> None:
     cluster.nodes[0].insert(rows(0, 2))
-    cluster.nodes[0].post("mutations", {"kind": "delete", "where": "k = 1"}, wait_s=20)
+    cluster.nodes[0].post("drop", {"all": True})
     found = run("table", "changes", "t", "0", "2", "--columns", "k", *URL, "--json").json
     assert (found["table"], found["from"], found["to"]) == ("t", 0, 2)
     assert [(row["_commit_version"], row["_change_type"], row["k"]) for row in found["rows"]] == [
         (0, "insert", 0),
         (0, "insert", 1),
+        (1, "delete", 0),
         (1, "delete", 1),
     ]
     shown = run("table", "changes", "t", "1", "--where", "k > 0", *URL).out

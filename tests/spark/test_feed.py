@@ -32,13 +32,17 @@ def test_a_frame_has_the_rows_of_the_feed(running: LocalCluster, spark: SparkSes
     with table.changes(0) as changes:
         whole, end = counted(changes.to_df(spark)), changes.end
         assert sum(whole.values()) == 8 + 4 + 1 + 1
-    source = spark.read.format("replitree").options(url=str(running.folder), readChangeFeed="true")
-    assert counted(source.options(startingVersion=0, partitions=3).load("fed")) == whole
-    middle = source.options(startingVersion=1, endingVersion=2, where="k <> 6", columns="k").load("fed")
+
+    def changed(**options: object) -> DataFrame:
+        source = spark.read.format("replitree").options(url=str(running.folder), readChangeFeed="true")
+        return source.options(**options).load("fed")  # type: ignore[arg-type]
+
+    assert counted(changed(startingVersion=0, partitions=3)) == whole
+    middle = changed(startingVersion=1, endingVersion=2, where="k <> 6", columns="k")
     assert middle.columns == ["k", "_change_type", "_commit_version", "_commit_timestamp"]
     found = sorted((row["_commit_version"], row["k"], row["_change_type"]) for row in middle.collect())
     assert found == [(1, 7, "update_postimage"), (1, 7, "update_preimage"), (2, 0, "delete")]
-    assert source.options(startingVersion=end).load("fed").count() == 0
+    assert changed(startingVersion=end).count() == 0
     running.drop_table("fed")
 
 

@@ -21,8 +21,10 @@ A range is asked for in pages; each is of whole entries, and each has a lease.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
@@ -205,7 +207,7 @@ class Changes:
         return pa.Table.from_batches(self.batches(), self.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read it batch by batch; the two parts of a change are in memory as a whole.
+        """Read it batch by batch; the two parts of a rewrite's change are in memory as a whole.
 
         Raises
         ------
@@ -264,15 +266,31 @@ class Changes:
         # A mutation that has touched no row of a part, or was killed, leaves its content.
         if before.manifest.content == after.manifest.content or not (self._may_match(before) or self._may_match(after)):
             return
-        old, new = (
-            snapshot.good(lambda: read_parts(snapshot.checked([part]), self.definition))  # noqa: B023 - called at once
-            for part in (before, after)
-        )
-        found = mutated_rows(old, new) if unit.type == "mutate" else rewritten_rows(old, new)
-        for batch in found.combine_chunks().to_batches():
-            rows = len(batch)
-            indexes, times = np.full(rows, unit.index, np.int64), np.full(rows, unit.us, np.int64)
-            yield from self._shown(batch.drop_columns([CHANGE_TYPE]), batch.column(CHANGE_TYPE), indexes, times)
+        for found in self._difference(snapshot, unit.type, before, after):
+            for batch in found.combine_chunks().to_batches():
+                rows = len(batch)
+                indexes, times = np.full(rows, unit.index, np.int64), np.full(rows, unit.us, np.int64)
+                yield from self._shown(batch.drop_columns([CHANGE_TYPE]), batch.column(CHANGE_TYPE), indexes, times)
+
+    def _difference(
+        self, snapshot: Snapshot, kind: UnitType, before: SnapshotPart, after: SnapshotPart
+    ) -> Iterable[pa.Table]:
+        """Give the rows that differ between two parts: of a mutation some at a time, of a rewrite at once."""
+        if kind != "mutate":
+            tables = [
+                snapshot.good(lambda part=part: read_parts(snapshot.checked([part]), self.definition))  # type: ignore[misc]
+                for part in (before, after)
+            ]
+            return [rewritten_rows(*tables)]
+
+        def begin(part: SnapshotPart) -> Iterator[pa.RecordBatch]:
+            found = iter(read_batches(snapshot.checked([part]), self.definition))
+            first = next(found, None)
+            return found if first is None else chain([first], found)
+
+        old, new = (snapshot.good(partial(begin, part)) for part in (before, after))
+        deletes = after.manifest.rows < before.manifest.rows
+        return mutated_rows(old, new, self.definition.arrow_schema, deletes=deletes)
 
     def _shown(
         self, rows: pa.RecordBatch, types: pa.Array, indexes: np.ndarray, times: np.ndarray
