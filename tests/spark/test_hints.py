@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 
-from replitree.spark.session.hints import hint_for, note_statements
+from replitree.spark import note_statements
+from replitree.spark.session.hints import hint_for
 from tests.spark.test_delta_page import ROWS
 
 

@@ -16,6 +16,7 @@ from replitree.errors import SparkMissing
 if TYPE_CHECKING:
     from replitree.spark.read.read import snapshot_df, to_df
     from replitree.spark.read.views import sql_views
+    from replitree.spark.session.hints import note_statements
     from replitree.spark.session.session import spark_session
     from replitree.spark.source import ReplitreeSource, register
     from replitree.spark.write.write import insert_df
@@ -23,11 +24,21 @@ if TYPE_CHECKING:
 if find_spec("pyspark") is None:
     raise SparkMissing("PySpark is not installed: pip install 'replitree[spark]'")
 
-__all__ = ["ReplitreeSource", "insert_df", "register", "snapshot_df", "spark_session", "sql_views", "to_df"]
+__all__ = [
+    "ReplitreeSource",
+    "insert_df",
+    "note_statements",
+    "register",
+    "snapshot_df",
+    "spark_session",
+    "sql_views",
+    "to_df",
+]
 
 _HOMES = {
     "ReplitreeSource": "replitree.spark.source",
     "insert_df": "replitree.spark.write.write",
+    "note_statements": "replitree.spark.session.hints",
     "register": "replitree.spark.source",
     "snapshot_df": "replitree.spark.read.read",
     "spark_session": "replitree.spark.session.session",

@@ -34,6 +34,13 @@ Partition = Annotated[
 Final = Annotated[
     bool, typer.Option("--final", help="Into one part for each partition, and apply the table's policy to all rows.")
 ]
+Cleanup = Annotated[
+    bool,
+    typer.Option(
+        "--cleanup",
+        help="With --final and replacing(version, is_deleted): remove deletions, when no writer has older rows left.",
+    ),
+]
 
 
 @on_cluster
@@ -42,6 +49,7 @@ def optimize(
     at: Cluster,
     partition: Partition = None,
     final: Final = False,
+    cleanup: Cleanup = False,
     engine: EngineOption = Engine.REPLICA,
     wait: Wait = WAIT_S,
 ) -> None:
@@ -57,9 +65,9 @@ def optimize(
         known = connection.table(table)
         if engine is Engine.SPARK:
             with _spark() as spark:
-                result = known.optimize(partition, final=final, timeout_s=wait, spark=spark)
+                result = known.optimize(partition, final=final, cleanup=cleanup, timeout_s=wait, spark=spark)
         else:
-            result = known.optimize(partition, final=final, timeout_s=wait)
+            result = known.optimize(partition, final=final, cleanup=cleanup, timeout_s=wait)
     why = f": {result.reason}" if result.reason else ""
     sources = sum(len(merge.sources) for merge in result.merges)
     text = f"{counted(len(result.merges), 'merge')} of {counted(sources, 'part')} of {table}"

@@ -8,7 +8,7 @@ what was inserted before it, nothing that comes later.  What such a call returns
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -26,6 +26,8 @@ from replitree.errors import BadInput, ReplicaUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from replitree.client.table import Table
 
 
 class _Mutations(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
         partition: str | None = None,
         *,
         final: bool = False,
+        cleanup: bool = False,
         timeout_s: float = COMMAND_S,
         spark: SparkSession | None = None,
     ) -> OptimizeResult:
@@ -58,6 +61,10 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
             Id of one partition; all by default.
         final
             Merge each partition into one part, whatever it costs, and apply the table's policy to all of its rows.
+        cleanup
+            With `final` and the policy ``replacing(version, is_deleted)``: also remove the rows that say that their key is
+            deleted.  **A row of such a key that is inserted later is shown, however old it is**: ask for it when no writer has
+            older rows left.  Each partition is rewritten by this process, as one entry of the log.
         timeout_s
             How long to wait for the merges, in seconds; they go on afterwards.
         spark
@@ -68,13 +75,28 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
         ------
         Unavailable
             No replica takes the merges.
+        BadInput
+            `cleanup` without `final` or without a delete marker, or a partition has too many rows for it.
         """
+        if cleanup:
+            from replitree.client.change.clean_up import check_clean_up
+
+            if not final:
+                raise BadInput(
+                    "cleanup=True goes with final=True: a deletion may hide rows of parts that are not merged"
+                )
+            check_clean_up(self._definition)
         if spark is not None:
             made: OptimizeResult = frames().optimize(self, spark, partition, final=final, timeout_s=timeout_s)
+        else:
+            body: dict[str, Any] = {"partition": partition, "final": final}
+            _, made = self._commander.ask("POST", "optimize", OptimizeResult, body, timeout_s=timeout_s)
+        if not cleanup or not made.finished:
             return made
-        body: dict[str, Any] = {"partition": partition, "final": final}
-        _, result = self._commander.ask("POST", "optimize", OptimizeResult, body, timeout_s=timeout_s)
-        return result
+        from replitree.client.change.clean_up import clean_up
+
+        reason = clean_up(cast("Table", self), partition, timeout_s=timeout_s)
+        return msgspec.structs.replace(made, finished=not reason, reason=reason)
 
     def pause_merges(self) -> tuple[str, ...]:
         """Stop merging by itself, on every replica, until `resume_merges` or a restart.

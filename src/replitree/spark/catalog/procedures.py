@@ -34,10 +34,10 @@ class Procedure(NamedTuple):
     parameters: tuple[Parameter, ...]
 
 
-def _optimize(table: Table, partition: str | None, final: bool) -> Sequence[Any]:
+def _optimize(table: Table, partition: str | None, final: bool, cleanup: bool) -> Sequence[Any]:
     if partition is not None:
         _check_partition(table, partition)
-    result = table.optimize(partition, final=final)
+    result = table.optimize(partition, final=final, cleanup=cleanup)
     return len(result.merges), result.finished, result.reason
 
 
@@ -82,10 +82,14 @@ _DROPPED = "index bigint not null, parts bigint"
 
 PROCEDURES: Mapping[str, Procedure] = {
     "optimize": Procedure(
-        "merges parts now; final: each partition into one part, with the table's policy applied",
+        "merges parts now; final: each partition into one part, with the table's policy applied; cleanup: without deletions",
         "merges bigint not null, finished boolean not null, reason string not null",
         _optimize,
-        (_PARTITION._replace(default="null"), Parameter("final", "boolean", "false")),
+        (
+            _PARTITION._replace(default="null"),
+            Parameter("final", "boolean", "false"),
+            Parameter("cleanup", "boolean", "false"),
+        ),
     ),
     "freeze": Procedure(
         "keeps the parts of now under a name, on one replica's disk",

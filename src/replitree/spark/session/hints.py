@@ -89,7 +89,16 @@ def hint_for(statement: str) -> str | None:
 
 
 def note_statements(spark: SparkSession) -> None:
-    """Let errors of a session's `sql` have a note with what there is here instead.  Again it does nothing."""
+    """Let errors of a session's `sql` have a note with what there is here instead.  Again it does nothing.
+
+    Sessions of `spark_session` have such notes.  The settings of the catalog can't bring them: Spark's parser refuses a
+    statement before it asks any catalog.
+
+    Parameters
+    ----------
+    spark
+        A session that was made otherwise.
+    """
     if "sql" in vars(spark):
         return
     run = spark.sql
