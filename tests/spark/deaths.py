@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+EXECUTOR = b"CoarseGrainedExecutorBackend"
+"""What the command line of an executor has."""
 
 
 def dying(marker: Path, *, of_worker: bool = False) -> Callable[[], None]:
@@ -44,6 +48,43 @@ def with_a_death(frame: DataFrame, marker: Path, *, of_worker: bool = False) -> 
         return key
 
     return frame.withColumn("k", first_one_dies(col("k")))
+
+
+def executor_of(port: int) -> int:
+    """Return the process id of the executor that has the connection from a local port, itself or in a Python worker."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    open_, own = "01", f":{port:04X}"
+    sockets = {f"socket:[{words[9]}]" for words in lines if words[1].endswith(own) and words[3] == open_}
+    for process in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]:
+        executor = _executor_above(process)
+        if executor and _has_open(process, sockets):
+            return executor
+    raise AssertionError(f"no executor has the connection from port {port}")
+
+
+def _executor_above(process: int) -> int:
+    """Return the executor that a process is, or is of; 0 when there is none."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while process > 1:
+            if EXECUTOR in Path(f"/proc/{process}/cmdline").read_bytes():
+                return process
+            process = parent(process)
+    return 0
+
+
+def _has_open(process: int, what: set[str]) -> bool:
+    """Whether a process has a descriptor of one of these; of one that ends meanwhile: no."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if str(descriptor.readlink()) in what:
+                    return True
+    return False
+
+
+def parent(process: int) -> int:
+    """Return the process id of a process's parent."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 DRIVER = """
