@@ -21,6 +21,7 @@
     │   └── TooManyParts
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
     ├── CommandUnknown          a tablet's command may have been carried out; read the state before it is repeated
+    ├── StreamReplaced          the stream of a batch belongs to another query; nothing was inserted, an operator must choose
     ├── ConcurrentChange        what a rewrite was made of has changed; nothing was changed, read and try again
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
     │   └── LeaseLost           no replica keeps the snapshot's parts any more
@@ -132,6 +133,23 @@ class OutcomeUnknown(ReplitreeError):
 
 class CommandUnknown(ReplitreeError):
     """A tablet's command may have been carried out, or may yet be.  Read the state of the next leader before it is repeated."""
+
+
+class StreamReplaced(ReplitreeError):
+    """The stream of a batch belongs to another query, whose batches have these numbers; nothing was inserted.
+
+    Continue with the checkpoint of that query, give this one another ``txnAppId``, or take the stream over with
+    ``newCheckpoint`` once that query has been stopped for good.
+
+    Attributes
+    ----------
+    stream, query, batch
+        The stream, the query that it belongs to (empty: batch writes with ``txnVersion``), and that query's last batch.
+    """
+
+    def __init__(self, message: str, stream: str = "", query: str = "", batch: int = -1) -> None:
+        super().__init__(message)
+        self.stream, self.query, self.batch = stream, query, batch
 
 
 class ConcurrentChange(ReplitreeError):

@@ -39,6 +39,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.streams import NO_BATCH, StreamBatch, StreamValue, decode_stream, encode_stream
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
@@ -58,6 +59,16 @@ ENTRIES: dict[str, Entry] = {
     "get-2-partitions": GetEntry("r1", fx.StagingId("s2"), PARTS, (), 1, 2, ("2024-01", "2024-02")),
     "get-2-all": GetEntry("r-2", fx.StagingId("s3"), PARTS[:1], (fx.BlockId("t-2"),), 1, 2, (EVERY_PARTITION,)),
     "get-3": GetEntry("r1", fx.StagingId("s4"), PARTS, (fx.BlockId("t-3"),), 1, 3, quorum=2),
+    "get-4": GetEntry(
+        "r1", fx.StagingId("s7"), PARTS, (), 1, 4, stream=StreamBatch(fx.StreamId("etl/orders"), "7f0c", 2**40)
+    ),
+    "get-4-quorum": GetEntry(
+        "r1", fx.StagingId("s8"), PARTS, (), 1, 4, quorum=2, stream=StreamBatch(fx.StreamId("orders"), "", 0)
+    ),
+    "get-4-all": GetEntry(
+        *("r1", fx.StagingId("s9"), PARTS, (), 1, 4, (EVERY_PARTITION,)),
+        stream=StreamBatch(fx.StreamId("orders"), "7f0c", 3),
+    ),
     "settle-1": SettleEntry("r2", fx.StagingId("s4"), 2**40, ("r1", "r2")),
     "fail-1": FailEntry("r1", fx.StagingId("s4"), 7, ("2024-01", "2024-02")),
     "merge-1": MergeEntry("r1", ("2024-01_0_0_0", "2024-01_1_4_2_3"), 2),
@@ -158,7 +169,7 @@ def test_what_is_no_entry_is_refused(raw: bytes) -> None:
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="kind 'bless' in format 1; this replitree knows 'get' up to format 3"):
+    with pytest.raises(UnsupportedFormat, match="kind 'bless' in format 1; this replitree knows 'get' up to format 4"):
         decode_entry(b'{"kind":"bless","format":1}', "log-7")
 
 
@@ -206,7 +217,7 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
     log = fx.Node(encode_log(REPLICA.table), fx.Version(0))
     answers = iter([fx.Many((fx.Node(raw, fx.Version(0)), log)), False])
     operations = commit_of(pull_log(REPLICA, fx.Epoch(2), place), lambda _: next(answers))
-    value = b"42 41" if name == "get-3" else b"42"
+    value = b"42 41" if name in ("get-3", "get-4-quorum") else b"42"
     moved = fx.Set("/replitree/tables/t/replicas/r1/log_pointer", value, 7)
     queued = fx.Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
     applies = not apply(parts, fx.LogIndex(41), ENTRIES[name])[1].is_empty
@@ -278,6 +289,27 @@ def test_who_has_an_open_insert() -> None:
         decode_quorum(b'{"quorum":2,"replicas":[],"format":2}', "here")
     with pytest.raises(UnsupportedFormat, match="here can't be read"):
         decode_quorum(b"{}", "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("first", StreamValue("7f0c", 0, fx.StagingId("s1"), 2**40)),
+        (
+            "later",
+            StreamValue("", 2**40, fx.StagingId("s3"), 9, 1, 2, StreamValue("7f0c", 4, fx.StagingId("s2"), 7, 1, 3)),
+        ),
+        ("none", StreamValue("7f0c", NO_BATCH, fx.StagingId("s1"), 0)),
+    ],
+)
+def test_where_a_stream_stands(name: str, value: StreamValue) -> None:
+    frozen = (FROZEN / f"stream-1-{name}.json").read_bytes()
+    assert decode_stream(frozen, "here") == value
+    assert encode_stream(value) == frozen
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1; upgrade it"):
+        decode_stream(frozen.replace(b'"format":1', b'"format":2'), "here")
+    with pytest.raises(UnsupportedFormat, match="here can't be read"):
+        decode_stream(b"{}", "here")
 
 
 def test_pointer_names_the_open_inserts() -> None:

@@ -24,6 +24,7 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import log_start
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.streams import decode_stream, encode_stream
 from replitree.protocol.rescue.restore import restored_from
 from replitree.protocol.state.counted import decode_quorum, encode_quorum
 from replitree.protocol.state.registration import content_of, is_broken
@@ -55,6 +56,11 @@ def _block(data: bytes) -> None:
     assert decode_block(encode_block(value), "again") == value
 
 
+def _stream(data: bytes) -> None:
+    value = decode_stream(data, "streams/s")
+    assert decode_stream(encode_stream(value), "again") == value
+
+
 def _quorum(data: bytes) -> None:
     value = decode_quorum(data, "quorum/status/i")
     assert decode_quorum(encode_quorum(value), "again") == value
@@ -63,6 +69,7 @@ def _quorum(data: bytes) -> None:
 _SMALL: tuple[Callable[[bytes], object], ...] = (
     _block,
     _quorum,
+    _stream,
     lambda data: log_start(_TABLE, Node(data, Version(0))),
     lambda data: restored_from(Node(data, Version(0))),
     decode_identity,

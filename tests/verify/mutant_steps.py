@@ -358,6 +358,14 @@ STEPS = {
     "tag-keeps-nothing-meanwhile": 7,
     "tags-read-before-the-choice": 7,
     "tags-of-a-version-believed": 17,
+    # streams
+    "stream-outside-the-commit": 4,
+    "only-the-last-batch-repeated": 12,
+    "stream-moved-unversioned": 12,
+    "stream-moved-over-another": 13,
+    "stream-kept-after-fail": 4,
+    "stream-set-back-unversioned": 13,
+    "batch-after-an-open-one": 9,
 }
 """Steps of the shortest counterexample."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.simulation.options import draw_options, with_upkeep
+from replitree_verify.simulation.options import STREAMS_FROM, draw_options, with_upkeep
 from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = (*range(19, 24), 25, 26, *range(28, 32), *range(36, 39), 40, 42, 44, 64, 104)
@@ -51,6 +51,22 @@ def test_thousands_of_seeds_find_nothing_and_see_the_rarest_branches() -> None:
     simulated = registry.simulate(NIGHTLY_SEEDS.start, NIGHTLY_SEEDS.stop, workers=2)
     assert simulated.violations == ()
     assert [probe for probe in (*RARE, *RAREST) if probe not in simulated.probes] == []
+
+
+def test_seeds_with_streams_find_nothing_and_insert_each_batch_once() -> None:
+    simulated = simulate(range(STREAMS_FROM, STREAMS_FROM + 12))
+    assert simulated.violations == []
+    assert [
+        probe for probe in ("batch inserted", "batch repeated", "stream set back") if not simulated.probes[probe]
+    ] == []
+
+
+def test_half_of_the_later_seeds_have_streams() -> None:
+    options = draw_options(Random(3), Random("more"), Random(0), Random(0))
+    assert not any(with_upkeep(options, seed).streams for seed in range(400))
+    drawn = [with_upkeep(options, seed) for seed in range(STREAMS_FROM, STREAMS_FROM + 400)]
+    assert 160 < sum(each.streams > 0 for each in drawn) < 240
+    assert all(each.streams <= each.clients for each in drawn)
 
 
 def test_a_covered_registration_does_not_keep_parts_from_being_declared_lost() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from replitree import errors
 from replitree.wire.feed_errors import FEED_ERRORS, FeedError
+from replitree.wire.sent_batch import BATCH_DIGITS_MAX
 
 STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.BadInput: 400,
@@ -16,6 +17,7 @@ STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.TableNotFound: 404,
     errors.TableExists: 409,
     errors.ConcurrentChange: 409,
+    errors.StreamReplaced: 409,
     errors.SnapshotExpired: 410,
     errors.LeaseLost: 410,
     errors.CorruptPart: 410,
@@ -54,6 +56,8 @@ def body_of(error: errors.ReplitreeError) -> dict[str, str]:
         body["token"] = error.token
     if isinstance(error, FeedError):
         body |= {"feed": type(error).__name__, "index": str(error.index)}
+    if isinstance(error, errors.StreamReplaced):
+        body |= {"stream": error.stream, "query": error.query, "batch": str(error.batch)}
     return body
 
 
@@ -70,6 +74,10 @@ def error_from(body: dict[str, str]) -> errors.ReplitreeError:
     kind = getattr(errors, body.get("error", ""), errors.ReplitreeError)
     if kind is errors.OutcomeUnknown:
         return errors.OutcomeUnknown(message, body.get("token", ""))
+    if kind is errors.StreamReplaced:
+        theirs = body.get("batch", "")
+        batch = int(theirs) if theirs.isdecimal() and len(theirs) <= BATCH_DIGITS_MAX else -1
+        return errors.StreamReplaced(message, body.get("stream", ""), body.get("query", ""), batch)
     if isinstance(kind, type) and issubclass(kind, errors.ReplitreeError):
         return kind(message)
     return errors.ReplitreeError(message)

@@ -310,4 +310,7 @@ def _tokens(model: Model, requests: dict[int, int]) -> dict[str, str] | None:
         other = model.tokens.get(requests[request])
         if other is None or tokens.setdefault(token, other) != other:
             return None
+        # The numbers of batches have an order, which no exchange of names keeps.
+        if model.batches.get(request) != model.batches.get(requests[request]):
+            return None
     return tokens if len({*tokens.values()}) == len(tokens) else None

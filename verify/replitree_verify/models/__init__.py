@@ -59,6 +59,7 @@ MODELS: dict[str, Model] = {
         *stored_merges.MODELS,
         *rejoined.MODELS,
         *moved.MODELS,
+        *ids.STREAMS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -4,18 +4,24 @@ Results that have left the table: they are forgotten when no replica can make th
 
 A merge (of one part, for the sake of what the policy does inside it) is followed by a merge of its result, after which r1
 forgets what the first one came to.  A replica that makes it then with other bytes has nothing to compare with.
+
+Streams, which take the place of ids: drivers send the batches of one stream, to several replicas, again and out of order.
 """
 
 from __future__ import annotations
 
-from replitree.protocol.core.effects import EntryId
+from typing import Any
+
+from replitree.protocol.core.effects import EntryId, StreamId
 from replitree.protocol.core.entries import DropEntry, MutateEntry
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.models.clean import THREE
-from replitree_verify.models.insert import two
+from replitree_verify.models.insert import TWO, two
 from replitree_verify.models.merge import BOTH
 from replitree_verify.models.mutate import ONE_PART
+from replitree_verify.models.quorum import ENDS
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.model import Ask, Duty, Insert, Kill, Model, Proposal
 
@@ -237,5 +243,115 @@ MODELS = (
         resting=("r1",),
         duties=(FORGET,),
         probes=("result forgotten", "merged", "late request applied"),
+    ),
+)
+
+# --- streams -----------------------------------------------------------------------------------------------------------------
+
+STREAM = StreamId("s")
+
+
+def batch(seat: str, request: int, number: int, query: str = "q", **more: Any) -> Insert:
+    """Return the insert of a batch, which a driver sends to one seat; `more` as of `Insert`."""
+    return Insert(seat, ((request, f"{STREAM}.{number}"),), batch=StreamBatch(STREAM, query, number), **more)
+
+
+DRIVERS = (batch("r1", 1, 0), batch("r1", 2, 1), batch("r2", 3, 0), batch("r2", 4, 1))
+"""Two drivers of one query, each with both batches: an old one that has not ended, and the one after it."""
+
+
+def _drivers(name: str, description: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
+    """Return a model of two replicas that take inserts, and pull where `more` says so."""
+    asked: dict[str, Any] = {"inserts": DRIVERS, "started": BOTH, **more}
+    return Model(name, description, TWO, faults=faults, probes=probes, **asked)
+
+
+def _quorum(name: str, description: str, inserts: tuple[Insert, ...], *probes: str, **more: Any) -> Model:
+    """Return a model of two replicas that pull and execute; the first insert is open when the exploration begins."""
+    asked: dict[str, Any] = {"prelude": ("open r1 ins 1", "r1", "r2 pull"), "resting": ("r1 work",), **more}
+    faults: dict[Fault, int] = asked.pop("faults", {})
+    return Model(name, description, TWO, inserts, faults, workers=BOTH, started=BOTH, probes=probes, **asked)
+
+
+STREAMS = (
+    _drivers(
+        "streams_drivers",
+        "two drivers send two batches each to two replicas, in any order; an answer is lost",
+        {Fault.UNKNOWN: 1},
+        *("duplicate", "stream moved meanwhile", "unknown: applied, answer lost", "late request applied"),
+        *("doubt settled: in the log", "doubt settled: another had the token", "doubt settled: committed again"),
+    ),
+    _drivers(
+        "streams_crash",
+        "a driver sends two batches, another one sends the first again; a replica dies, an answer is lost",
+        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        *("duplicate", "stream moved meanwhile", "crash", "late request applied", "insert fenced"),
+        inserts=DRIVERS[:3],
+    ),
+    _drivers(
+        "streams_stale",
+        "a driver sends its batches again to a replica whose view lags",
+        {Fault.STALE: 2},
+        *("duplicate", "stream moved meanwhile", "stale read"),
+        inserts=DRIVERS[:3],
+    ),
+    _drivers(
+        "streams_replaced",
+        "a query with another checkpoint sends its first batch to the stream of an earlier one; an answer is lost",
+        {Fault.UNKNOWN: 1},
+        *("stream of another query", "stream moved meanwhile", "duplicate"),
+        inserts=(batch("r1", 1, 0), batch("r2", 2, 0), batch("r2", 3, 0, "p")),
+    ),
+    _drivers(
+        "streams_taken_over",
+        "a query with another checkpoint takes over the stream of an earlier one, whose batch is sent again",
+        {Fault.UNKNOWN: 1},
+        *("stream of another query", "duplicate", "late request applied"),
+        inserts=(batch("r1", 1, 0), batch("r1", 2, 0), batch("r2", 3, 0, "p", takes_over=True)),
+        prelude=("r1 ins 1",),
+    ),
+    _drivers(
+        "streams_forgotten",
+        "a cleaner forgets a stream while an insert moves it; the batch is sent again",
+        {Fault.UNKNOWN: 1},
+        *("stream forgotten", "stream moved meanwhile", "duplicate"),
+        inserts=(batch("r1", 1, 0), batch("r1", 2, 1), batch("r2", 3, 1)),
+        # Without a clock every stream is as old as any other: one that stays for -1 ms goes at once.
+        duties=(Duty("r2", "old-streams", (-1, 0)),),
+        prelude=("r1 ins 1",),
+    ),
+    _quorum(
+        "streams_quorum",
+        "a batch needs both replicas, and is given up at any moment; another driver sends the next one",
+        (batch("r1", 1, 0, quorum=2), batch("r2", 2, 1)),
+        *(*ENDS, "stream set back", "batch after an open one"),
+    ),
+    _quorum(
+        "streams_quorum_retry",
+        "a batch needs both replicas, and is given up at any moment; it is sent again to the other replica",
+        (batch("r1", 1, 0, quorum=2), batch("r2", 2, 0, quorum=2)),
+        *(*ENDS, "stream set back", "retry waited"),
+    ),
+    _quorum(
+        "streams_quorum_later",
+        "the second batch of a stream needs both replicas, and is given up at any moment; it is sent again",
+        (batch("r1", 3, 0), batch("r1", 1, 1, quorum=2), batch("r2", 2, 1, quorum=2)),
+        *(*ENDS, "stream set back", "retry waited"),
+        prelude=("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull"),
+    ),
+    _quorum(
+        "streams_quorum_forgotten",
+        "a stream is forgotten while its only batch is open, which is given up, and sent again at once",
+        (batch("r1", 1, 0, quorum=2), batch("r2", 2, 0)),
+        *("quorum given up", "stream forgotten", "stream set back"),
+        duties=(Duty("r2", "forget", (STREAM,)),),
+    ),
+    _quorum(
+        "streams_quorum_crash",
+        "a batch needs both replicas, and is sent again; a replica dies, and the insert may be given up by another one",
+        (batch("r1", 1, 0, quorum=2), batch("r2", 2, 0)),
+        *("quorum reached", "quorum given up", "stream set back", "crash"),
+        faults={Fault.CRASH: 1},
+        duties=(Duty("r2", "give-up"),),
     ),
 )

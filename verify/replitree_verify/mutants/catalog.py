@@ -27,6 +27,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("rejoined"),
         *read_mutants("moved"),
         *read_mutants("uploads"),
+        *read_mutants("streams"),
     )
 }
 """Every mutant by its name.

@@ -43,6 +43,8 @@ def probes_of_commit(seen: Seen) -> Iterator[str]:
     yield from probes_of_quorums(seen.stage, seen.effect, seen.outcome)
     fenced = isinstance(seen.outcome, fx.Refused) and isinstance(seen.outcome.operation, fx.Check)
     moved = isinstance(seen.outcome, fx.Refused | fx.Unknown) and not fenced
+    if isinstance(seen.outcome, fx.Refused) and "/streams" in seen.outcome.operation.path:
+        yield "stream moved meanwhile"
     if isinstance(seen.outcome, fx.Applied):
         yield from _of_applied(seen)
     elif isinstance(seen.outcome, fx.Refused) and "/results/" in seen.outcome.operation.path:
@@ -71,8 +73,14 @@ def probes_of_commit(seen: Seen) -> Iterator[str]:
 
 def _of_applied(seen: Seen) -> Iterator[str]:
     paths = {type(each): each.path for each in seen.effect.operations}
+    deleted = [each for each in seen.effect.operations if isinstance(each, fx.Delete)]
     if any(isinstance(each, fx.Set) and "/blocks/" in each.path for each in seen.effect.operations):
         yield "token free again"
+    of_streams = [each for each in seen.effect.operations if "/streams/" in each.path]
+    if any(isinstance(each, fx.Delete) for each in of_streams):
+        yield "stream forgotten"
+    if any(isinstance(each, fx.Set) for each in of_streams) and any("/quorum/status/" in each.path for each in deleted):
+        yield "stream set back"
     if "/results/" in paths.get(fx.Create, "") and seen.stage == "kill":
         yield "mutation killed"
     parts = [each for each in seen.effect.operations if "/parts/" in each.path]
@@ -120,6 +128,10 @@ def probes_of_answer(seen: Seen) -> Iterator[str]:
             yield "rewritten"
         case fx.NotInserted(why=fx.Why.CHANGED):
             yield "rewrite refused"
+        case fx.NotInserted(why=fx.Why.STREAM):
+            yield "stream of another query"
+        case fx.NotInserted(reason) if "is open still" in reason:
+            yield "batch after an open one"
         case fx.NotInserted(reason) if "took over" in reason:
             yield "insert of a replaced process failed"
         case fx.MaybeInserted():

@@ -20,7 +20,8 @@ def asked_of(model: Model, seat: str) -> Iterator[Asked]:
     for insert in model.inserts:
         if insert.seat == seat:
             kind = "upload" if insert.uploaded else "insert"
-            yield kind, str(insert.requests[0][0]), (insert.requests, insert.drops, insert.quorum)
+            of_stream = () if insert.batch is None else (1, insert.batch, insert.takes_over)
+            yield kind, str(insert.requests[0][0]), (insert.requests, insert.drops, insert.quorum, *of_stream)
     for ask in model.commands:
         if ask.seat == seat:
             yield "command", str(ask.request), (RequestId(ask.request), ask.command, has_condition(ask.command))

@@ -58,5 +58,7 @@ DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
     "tidy": cleaner.clean_ids,
     "results": leader.note_results,
     "pause": pause_merges,
+    "forget": cleaner.forget_stream,
+    "old-streams": cleaner.clean_streams,
 }
 """What a model can ask for, by name."""

@@ -20,7 +20,6 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import inserted_part, overlapping, parse_part
 from replitree.protocol.execute.making import result_of
 from replitree.protocol.membership.table import NOT_LOST
-from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import LET_BE, content_of, is_broken
 from replitree_verify.process.read_requests import Told, unanswered
 from replitree_verify.rules.lost import (
@@ -41,18 +40,22 @@ from replitree_verify.rules.quorum import (
     settled_rows_are_on_enough_disks,
 )
 from replitree_verify.rules.restored import may_come_again, restored_table_is_what_a_disk_had
-from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
+from replitree_verify.rules.rewrites import (
+    clients_hear_whether_rewrites_apply,
+    commands_are_given_once,
+    rewrites_apply_as_a_whole,
+)
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
 from replitree_verify.rules.scope import covered_rows_are_mutated
+from replitree_verify.rules.streams import OF_STREAMS, repeats
 from replitree_verify.world.disk import Disk, requests_in, rows_in
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.history import Log
+from replitree_verify.world.history import Log, tokens_of
 from replitree_verify.world.memory import Memory, State
 from replitree_verify.world.model import Model
 from replitree_verify.world.objects import Objects
 from replitree_verify.world.past import acted, declared
 from replitree_verify.world.shared_disk import together
-from replitree_verify.world.windows import forgotten_between
 
 HARMLESS = frozenset((Fault.CRASH, Fault.DISK, Fault.FETCH, Fault.DIFFERS))
 """Faults that take no answer away from an insert that goes on: `DOUBT`."""
@@ -196,13 +199,13 @@ def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
             case Duplicate(index=None) if request in look.model.tokens:
                 index = None
                 gone = (entry for at, entry in look.log.inserts if at < look.log.first)
-                found = any(look.model.tokens[request] in entry.blocks for entry in gone)
+                found = any(repeats(entry, request, look) for entry in gone)
             case Duplicate(index=None):
                 index = None
                 found = any(_carries(entry, request, look) for _, entry in look.log.raw)
             case Duplicate(index):
                 entry = None if index is None else entries.get(index)
-                found = isinstance(entry, GetEntry) and look.model.tokens[request] in entry.blocks
+                found = isinstance(entry, GetEntry) and repeats(entry, request, look)
             case _:
                 continue
         if not found:
@@ -225,8 +228,8 @@ def inserts_are_applied_once(look: Look) -> str | None:
     for index, entry in look.log.inserts:
         for part in entry.parts:
             rows = [tokens[request] for request in requests_in(part.content_hash)]
-            if sorted(rows) != sorted(entry.blocks):
-                return f"I3: entry {index} names {', '.join(entry.blocks)} and has the rows of {', '.join(rows)}"
+            if sorted(rows) != sorted(tokens_of(entry)):
+                return f"I3: entry {index} names {', '.join(tokens_of(entry))} and has the rows of {', '.join(rows)}"
         for token in entry.blocks:
             first, earlier = seen.get(token, (index, None))
             # A token may come again only after each part of its earlier insert is gone, in one of these ways.
@@ -239,18 +242,6 @@ def inserts_are_applied_once(look: Look) -> str | None:
             ):
                 return f"I3: {token} is in the log twice, the second time at {index}"
             seen[token] = (index, entry)
-    return None
-
-
-def commands_are_given_once(look: Look) -> str | None:
-    """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
-    first: dict[str, tuple[int, str]] = {}
-    for index, entry in look.log.raw:
-        if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
-            earlier, by = first.setdefault(entry.id, (index, entry.replica))
-            forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
-            if earlier != index and (by == entry.replica or not forgotten):
-                return f"I3: command {entry.id} is in the log twice, at {earlier} and at {index}"
     return None
 
 
@@ -498,6 +489,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     acknowledged_inserts_are_settled: ("answers",),
     settled_rows_are_on_enough_disks: ("disks",),
     tagged_parts_are_there: ("disks",),
+    **dict.fromkeys(OF_STREAMS, ()),
 }
 """The invariants of states, and what each looks at besides the tree."""
 
@@ -528,6 +520,9 @@ NAMES: dict[str, str] = {
     "TAGGED": "the parts of a tagged version are on the disk of the replica that made the tag",
     "LOST": "no replica has what is declared lost, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
+    "S1": "of the inserts of one batch of a stream at most one takes effect",
+    "S2": "the last insert of a stream and the node that names it exist together or not at all",
+    "S3": "a batch whose insert was given up is not taken: it may be sent again",
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
     "FAILED": 'no client hears "failed" of an insert that is in the log',

@@ -1,6 +1,7 @@
 """What a rewrite must keep: it was made of rows that its client has read, and counts only while they are what they were.
 
-A row that a rewrite has taken from a source has its id behind it, whether it stays in the result or moves to a new part.
+Every command, a rewrite too, is given once.  A row that a rewrite has taken from a source has its id behind it, whether it
+stays in the result or moves to a new part.
 """
 
 from __future__ import annotations
@@ -9,14 +10,35 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from replitree.protocol.core.effects import Inserted, NotInserted, Why
-from replitree.protocol.core.entries import EVERY_PARTITION, RewriteEntry, staged_names
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    AlterEntry,
+    DropEntry,
+    MutateEntry,
+    RewriteEntry,
+    staged_names,
+)
 from replitree.protocol.core.fold import NOTHING, settled
 from replitree.protocol.core.parts import Part
+from replitree.protocol.propose.propose import command_block
 from replitree_verify.world.disk import rows_in
+from replitree_verify.world.windows import forgotten_between
 
 if TYPE_CHECKING:
     from replitree.protocol.state.pull import Queued
     from replitree_verify.rules.invariants import Look
+
+
+def commands_are_given_once(look: Look) -> str | None:
+    """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
+    first: dict[str, tuple[int, str]] = {}
+    for index, entry in look.log.raw:
+        if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
+            earlier, by = first.setdefault(entry.id, (index, entry.replica))
+            forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
+            if earlier != index and (by == entry.replica or not forgotten):
+                return f"I3: command {entry.id} is in the log twice, at {earlier} and at {index}"
+    return None
 
 
 def rewrites_apply_as_a_whole(look: Look) -> str | None:

@@ -1,7 +1,10 @@
 """Clients: each inserts its rows one after the other, and repeats an insert with the same token until it was acknowledged.
 
+A client that is a stream numbers its inserts as batches, and repeats an insert by its batch.
+
 A replica gathers requests while a group is on its way, as the group committer of the running replica does; requests with one
-token never share a group, nor do requests with different quorums.  A group that waits for its quorum is on its way no more.
+token never share a group, nor do requests with different quorums; a batch is a group of its own.  A group that waits
+for its quorum is on its way no more.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from replitree.protocol.core.effects import Duplicate, Inserted, MaybeInserted, NotInserted
+from replitree.protocol.core.effects import Duplicate, Inserted, MaybeInserted, NotInserted, StreamId
+from replitree.protocol.core.streams import StreamBatch
 from replitree_verify.process.read_requests import Told
 from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.observer import Observer
@@ -32,7 +36,7 @@ class Committer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: list[tuple[int, str, int]] = []
+        self._waiting: list[tuple[int, str, int, StreamBatch | None]] = []
         self._process: Process | None = None
 
     def serve(self, process: Process) -> None:
@@ -41,12 +45,12 @@ class Committer:
         self._process = process
         process.on_group_over = self._go_on
 
-    def submit(self, request: int, token: str, quorum: int) -> bool:
+    def submit(self, request: int, token: str, quorum: int, batch: StreamBatch | None = None) -> bool:
         """Take a request; False when the replica takes no inserts now."""
         process = self._process
         if process is None or not process.is_active:
             return False
-        self._waiting.append((request, token, quorum))
+        self._waiting.append((request, token, quorum, batch))
         self._go_on()
         return True
 
@@ -55,12 +59,19 @@ class Committer:
         if process is None or not process.alive or not self._waiting or process.groups >= LANES:
             return
         group: list[tuple[int, str]] = []
-        wanted = self._waiting[0][2]
-        for request, token, quorum in list(self._waiting):
-            if len(group) < options.group_max and token not in [each for _, each in group] and quorum == wanted:
+        _, _, wanted, first = self._waiting[0]
+        for waiting in list(self._waiting):
+            request, token, quorum, batch = waiting
+            may_join = not group or (batch is None and first is None)
+            if (
+                may_join
+                and len(group) < options.group_max
+                and token not in [each for _, each in group]
+                and quorum == wanted
+            ):
                 group.append((request, token))
-                self._waiting.remove((request, token, quorum))
-        process.insert(tuple(group), wanted)
+                self._waiting.remove(waiting)
+        process.insert(tuple(group), wanted, *(() if first is None else (1, first)))
 
 
 @dataclass(slots=True)
@@ -69,6 +80,7 @@ class _Attempt:
 
     token: str
     quorum: int = 0
+    batch: StreamBatch | None = None
     request: int = 0
     tries: int = 0
 
@@ -78,8 +90,8 @@ class Client:
 
     Parameters
     ----------
-    name, count
-        Its name, and how many inserts it makes.
+    name, count, is_stream
+        Its name, how many inserts it makes, and whether they are the batches of a stream.
     cluster, observer, committers
         The world, who checks it, and where requests go.
     new_request
@@ -94,8 +106,11 @@ class Client:
         observer: Observer,
         committers: dict[str, Committer],
         new_request: Callable[[], int],
+        *,
+        is_stream: bool = False,
     ) -> None:
         self._name, self._left = name, count
+        self._stream, self._count = StreamId(name) if is_stream else None, count
         self._cluster, self._observer, self._committers = cluster, observer, committers
         self._new_request = new_request
         self._attempt: _Attempt | None = None
@@ -118,7 +133,11 @@ class Client:
         self._left -= 1
         options = self._cluster.options
         quorum = options.quorum if self._cluster.chance(options.quorums) else 0
-        self._attempt = _Attempt(f"{self._name}.{self._left}", quorum)
+        number, batch = self._left, None
+        if self._stream is not None:
+            number = self._count - 1 - self._left
+            batch = StreamBatch(self._stream, "q", number)
+        self._attempt = _Attempt(f"{self._name}.{number}", quorum, batch)
         self._try()
 
     def _try(self) -> None:
@@ -139,8 +158,8 @@ class Client:
         """Send a request to some replica; its number, or -1 when it was not taken."""
         committer = self._committers[self._cluster.random.choice(list(self._committers))]
         request = self._new_request()
-        self._observer.asked(request, attempt.token, attempt.quorum)
-        if committer.submit(request, attempt.token, attempt.quorum):
+        self._observer.asked(request, attempt.token, attempt.quorum, attempt.batch)
+        if committer.submit(request, attempt.token, attempt.quorum, attempt.batch):
             return request
         self._observer.not_taken(request)
         return -1
@@ -170,6 +189,8 @@ class Client:
         if isinstance(answer, Inserted | Duplicate):
             if attempt.tries > 1:
                 self._observer.seen("acknowledged after a retry")
+            if attempt.batch is not None:
+                self._observer.seen("batch inserted" if isinstance(answer, Inserted) else "batch repeated")
             self.next()
         else:
             if isinstance(answer, MaybeInserted):

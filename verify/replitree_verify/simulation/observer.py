@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from msgspec import UNSET
+
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, LogIndex, NotInserted, RequestId, Why
@@ -31,6 +33,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import is_broken
 from replitree_verify.engine.steps import Turn
@@ -60,9 +63,10 @@ from replitree_verify.rules.quorum import (
 )
 from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
 from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
+from replitree_verify.rules.streams import OF_STREAMS
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk, requests_in
-from replitree_verify.world.history import Log
+from replitree_verify.world.history import Log, tokens_of
 from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import TABLE, Ask, Duty, Insert, Model, Rewrite
 from replitree_verify.world.windows import forgotten_between
@@ -195,7 +199,7 @@ class Observer:
             self._refuse(pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table)
 
     def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
-        self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
+        self._blocks[index] = tokens_of(entry) if isinstance(entry, GetEntry) else ()
         if isinstance(entry, LostEntry):
             wrong = kept_rows(entry.part, Replica(TABLE, entry.replica), before, self.disks)
             if wrong is not None:
@@ -209,8 +213,11 @@ class Observer:
             if first is not None and not may_come and not self._was_dropped(first, index):
                 raise Violated(f"I3: {token} is in the log twice, at {self._token_at[token]} and at {index}")
             self._token_at[token] = index
+        if entry.stream is not UNSET:
+            self._token_at[tokens_of(entry)[0]] = index
+            self._refuse(*OF_STREAMS)
         requests = requests_in(entry.parts[0].content_hash)
-        if sorted(self.tokens[request] for request in requests) != sorted(entry.blocks):
+        if sorted(self.tokens[request] for request in requests) != sorted(tokens_of(entry)):
             raise Violated(f"I3: entry {index} does not have the rows of the tokens that it names")
         for request in requests:
             self._at[request] = index
@@ -239,7 +246,7 @@ class Observer:
             self._refuse(rewrites_apply_as_a_whole)
         if isinstance(entry, SettleEntry | FailEntry):
             self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
-            self._refuse(quorums_end_once, failed_inserts_free_their_ids)
+            self._refuse(quorums_end_once, failed_inserts_free_their_ids, *OF_STREAMS)
             if not self.probes["part broken"] and not self._rotten:  # what has rotted is fetched again, some time
                 self._refuse(settled_rows_are_on_enough_disks)
 
@@ -282,10 +289,10 @@ class Observer:
 
     # --- clients, disks, memory -----------------------------------------------------------------------------------------
 
-    def asked(self, request: int, token: str, quorum: int = 0) -> None:
+    def asked(self, request: int, token: str, quorum: int = 0, batch: StreamBatch | None = None) -> None:
         """Note a client's request."""
         self.tokens[request] = token
-        self._inserts[request] = Insert(self.replicas[0], ((request, token),), quorum=quorum)
+        self._inserts[request] = Insert(self.replicas[0], ((request, token),), quorum=quorum, batch=batch)
         if quorum:
             self.quorums[request] = quorum
 

@@ -24,6 +24,12 @@ TAGGING_SEEDS = 0.4
 UPKEEP_SEEDS = 0.4
 """Share of the seeds in which leaders and cleaners do all that they do; the others are the runs that they were before."""
 
+STREAM_SEEDS = 0.5
+"""Share of the seeds from `STREAMS_FROM` on with streams."""
+
+STREAMS_FROM = 10_000
+"""The seeds before it have no streams, and are the runs that they were before there were any."""
+
 DROPPED = 0.5
 """Share of the seeds whose table is dropped in the end."""
 
@@ -76,6 +82,8 @@ class Options:
     tags
         How many tags are made or deleted, while old parts stay on disk until replicas delete them; none where files break, a
         replica is dropped with its disk, or the table lies in an object store.
+    streams
+        How many clients are streams, whose inserts are numbered batches.
     """
 
     replicas: int
@@ -120,6 +128,7 @@ class Options:
     window: tuple[int, int] | None = None
     is_dropped: bool = False
     tags: int = 0
+    streams: int = 0
 
 
 def draw_options(random: Random, more: Random, losses: Random, rewrites: Random) -> Options:
@@ -183,7 +192,8 @@ def draw_options(random: Random, more: Random, losses: Random, rewrites: Random)
 
 
 def with_upkeep(options: Options, seed: int) -> Options:
-    """Return the options of a seed with what else leaders and cleaners do, and whether the table is dropped."""
+    """Return the options of a seed with streams, with what else leaders and cleaners do, and whether the table is dropped."""
+    options = _with_streams(options, seed)
     # With this number the rare seeds that tests name draw no upkeep, and are the runs that they were.
     random = Random(f"{seed}/upkeep 558767")  # noqa: S311 - repeatable is what it must be
     does_all, is_dropped = random.random() < UPKEEP_SEEDS, random.random() < DROPPED
@@ -206,6 +216,14 @@ def with_tags(options: Options, random: Random) -> Options:
     """Return the options of a seed with tags, where the files of its parts stay whole."""
     tags = random.randint(1, 8) if random.random() < TAGGING_SEEDS else 0
     return replace(options, tags=0 if options.corrupt or options.losses or options.leaves else tags)
+
+
+def _with_streams(options: Options, seed: int) -> Options:
+    """Return the options of a seed with streams."""
+    random = Random(f"{seed}/streams")  # noqa: S311 - repeatable is what it must be
+    if seed < STREAMS_FROM or random.random() >= STREAM_SEEDS:
+        return options
+    return replace(options, streams=random.randint(1, options.clients), inserts=max(2, options.inserts))
 
 
 def stretched(options: Options, hours: int) -> Options:

@@ -117,10 +117,10 @@ class Process:
         self._poll()
         self._beat()
 
-    def insert(self, requests: tuple[tuple[int, str], ...], quorum: int = 0) -> None:
-        """Take a group of requests."""
+    def insert(self, requests: tuple[tuple[int, str], ...], quorum: int = 0, *of_stream: Any) -> None:
+        """Take a group of requests, or a batch of a stream: then with the schema's version and the batch."""
         self.groups += 1
-        self._spawn("insert", inserter.accept_insert, self.replica, requests, (), quorum)
+        self._spawn("insert", inserter.accept_insert, self.replica, requests, (), quorum, *of_stream)
 
     def read(self, read: waits.Read) -> None:
         """Take a read."""

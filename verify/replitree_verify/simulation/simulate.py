@@ -107,7 +107,10 @@ class Simulation:
         self._shared = None if self.store is None else SharedTable(self.store, *more)
         self._operators = 0
         self._clients = [
-            Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
+            Client(
+                *(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request),
+                is_stream=n < self.options.streams,
+            )
             for n in range(self.options.clients)
         ]
         self._readers: dict[int, Client] = {}

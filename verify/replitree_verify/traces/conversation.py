@@ -7,10 +7,11 @@ What can happen::
 
     replicas r1 r2                       the table is there, these replicas are active
     rival x1 of r1                       a second process of r1, not started yet
-    insert r1 a,b [fault=F] [until=V] [quorum=N]
+    insert r1 a,b [fault=F] [until=V] [quorum=N] [query=Q]
                                          a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
                                          V: stop after the first effect of that kind (stage, commit, publish), or after
-                                         the third (commit:3)
+                                         the third (commit:3); Q: the token ``s.1`` is batch 1 of stream s, sent by this query
+    forget-stream r1 s                   an operator lets the table forget a stream
     go-on r1                             what was stopped goes on; who waits for a quorum in vain loses patience
     merge r1 p,q                         the leader of r1 proposes to merge these parts
     mutate r1 x, drop r1 all             a command
@@ -53,6 +54,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry, Unchanged
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.membership.table import LOST
 from replitree.protocol.program import cleaner, commands, executor, inserter, leader, life, puller, rewriter, tagger
 from replitree.protocol.program.stages import AwaitDecided, AwaitPulled, Then
@@ -134,6 +136,7 @@ class Conversation:
             "drop-replica": lambda name, until=None: run(self._operator(), longlife.drop_other, name, until=until),
             "roll": lambda seat: run(seat, leader.roll, 0),
             "forget-ids": lambda seat, count, until=None: run(seat, upkeep.forget_ids, int(count), 0, until=until),
+            "forget-stream": lambda seat, stream, until=None: run(seat, cleaner.forget_stream, stream, until=until),
             "keep-old": self._keep_old,
             "tag": lambda seat, name, version, until=None: run(
                 seat, tagger.make_tag, name, fx.LogIndex(int(version)), until=until
@@ -183,13 +186,23 @@ class Conversation:
         self._memories[seat] = Memory(0, first_session(len(self._memories)))
 
     def _insert(
-        self, seat: str, tokens: str, fault: str | None = None, until: str | None = None, quorum: str = "0"
+        self,
+        seat: str,
+        tokens: str,
+        fault: str | None = None,
+        until: str | None = None,
+        quorum: str = "0",
+        query: str | None = None,
     ) -> None:
         first = self._new_request()
         requests = tuple(enumerate(tokens.split(","), first))
         self._tokens.update(requests)
         self._fault = None if fault is None else _FATES[fault]
-        self._run(seat, inserter.accept_insert, requests, (), int(quorum), until=until)
+        of_stream: tuple[Any, ...] = ()
+        if query is not None:
+            stream, _, number = tokens.rpartition(".")
+            of_stream = (1, StreamBatch(fx.StreamId(stream), query, int(number)))
+        self._run(seat, inserter.accept_insert, requests, (), int(quorum), *of_stream, until=until)
 
     def _go_on(self, seat: str) -> None:
         stopped = self._stopped.pop(seat)

@@ -35,6 +35,7 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
     quorum_of,
 )
+from replitree.protocol.core.streams import decode_stream
 from replitree.protocol.membership.table import HALF_BUILT, LOST
 from replitree.protocol.program.stages import Accept, AcceptCommand, AwaitDecided, TakeOver
 from replitree.protocol.shares.moving import FindShare, FoundShare, ShareInDoubt
@@ -48,6 +49,7 @@ from replitree_verify.outcomes.branch import Request
 from replitree_verify.process.read_requests import AwaitAnswers, AwaitPointer, ShowRows
 from replitree_verify.process.restore_duties import Found as FoundParts
 from replitree_verify.rules.invariants import Look
+from replitree_verify.world.history import tokens_of
 from replitree_verify.world.memory import State
 from replitree_verify.world.shared_disk import SharedDisk
 
@@ -174,6 +176,9 @@ def _node(node: fx.Node) -> str:
         return entry_text(decode_entry(value, ""))
     if value.startswith(b'{"insert"'):
         return decode_block(value, "").insert
+    if value.startswith(b'{"query"'):
+        stream = decode_stream(value, "")
+        return f"batch {stream.batch} of {stream.query} ({stream.insert})"
     if value.startswith(b'{"quorum"'):
         quorum = decode_quorum(value, "")
         return f"{','.join(quorum.replicas)} of {quorum.quorum}@{node.version}"
@@ -187,7 +192,7 @@ def entry_text(entry: Entry) -> str:
             rows = ", ".join(part.content_hash for part in entry.parts)
             drops = f" instead of {', '.join(dropped_partitions(entry))}" if dropped_partitions(entry) else ""
             quorum = f" quorum {quorum_of(entry)}" if quorum_of(entry) else ""
-            return f"get {rows}{drops}{quorum} ({entry.insert}, tokens {', '.join(entry.blocks)})"
+            return f"get {rows}{drops}{quorum} ({entry.insert}, tokens {', '.join(tokens_of(entry))})"
         case MergeEntry(sources=sources):
             return f"merge {', '.join(sources)}"
         case MutateEntry(command=command, partitions=known):

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from msgspec import UNSET
+
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
@@ -131,6 +133,12 @@ class Log:
     def inserts(self) -> tuple[tuple[int, GetEntry], ...]:
         """The inserts of the log: index and entry."""
         return tuple((index, entry) for index, entry in self.raw if isinstance(entry, GetEntry))
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The ids of the streams that have a node."""
+        names = self.tree.children(layout.streams(self.table)) if self.tree.exists(layout.streams(self.table)) else ()
+        return tuple(map(layout.stream_id_of, names or ()))
 
     @cached_property
     def lost(self) -> dict[str, int]:
@@ -315,6 +323,11 @@ def log_parents(tree: Tree, table: TablePlace) -> tuple[int, ...]:
     names = tree.children(table.path) or ()
     further = (int(name.removeprefix("log.")) - 1 for name in names if name.startswith("log."))
     return tuple(sorted((*((0,) if "log" in names else ()), *further)))
+
+
+def tokens_of(entry: GetEntry) -> tuple[str, ...]:
+    """Return the tokens of the requests in an insert; a batch of a stream has one that names both."""
+    return entry.blocks if entry.stream is UNSET else (f"{entry.stream.stream}.{entry.stream.batch}",)
 
 
 def request_of(row: str) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.entries import Command, MutateEntry, Unchanged
 from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.state.read import ReadLevel
 from replitree_verify.world.faults import Fault
 from replitree_verify.world.moves import Place
@@ -27,7 +28,8 @@ class Insert:
     """A group of requests that clients send to one seat, each (number, token).
 
     `drops`: the partitions that it replaces; `quorum`: how many replicas must have the rows; `uploaded`: whether a client puts
-    the objects of the rows into the store by itself.
+    the objects of the rows into the store by itself; `batch`: the batch of a stream that its only request is, which has the
+    token ``<stream>.<batch>``; `takes_over`: whether it may replace another query.
     """
 
     seat: str
@@ -35,6 +37,8 @@ class Insert:
     drops: tuple[str, ...] = ()
     quorum: int = 0
     uploaded: bool = False
+    batch: StreamBatch | None = None
+    takes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +366,11 @@ class Model:
     def tokens(self) -> dict[int, str]:
         """The token of each request."""
         return {request: token for insert in self.inserts for request, token in insert.requests}
+
+    @property
+    def batches(self) -> dict[int, StreamBatch]:
+        """The batch of a stream that each request is, of those that are one."""
+        return {insert.requests[0][0]: insert.batch for insert in self.inserts if insert.batch is not None}
 
     def replica(self, name: str) -> Replica:
         """Return a replica's place, in the first table."""

@@ -41,6 +41,9 @@ StagingId = NewType("StagingId", str)
 BlockId = NewType("BlockId", str)
 """Deduplication id of one insert request."""
 
+StreamId = NewType("StreamId", str)
+"""Names a stream of batches that are inserted into a table."""
+
 EntryId = NewType("EntryId", str)
 """Names one command of a user in the log; never used twice."""
 
@@ -579,20 +582,27 @@ class Why(Enum):
         The state of the table, of its log or of the replica's epoch, or a quorum that was not reached.
     CHANGED
         The table: a rewrite was made of parts, or relies on partitions, that have changed since they were read.
+    STREAM
+        The stream of its batch belongs to another query.
     """
 
     REQUEST = "request"
     STORE = "store"
     TABLE = "table"
     CHANGED = "changed"
+    STREAM = "stream"
 
 
 @dataclass(frozen=True, slots=True)
 class NotInserted:
-    """Certainly nothing was inserted.  `reason` says what to do, `why` what it proves."""
+    """Certainly nothing was inserted.  `reason` says what to do, `why` what it proves.
+
+    `theirs`, of `Why.STREAM`: the stream, the query that it belongs to, and that query's last batch.
+    """
 
     reason: str
     why: Why = Why.TABLE
+    theirs: tuple[StreamId, str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

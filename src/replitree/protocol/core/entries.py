@@ -36,13 +36,14 @@ from replitree.decoding import json_decoder
 from replitree.errors import UnsupportedFormat
 from replitree.protocol.core.effects import BlockId, EntryId, StagedPart, StagedResult, StagingId
 from replitree.protocol.core.parts import Part, inserted_part, mutated_part, parse_part
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.core.values import decode_value
 
 EVERY_PARTITION = "*"
 """Stands for all partitions of the table where a partition is named."""
 
 FORMATS = {
-    "get": 3,
+    "get": 4,
     "settle": 1,
     "fail": 1,
     "merge": 1,
@@ -77,6 +78,9 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     quorum
         How many replicas must have its parts before it counts: it is open until `settle` or `fail`.  Such an entry has
         format 3.
+    stream
+        The batch of a stream that it is, in the place of deduplication ids (`protocol.insert.stream`).  Such an entry has
+        format 4: an earlier version would not set the stream back when it lets the insert fail.
     """
 
     replica: str
@@ -87,6 +91,7 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     format: int = 1
     drops: tuple[str, ...] | UnsetType = UNSET
     quorum: int | UnsetType = UNSET
+    stream: StreamBatch | UnsetType = UNSET
 
 
 class SettleEntry(msgspec.Struct, frozen=True, tag="settle", tag_field="kind"):

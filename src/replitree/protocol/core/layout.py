@@ -8,6 +8,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <table>/log.2/log-NNNNNNNNNN          its second parent, when the numbers of the first were nearly used up; and so on
     <table>/open/log.2                    exists while entries may be appended to a parent
     <table>/blocks/<block id>             one per recent insert request
+    <table>/streams/<stream id>           the last batch of each stream (`protocol.insert.stream`)
     <table>/quorum/status/<insert id>     who has the parts of an insert whose quorum is open (`protocol.insert.quorum`)
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, as its first publisher recorded it
@@ -44,9 +45,12 @@ import re
 from dataclasses import dataclass, replace
 
 from replitree.errors import InvalidName, UnsupportedFormat
-from replitree.protocol.core.effects import BlockId, LogIndex, Node, StagingId
+from replitree.protocol.core.effects import BlockId, LogIndex, Node, StagingId, StreamId
 
 NAME_LENGTH_MAX = 100
+STREAM_LENGTH_MAX = 300
+"""Characters of the name of a stream's node."""
+
 REPLICAS = "replicas"
 """Begins the name of the parent of a table's replicas."""
 
@@ -59,6 +63,8 @@ INDEX_DIGITS_MAX = 30
 INCARNATION_LENGTH = 16
 """Hexadecimal digits of a table's incarnation, drawn at random: any two tables of one name differ."""
 
+_PLAIN = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_PERCENT = re.compile(rb"%([0-9A-F]{2})")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INCARNATION = re.compile(rb"[0-9A-Za-z_-]{1,64}")
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -305,6 +311,49 @@ def blocks(table: TablePlace) -> str:
 def block(table: TablePlace, block_id: BlockId) -> str:
     """Return the node of one deduplication id."""
     return f"{table.path}/blocks/{block_id}"
+
+
+def check_stream_id(stream: str) -> StreamId:
+    """Return `stream` if a stream may have this id.
+
+    Raises
+    ------
+    InvalidName
+        It is empty, too long, or consists of dots.
+    """
+    if not 1 <= len(_quoted(stream)) <= STREAM_LENGTH_MAX or not stream.strip("."):
+        raise InvalidName(
+            f"{stream[:NAME_LENGTH_MAX]!r} can't be a stream's id: use at most {STREAM_LENGTH_MAX} letters, digits, _, . and -"
+        )
+    return StreamId(stream)
+
+
+def streams(table: TablePlace) -> str:
+    """Return the parent of the table's streams; it comes with the first of them, and its version counts their removals."""
+    return f"{table.path}/streams"
+
+
+def stream(table: TablePlace, stream_id: StreamId) -> str:
+    """Return the node of one stream.
+
+    >>> stream(TablePlace("/t"), StreamId("etl/orders"))
+    '/t/streams/etl%2Forders'
+    """
+    return f"{streams(table)}/{_quoted(stream_id)}"
+
+
+def stream_id_of(name: str) -> StreamId:
+    """Return a stream's id from the name of its node.
+
+    >>> stream_id_of("etl%2Forders")
+    'etl/orders'
+    """
+    return StreamId(_PERCENT.sub(lambda code: bytes((int(code[1], 16),)), name.encode()).decode())
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the name of a node: percent-encoded, as in a URL."""
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in text.encode())
 
 
 def quorum_statuses(table: TablePlace) -> str:

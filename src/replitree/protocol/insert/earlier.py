@@ -1,4 +1,4 @@
-"""What became of an earlier insert, by its block id: for a client that has lost the answer and what it had sent."""
+"""What became of an earlier insert, by its block id or batch: for a client that has lost the answer and what it had sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, decode_block, quorum_of
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.insert.insert import find_insert
+from replitree.protocol.core.streams import StreamBatch
+from replitree.protocol.insert.insert import FoundEntry, find_insert
 from replitree.protocol.insert.quorum import find_end
+from replitree.protocol.insert.stream import read_stream
 
 
 def find_earlier(table: TablePlace, block: fx.BlockId) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
@@ -23,7 +25,20 @@ def find_earlier(table: TablePlace, block: fx.BlockId) -> fx.Procedure[fx.Duplic
     node: fx.Node | None = yield fx.Get(path)
     if node is None:
         return None
-    found = yield from find_insert(table, decode_block(node.value, path))
+    return (yield from _became(table, (yield from find_insert(table, decode_block(node.value, path)))))
+
+
+def find_earlier_batch(table: TablePlace, batch: StreamBatch) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
+    """Look whether the table has a batch of a stream, or a later one.  Returns as `find_earlier`."""
+    yield fx.Sync(layout.stream(table, batch.stream))
+    value = (yield from read_stream(table, batch.stream)).value
+    if value is None or value.query != batch.query or value.batch < batch.batch:
+        return None
+    return (yield from _became(table, (yield from find_insert(table, value))))
+
+
+def _became(table: TablePlace, found: FoundEntry | None) -> fx.Procedure[fx.Duplicate | fx.MaybeInserted | None]:
+    """Return what became of an insert; `found` is None when its entry is gone."""
     if found is None or not quorum_of(found.entry):
         return fx.Duplicate(None if found is None else found.index)
     # The status is read before the log: an insert that is open no more by then has its end in the log.
@@ -34,4 +49,4 @@ def find_earlier(table: TablePlace, block: fx.BlockId) -> fx.Procedure[fx.Duplic
     return None if isinstance(end.verdict, FailEntry) else fx.Duplicate(found.index, end.index)
 
 
-__all__ = ["find_earlier"]
+__all__ = ["find_earlier", "find_earlier_batch"]

@@ -19,14 +19,17 @@ block ids exist, and those are answered with the index of the insert that they r
 wrote was dropped since, its block id is free again: the next try takes it over.  A request that repeats an insert with a quorum
 waits for that quorum.
 
+*Streams.*  An insert that carries a batch of a stream is a group of its own.  It takes no block id: its commit moves the node
+of the stream, and that node tells its duplicates (`protocol.insert.stream`).
+
 *Failures.*  If a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a failure
 is answered to the request that caused it.  `NotInserted.why` says what it proves.
 
 *Unknown.*  A read proves nothing while the lost request may still be on its way.  So the epoch is renewed first: after that
 the commit has taken place or never will, and a read is final.  A missing block id proves nothing either, because ids are
 forgotten (`protocol.upkeep.clean_blocks`): then the log is searched.  It is searched for every insert with a quorum, which may
-have failed meanwhile and left its ids to another one.  If no new epoch can be had, or the log does not reach back, the clients
-are answered "outcome unknown", never "failed".
+have failed meanwhile and left its ids to another one, and for every batch of a stream, whose node may have moved on.  If no new
+epoch can be had, or the log does not reach back, the clients are answered "outcome unknown", never "failed".
 
 Absent on purpose: locks, clocks, and retries of a commit that was not certainly refused.
 """
@@ -56,7 +59,9 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
+from replitree.protocol.core.streams import StreamBatch, StreamValue
 from replitree.protocol.insert.quorum import Awaited, open_quorum
+from replitree.protocol.insert.stream import StreamStands, decide
 from replitree.protocol.membership.activate import REPLACED, Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 
 SEARCH_WINDOW = 16
@@ -90,6 +95,10 @@ class Inserter:
         Partitions, or `EVERY_PARTITION`, that the insert replaces.
     quorum
         How many replicas must have the rows before the insert counts; 0: it counts at once.  Not together with `drops`.
+    batch
+        The batch of a stream that its only request is.
+    takes_over
+        Whether the batch's query may replace another one, whatever batch that one has sent last.
     """
 
     replica: Replica
@@ -98,6 +107,8 @@ class Inserter:
     schema_version: int = 1
     drops: tuple[str, ...] = ()
     quorum: int = 0
+    batch: StreamBatch | None = None
+    takes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,11 @@ class NotInLog:
     """The group is certainly not in the log: `taken` are the block ids that exist already."""
 
     taken: tuple[fx.BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMoved:
+    """The group is certainly not in the log: its stream has moved since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +148,13 @@ class FoundEntry:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Block ids whose inserts were dropped, each with the version of its node: they may be used again, once."""
+    """Block ids whose inserts were dropped, each with the version of its node: they may be used again, once.
+
+    `stream`: where the stream of the group's batch stands, which its commit moves on.
+    """
 
     blocks: tuple[tuple[fx.BlockId, fx.Version], ...] = ()
+    stream: StreamStands | None = None
 
     def take(self, table: TablePlace, block: fx.BlockId, value: bytes) -> fx.Create | fx.Set:
         """Return the operation that makes a block id this insert's."""
@@ -172,7 +192,7 @@ class _Left:
     end: GroupEnd = GroupEnd()
 
 
-Logged: TypeAlias = InLog | NotInLog | Gone | Replaced | fx.InDoubt
+Logged: TypeAlias = InLog | NotInLog | StreamMoved | Gone | Replaced | fx.InDoubt
 """What the log says of a group; after `InDoubt` its block ids tell later."""
 
 
@@ -197,7 +217,9 @@ def insert(
     assert requests
     assert not (inserter.quorum and inserter.drops)
     assert len({request.block for request in requests}) == len(requests)
-    return (yield from _insert(inserter, epoch, staging, count(), _Left(tuple(requests))))
+    assert inserter.batch is None or len(requests) == 1
+    left = _Left(tuple(requests)) if inserter.batch is None else (yield from _decide(inserter, requests[0]))
+    return left.end | (yield from _insert(inserter, epoch, staging, count(), left))
 
 
 def _insert(
@@ -252,6 +274,9 @@ def _finish(
         case NotInLog(taken):
             yield fx.RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
+        case StreamMoved():
+            yield fx.RemoveStaging(staging)
+            return (yield from _decide(inserter, requests[0]))
         case Gone(reason):
             yield fx.RemoveStaging(staging)
             yield from _answer_all(requests, fx.NotInserted(reason))
@@ -289,15 +314,21 @@ def _put_in_log(
     requests: tuple[Request, ...],
     freed: Freed,
 ) -> fx.Procedure[Logged]:
-    """Commit the block ids and the entry, under as many epochs as it takes."""
-    replica, table = inserter.replica, inserter.replica.table
-    blocks = tuple(request.block for request in requests)
+    """Commit the block ids, or the move of the stream, and the entry, under as many epochs as it takes."""
+    replica, table, batch = inserter.replica, inserter.replica.table, inserter.batch
+    blocks = () if batch is not None else tuple(request.block for request in requests)
     partitions = tuple(part.partition for part in parts)
     known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
     value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
     entry = _entry(inserter, staging, parts, blocks)
     open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
+    moves: tuple[fx.Operation, ...] = ()
+    if batch is not None and freed.stream is not None:
+        quorum = inserter.quorum or UNSET
+        moved = StreamValue(batch.query, batch.batch, staging, inserter.log_from, quorum=quorum)
+        moves = freed.stream.move(table, batch, moved)
     operations = (
+        *moves,
         *(freed.take(table, block, value) for block in blocks),
         # This check comes after the ids: a repeated insert must learn that it is in the table, not that the log has gone on.
         open_log,
@@ -318,6 +349,8 @@ def _put_in_log(
                 return NotInLog(
                     tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None)
                 )
+            case fx.Refused(operation=operation) if operation in moves:
+                return StreamMoved()
             case fx.Refused(operation=fx.Create()):
                 return Gone("the table is being dropped")
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
@@ -339,6 +372,9 @@ def _entry(
     inserter: Inserter, staging: fx.StagingId, parts: tuple[fx.StagedPart, ...], blocks: tuple[fx.BlockId, ...]
 ) -> GetEntry:
     name, version = inserter.replica.name, inserter.schema_version
+    if inserter.batch is not None:
+        drops, quorum = inserter.drops or UNSET, inserter.quorum or UNSET
+        return GetEntry(name, staging, parts, (), version, 4, drops, quorum, inserter.batch)
     if inserter.drops:
         return GetEntry(name, staging, parts, blocks, version, format=2, drops=inserter.drops)
     if inserter.quorum:
@@ -360,7 +396,8 @@ def _settle(
     if not isinstance(renewed, Activated | Replaced):
         return fx.InDoubt()
     # No `Sync`: this session has seen the fence, or began after it, and none begins with an older state (`reconnect`).
-    many = yield fx.GetMany((layout.block(table, blocks[0]),))
+    # A batch of a stream has no block id, and the node of its stream may have moved on: the log alone tells.
+    many = (yield fx.GetMany((layout.block(table, blocks[0]),))) if blocks else fx.Many((None,))
     found = many.nodes[0]
     # Without an id the commit never took place, or the id was cleaned since.
     own = BlockValue(staging, inserter.log_from)
@@ -376,7 +413,7 @@ def _settle(
     return renewed
 
 
-def find_insert(table: TablePlace, block: BlockValue) -> fx.Procedure[FoundEntry | None]:
+def find_insert(table: TablePlace, block: BlockValue | StreamValue) -> fx.Procedure[FoundEntry | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
 
     def is_it(index: fx.LogIndex, entry: Entry) -> FoundEntry | None:
@@ -403,12 +440,31 @@ def _answer_duplicates(
                 free.append((request.block, node.version))
             elif node is not None:
                 answered.append(request)
-                if found is not None and quorum_of(found.entry):
-                    awaited.append(Awaited(found.index, found.entry, (request.id,), is_duplicate=True))
-                else:
-                    yield fx.Answer(request.id, fx.Duplicate(None if found is None else found.index))
+                awaited += yield from _repeat(request, found)
     again = tuple(request for request in requests if request not in answered)
     return _Left(again, Freed(tuple(free)), GroupEnd(tuple(awaited)))
+
+
+def _decide(inserter: Inserter, request: Request) -> fx.Procedure[_Left]:
+    """Answer a batch that the table has, or may not have; otherwise return it, with where its stream stands."""
+    table, batch = inserter.replica.table, inserter.batch
+    assert batch is not None
+    decided = yield from decide(table, batch, takes_over=inserter.takes_over)
+    if isinstance(decided, StreamStands):
+        return _Left((request,), Freed(stream=decided))
+    if isinstance(decided, fx.NotInserted):
+        yield fx.Answer(request.id, decided)
+        return _Left()
+    found = yield from find_insert(table, decided)
+    return _Left(end=GroupEnd((yield from _repeat(request, found))))
+
+
+def _repeat(request: Request, found: FoundEntry | None) -> fx.Procedure[tuple[Awaited, ...]]:
+    """Answer a request that repeats an insert; return it if it has to wait for that insert's quorum."""
+    if found is not None and quorum_of(found.entry):
+        return (Awaited(found.index, found.entry, (request.id,), is_duplicate=True),)
+    yield fx.Answer(request.id, fx.Duplicate(None if found is None else found.index))
+    return ()
 
 
 def _was_dropped(table: TablePlace, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:

@@ -4,7 +4,7 @@ The insert's commit also creates ``quorum/status/<insert id>``, which names the 
 (`protocol.core.fold`), until exactly one of two things happens, each in one commit that deletes that node by its version:
 
 * *counting* a replica that has the parts adds itself; the one that completes the number appends `settle`
-* `give_up`  the writer when its patience is over, or the leader, appends `fail` and frees the block ids
+* `give_up`  the writer when its patience is over, or the leader, appends `fail`, and frees the ids or sets the stream back
 
 So the log records the outcome of every insert, once and for all replicas.  A replica that waits for an insert answers by that
 entry as soon as it has read it, pulled or not (`answer_awaited`).  The absence of the node answers nothing: it is absent in
@@ -57,6 +57,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import search_log
+from replitree.protocol.insert.stream import is_named, set_back
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.counted import ATTEMPTS_MAX, QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Loaded
@@ -220,15 +221,19 @@ def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEnt
     def fail(table: TablePlace, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
         del value
         freed = yield from free_blocks(table, entry)
+        back = yield from set_back(table, entry)
         partitions = tuple(part.partition for part in entry.parts)
         failed = FailEntry(replica.name, entry.insert, index, partitions)
-        return (fx.Delete(layout.quorum_status(table, entry.insert), node.version), *freed, *_append(table, failed))
+        status = layout.quorum_status(table, entry.insert)
+        return (fx.Delete(status, node.version), *freed, *back, *_append(table, failed))
 
     return (yield from _change(replica, epoch, entry, fail))
 
 
 def free_blocks(table: TablePlace, insert: GetEntry) -> fx.Procedure[tuple[fx.Operation, ...]]:
     """Return what deletes the block ids of an insert that leaves the table; it is counted as every removal of ids is."""
+    if not insert.blocks:
+        return ()
     parent: fx.Node | None = yield fx.Get(layout.blocks(table))
     paths = tuple(layout.block(table, block) for block in insert.blocks)
     many: fx.Many = yield fx.GetMany(paths)
@@ -307,13 +312,13 @@ def answer_awaited(table: TablePlace, awaited: Awaited, known: QuorumEnded | Non
     answer: fx.ClientAnswer
     has_id = end is not None
     if end is None:
-        # The commit that lets an insert fail deletes its ids, so an id proves that the insert did not fail.
+        # The commit that lets an insert fail deletes its ids, or sets its stream back: what names it proves that it did not.
         paths = tuple(layout.block(table, block) for block in awaited.entry.blocks)
         many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
         has_id = any(
             node is not None and decode_block(node.value, path).insert == awaited.entry.insert
             for path, node in zip(paths, many.nodes, strict=True)
-        )
+        ) or (yield from is_named(table, awaited.entry))
     if end is not None and isinstance(end.verdict, FailEntry):
         answer = fx.NotInserted(
             f"fewer than {quorum_of(awaited.entry)} replicas had it in time, so it was taken back on all of them:"

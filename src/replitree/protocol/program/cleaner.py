@@ -6,10 +6,11 @@ Any number of replicas may clean at once.
 
 from __future__ import annotations
 
-from replitree.protocol.core.effects import BlockId, Epoch
+from replitree.protocol.core.effects import BlockId, Epoch, StreamId
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.program.stages import AwaitCleaning, End, Stage, Then
 from replitree.protocol.upkeep import clean_blocks, clean_log
+from replitree.protocol.upkeep import clean_streams as streams
 from replitree.protocol.upkeep.clean_blocks import Block, Window
 from replitree.protocol.upkeep.clean_log import Keep
 
@@ -33,4 +34,16 @@ def clean_entries(replica: Replica, keep: Keep) -> Stage:
     return End((yield from clean_log.clean_log(replica, epoch, keep)))
 
 
-__all__ = ["clean_entries", "clean_ids"]
+def clean_streams(replica: Replica, age_ms: int, now_ms: int) -> Stage:
+    """Forget the streams whose last batch came more than `age_ms` before `now_ms`, or before the newest; find out which."""
+    epoch: Epoch = yield AwaitCleaning()
+    return End((yield from streams.clean_streams(replica, epoch, age_ms, now_ms)))
+
+
+def forget_stream(replica: Replica, stream: StreamId) -> Stage:
+    """Forget a stream that an operator names; find out what became of it."""
+    epoch: Epoch = yield AwaitCleaning()
+    return End((yield from streams.forget_stream(replica, epoch, stream)))
+
+
+__all__ = ["clean_entries", "clean_ids", "clean_streams", "forget_stream"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Epoch, RequestId, StagingId
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.insert import insert
 from replitree.protocol.insert.insert import Inserter, Request
 from replitree.protocol.program import quorum_waiter
@@ -17,12 +18,17 @@ def accept_insert(
     drops: tuple[str, ...] = (),
     quorum: int = 0,
     schema_version: int = 1,
+    batch: StreamBatch | None = None,
+    takes_over: bool = False,
 ) -> Stage:
-    """Take a group of requests, given as (request, token), once the process is active."""
+    """Take a group of requests, given as (request, token), once the process is active.
+
+    The only request of a `batch` has a token as its name, and is known to the table by the batch.
+    """
     requests = tuple(Request(request, token) for request, token in tokens)
     accepted: Accepted = yield Accept(requests)
     place = layout.at_pointer(replica, accepted.log_from)
-    inserter = Inserter(place, accepted.me, accepted.log_from, schema_version, drops, quorum)
+    inserter = Inserter(place, accepted.me, accepted.log_from, schema_version, drops, quorum, batch, takes_over)
     return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
 
 

@@ -24,7 +24,7 @@ from replitree.replica.http.bodies import is_quick
 from replitree.replica.http.connections import Connections, General, ServedConnection, stop_listening
 from replitree.replica.http.gate import Gate, JsonAnswer, encode_json
 from replitree.replica.http.heads import INSERT, Head
-from replitree.replica.http.insert_requests import InsertRequests
+from replitree.replica.http.insert_requests import InsertRequests, token_of
 from replitree.replica.http.listening import why_not_listening
 from replitree.replica.http.snapshot_requests import snapshot
 from replitree.replica.insert.group_commit import PendingInsert
@@ -33,6 +33,7 @@ from replitree.replica.insert.quorums import wish_of
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.ipc_extent import Extent
+from replitree.wire.sent_batch import SentBatch
 
 
 class FastPath:
@@ -120,11 +121,11 @@ class FastPath:
         table = self._gate.find(head.table)
         if head.action != INSERT:
             return snapshot(table, query)
-        token, overwrite, wish = query.get("token"), query.get("overwrite", ""), wish_of(query)
+        token, overwrite, wish = token_of(query), query.get("overwrite", ""), wish_of(query)
         extent = self._inserts.bodies.measure(body)
         try:
             is_at_once = wish is None and not table.inserts.delay_s()
-            if is_at_once and is_quick(extent, len(table.definition.columns)):
+            if is_at_once and not isinstance(token, SentBatch) and is_quick(extent, len(table.definition.columns)):
                 _PendingInsert(self._gate, self._inserts, connection, table, token).begin(body, extent, overwrite)
                 return None
         except SchemaMismatch:

@@ -124,6 +124,8 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.post(f"{table}/tags", self._tag),
             web.delete(f"{table}/tags/{{name}}", self._delete_tag),
+            web.get(f"{table}/streams", self._streams),
+            web.delete(f"{table}/streams/{{stream}}", self._forget_stream),
             web.get(f"{table}/detached", self._detached),
             web.delete(f"{table}/{{kind:detached|frozen}}/{{name}}", self._remove),
             web.post(f"{table}/freeze", self._freeze),
@@ -213,6 +215,15 @@ class CommandHandlers(Handlers):
     async def _delete_tag(self, request: web.Request) -> web.Response:
         deleted = await asyncio.to_thread(self._table(request).tagging.delete, request.match_info["name"])
         return json_response({"deleted": deleted})
+
+    # --- streams ---
+
+    async def _streams(self, request: web.Request) -> web.Response:
+        return json_response({"streams": await asyncio.to_thread(self._table(request).streams.all)})
+
+    async def _forget_stream(self, request: web.Request) -> web.Response:
+        forgotten = await asyncio.to_thread(self._table(request).streams.forget, request.match_info["stream"])
+        return json_response({"forgotten": forgotten})
 
     # --- merges ---
 

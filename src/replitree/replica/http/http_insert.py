@@ -15,12 +15,12 @@ from aiohttp import web
 
 from replitree import private
 from replitree.errors import BadInput
-from replitree.protocol.core.effects import Duplicate
+from replitree.protocol.core.effects import BlockId, Duplicate
 from replitree.replica.http.gate import Tables
 from replitree.replica.http.http_base import CHUNK_BYTES, Handlers, json_response, read_body
-from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
+from replitree.replica.http.insert_requests import InsertRequests, overwrite_of, token_of
 from replitree.replica.http.received import read_pieces, read_whole
-from replitree.replica.insert.inserts import result_of
+from replitree.replica.insert.inserts import known_by, result_of
 from replitree.replica.insert.quorums import wish_of
 from replitree.replica.kit.payloads import StagedUpload
 from replitree.replica.table.table_replica import TableReplica
@@ -28,6 +28,7 @@ from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
 from replitree.storage.parts.manifest import PartManifest
 from replitree.wire.identity import machine_id
+from replitree.wire.sent_batch import SentBatch
 from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import Writer
 
@@ -162,7 +163,7 @@ class InsertHandlers(Handlers):
         table = self._table(request)
         body, query = await read_whole(request), request.query
         overwrite, wish = query.get("overwrite", ""), wish_of(query)
-        return json_response(await self._inserts.insert(table, body, query.get("token"), overwrite, wish))
+        return json_response(await self._inserts.insert(table, body, token_of(query), overwrite, wish))
 
     # --- what is in files already ---
 
@@ -219,7 +220,7 @@ class InsertHandlers(Handlers):
     async def _commit_upload(self, request: web.Request) -> web.Response:
         """Commit an upload once, however often it is requested; a repeated request gets the answer of the first one."""
         table, upload = self._table(request), request.match_info["upload"]
-        token, overwrite = request.query.get("token"), overwrite_of(request.query.get("overwrite", ""))
+        token, overwrite = token_of(request.query), overwrite_of(request.query.get("overwrite", ""))
         body, wish = await read_body(request, CommitBody), wish_of(request.query)
 
         async def commit() -> dict[str, object]:
@@ -232,17 +233,20 @@ class InsertHandlers(Handlers):
                     earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
                     if earlier is None:
                         raise
-                    return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
+                    return result_of(
+                        earlier, sum(manifest.rows for manifest in manifests), known_by(token, BlockId(""))
+                    )
                 waiter, staged = self._inserts.mailbox.expect(), StagedUpload(folder, manifests)
                 pending = await asyncio.to_thread(table.inserts.upload, staged, token, waiter.deliver, overwrite, wish)
                 answer = await waiter.answer
                 if isinstance(answer, Duplicate):
                     await asyncio.to_thread(table.uploads.remove, upload)
                 table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
-                known_as = token or pending.block
+                known_as = known_by(token, pending.block)
                 return result_of(answer, pending.rows, known_as, waited=pending.waits, differs=pending.differs)
 
-        async with self._inserts.in_time(token or "", 0.0 if wish is None else wish.patience_s):
+        named = known_by(token, token.name if isinstance(token, SentBatch) else BlockId(""))
+        async with self._inserts.in_time(named, 0.0 if wish is None else wish.patience_s):
             return json_response(await self._commits.once((table.definition.table_id, upload), commit))
 
     async def _attach(self, request: web.Request) -> web.Response:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
 from replitree.replica.http.bodies import Bodies, decode, is_quick
 from replitree.replica.insert.group_commit import PendingInsert
-from replitree.replica.insert.inserts import Deliver, result_of
+from replitree.replica.insert.inserts import Deliver, Token, known_by, result_of
 from replitree.replica.insert.mailbox import Mailbox, Waiter
 from replitree.replica.insert.quorums import Wish
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.payloads import Overwrite
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.ipc_extent import Extent
+from replitree.wire.sent_batch import sent_batch_of
 
 
 class InsertRequests:
@@ -33,7 +34,7 @@ class InsertRequests:
         self.bodies = Bodies(config)
 
     async def insert(
-        self, table: TableReplica, body: bytes, token: str | None, overwrite: str, wish: Wish | None = None
+        self, table: TableReplica, body: bytes, token: Token, overwrite: str, wish: Wish | None = None
     ) -> dict[str, object]:
         """Insert the rows of an Arrow IPC stream, wait for the answer, and return it.
 
@@ -68,7 +69,7 @@ class InsertRequests:
         table: TableReplica,
         body: bytes,
         extent: Extent,
-        token: str | None,
+        token: Token,
         overwrite: str,
         deliver: Deliver,
         wish: Wish | None = None,
@@ -78,7 +79,7 @@ class InsertRequests:
         return table.inserts.rows(rows, token, deliver, replaced, wish, bytes_max=self.bodies.decoded_bytes_max)
 
     async def submit(
-        self, table: TableReplica, take: Callable[[Deliver], PendingInsert], token: str | None
+        self, table: TableReplica, take: Callable[[Deliver], PendingInsert], token: Token
     ) -> dict[str, object]:
         """Queue an insert, and wait for its answer."""
         waiter = self.mailbox.expect()
@@ -94,12 +95,12 @@ class InsertRequests:
             table.inserts.delay_s()
 
     async def _answer(
-        self, table: TableReplica, pending: PendingInsert, waiter: Waiter, token: str | None
+        self, table: TableReplica, pending: PendingInsert, waiter: Waiter, token: Token
     ) -> dict[str, object]:
         """Wait for an insert's answer as long as the configuration allows."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        known_as = token or pending.block
+        known_as = known_by(token, pending.block)
         async with self.in_time(known_as, pending.patience_s):
             answer = await waiter.answer
         table.meter.answered(answer, pending.rows, loop.time() - began)
@@ -116,6 +117,11 @@ class InsertRequests:
             raise OutcomeUnknown(
                 f"no answer within {timeout_s:g} s; repeat the insert with the same token", known_as
             ) from None
+
+
+def token_of(query: Mapping[str, str]) -> Token:
+    """Return by what the query of a request names its insert.  Raises as `sent_batch_of`."""
+    return sent_batch_of(query) or query.get("token")
 
 
 def overwrite_of(text: str) -> Overwrite:

@@ -20,6 +20,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import BlockId, ClientAnswer, RequestId
 from replitree.replica.perform.commit_size import PARTS_MAX
+from replitree.wire.sent_batch import SentBatch
 
 GROUP_REQUESTS_MAX = 256
 WAITING_REQUESTS_MAX = 4096
@@ -56,6 +57,8 @@ class PendingInsert:
         Called with the request when it has its answer, from any thread.
     answer
         The first answer that came; None until then.
+    batch
+        The batch of a stream that it is; such a request is alone.
     differs
         It is a duplicate by its token, and its rows are certainly others than those of the earlier insert.
     waits
@@ -77,6 +80,7 @@ class PendingInsert:
     waits: bool = False
     count_parts: Callable[[], int] = lambda: 1
     differs: bool = False
+    batch: SentBatch | None = None
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""

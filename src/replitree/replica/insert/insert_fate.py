@@ -7,7 +7,8 @@ last commit that appends to the log:
 fate       the last such commit for the request                      what its client hears
 =========  ========================================================  ==================================================
 UNSENT     there was none, or coordination refused it for good       it has failed, with the reason
-DUPLICATE  refused because of a block id that exists                 unknown: an earlier insert may have its rows
+DUPLICATE  refused because of a block id that exists, or a stream    unknown: an earlier insert may have its rows
+           that has moved
 SENT       it was sent; it was applied, or its answer did not come   unknown; the commit must be fenced by a newer epoch
 =========  ========================================================  ==================================================
 """
@@ -44,7 +45,7 @@ class Fates:
     """
 
     def __init__(self, table: TablePlace, perform: Perform) -> None:
-        self._blocks = layout.blocks(table)
+        self._taken = (layout.blocks(table), layout.streams(table))
         self._perform = perform
         self._staged: tuple[fx.RequestId, ...] = ()
         self._fates: dict[fx.RequestId, Fate] = {}
@@ -71,9 +72,7 @@ class Fates:
         if outcome == fx.Unknown(is_sent=False):
             self._note(Fate.UNSENT)
         elif isinstance(outcome, fx.Refused):
-            is_taken = isinstance(outcome.operation, fx.Create | fx.Set) and outcome.operation.path.startswith(
-                self._blocks
-            )
+            is_taken = outcome.operation.path.startswith(self._taken)
             self._note(Fate.DUPLICATE if is_taken else Fate.UNSENT)
         return outcome
 

@@ -1,7 +1,8 @@
 """Taking inserts: checks before anything is written, groups, and the answer to each client.
 
-Every insert has one block id (`replitree.wire.block_ids`).  An insert that overwrites goes alone.  A detached part that is
-attached has the block id of its name and content, so it is attached once, whichever replica is asked.
+Every insert has one block id (`replitree.wire.block_ids`), or is a batch of a stream.  An insert that overwrites goes alone,
+and so does a batch.  A detached part that is attached has the block id of its name and content, so it is attached once,
+whichever replica is asked.
 
 Rows keep the schema version that they were checked against; when the columns change meanwhile they become a part of the older
 version, which is read as any other.
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from replitree.errors import (
     BadInput,
@@ -27,12 +28,13 @@ from replitree.errors import (
     ReplitreeError,
     SchemaMismatch,
     StoreError,
+    StreamReplaced,
     TooManyParts,
 )
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import EVERY_PARTITION
 from replitree.protocol.core.log import ROLLED
-from replitree.protocol.insert.earlier import find_earlier
+from replitree.protocol.insert.earlier import find_earlier, find_earlier_batch
 from replitree.protocol.insert.quorum import Awaited
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
@@ -51,12 +53,16 @@ from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.storage.parts.manifest import PartManifest
 from replitree.wire.block_ids import block_of, content_block, token_block
+from replitree.wire.sent_batch import SentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COUNT_CACHE_S = 0.1
 DELAY_S_MAX = 1.0
+
+Token: TypeAlias = str | SentBatch | None
+"""By what a client names an insert: a token, a batch of a stream, or its content."""
 
 Deliver = Callable[[PendingInsert], None]
 """Tells the one who asked that a request has its answer."""
@@ -122,7 +128,7 @@ class Inserts:
     def rows(
         self,
         data: pa.Table,
-        token: str | None,
+        token: Token,
         deliver: Deliver,
         overwrite: Overwrite = Overwrite.NOTHING,
         wish: Wish | None = None,
@@ -162,18 +168,20 @@ class Inserts:
         if is_large or overwrite is not Overwrite.NOTHING:
             partitions = sorted(piece.partition for piece in split_by_partition(table, definition))
             drops = self._drops(overwrite, partitions)
-        block = block_of(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
+        batch = token if isinstance(token, SentBatch) else None
+        block = _block(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
         pending = PendingInsert(
             fx.RequestId(next(self._numbers)),
             block,
             Rows(table, definition),
             table.num_rows,
             table.get_total_buffer_size(),
-            bool(drops),
+            bool(drops) or batch is not None,
             deliver,
             definition.schema_version,
             drops,
             count_parts=count_parts,
+            batch=batch,
         )
         self._ask_quorum(pending, wish)
         return self._submit(self._committer, pending)
@@ -208,7 +216,7 @@ class Inserts:
     def upload(
         self,
         upload: StagedUpload,
-        token: str | None,
+        token: Token,
         deliver: Deliver,
         overwrite: Overwrite = Overwrite.NOTHING,
         wish: Wish | None = None,
@@ -226,13 +234,12 @@ class Inserts:
         """
         version = self._version_of(upload.manifests)
         drops = self._drops(overwrite, [manifest.partition for manifest in upload.manifests])
-        block = block_of(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
+        block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
-        return self._submit_alone(upload, block, rows, version, deliver, drops, wish)
+        batch = token if isinstance(token, SentBatch) else None
+        return self._submit_alone(upload, block, rows, version, deliver, drops, wish, batch)
 
-    def earlier(
-        self, manifests: Sequence[PartManifest], token: str | None, overwrite: Overwrite
-    ) -> fx.Duplicate | None:
+    def earlier(self, manifests: Sequence[PartManifest], token: Token, overwrite: Overwrite) -> fx.Duplicate | None:
         """Look whether an upload that is gone was inserted; None: it certainly was not, and can't be any more.
 
         Raises
@@ -246,11 +253,15 @@ class Inserts:
         self._availability.epoch()
         if token is None and overwrite is not Overwrite.NOTHING:
             return None
-        hashes = tuple(manifest.content_hash for manifest in manifests)
-        block = token_block(token) if token is not None else content_block(hashes or ("",))
-        found = self._context.performer.look_up(find_earlier(self._context.replica.table, block))
+        hashes, table = tuple(manifest.content_hash for manifest in manifests), self._context.replica.table
+        if isinstance(token, SentBatch):
+            block, looked = token.name, find_earlier_batch(table, token.of_stream)
+        else:
+            block = token_block(token) if token is not None else content_block(hashes or ("",))
+            looked = find_earlier(table, block)
+        found = self._context.performer.look_up(looked)
         if isinstance(found, fx.MaybeInserted):
-            raise OutcomeUnknown("its quorum is still open; ask again with the same token", token or block)
+            raise OutcomeUnknown("its quorum is still open; ask again with the same token", known_by(token, block))
         return found
 
     def attach(self, detached: Detached, deliver: Deliver) -> PendingInsert:
@@ -293,9 +304,10 @@ class Inserts:
         deliver: Deliver,
         drops: tuple[str, ...],
         wish: Wish | None = None,
+        batch: SentBatch | None = None,
     ) -> PendingInsert:
         number = fx.RequestId(next(self._numbers))
-        pending = PendingInsert(number, block, payload, rows, 0, True, deliver, version, drops)
+        pending = PendingInsert(number, block, payload, rows, 0, True, deliver, version, drops, batch=batch)
         self._ask_quorum(pending, wish)
         return self._submit(self._uploads, pending)
 
@@ -338,7 +350,8 @@ class Inserts:
             Driver(context.performer, remember, fates.perform),
             tuple((each.id, each.block) for each in group),
         )
-        asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version)
+        of_stream = () if first.batch is None else (first.batch.of_stream, first.batch.takes_over)
+        asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version, *of_stream)
         try:
             # After an error the stage is closed before its blocks are released.
             with held:
@@ -414,6 +427,16 @@ class Inserts:
             pending.give(answer)
 
 
+def _block(token: Token, drops: tuple[str, ...], hashes: Callable[[], Sequence[str]]) -> fx.BlockId:
+    """Return the block id of an insert; that of a batch is only its name.  Parameters and errors as of `block_of`."""
+    return token.name if isinstance(token, SentBatch) else block_of(token, drops, hashes)
+
+
+def known_by(token: Token, block: fx.BlockId) -> str:
+    """Return what a client repeats an insert with: its token; otherwise the block id, or the name of its batch."""
+    return token if isinstance(token, str) and token else block
+
+
 def result_of(
     answer: fx.ClientAnswer, rows: int, token: str, *, waited: bool = False, differs: bool = False
 ) -> dict[str, object]:
@@ -434,6 +457,8 @@ def result_of(
         Certainly nothing was inserted.
     BadInput
         Nothing was inserted, and the same rows are refused everywhere.
+    StreamReplaced
+        Nothing was inserted: the stream belongs to another query.
     OutcomeUnknown
         The rows may be in the table.
     """
@@ -445,6 +470,8 @@ def result_of(
             return {**told, "differs": True} if differs else told
         case fx.NotInserted(reason, fx.Why.REQUEST):
             raise BadInput(reason)
+        case fx.NotInserted(reason, fx.Why.STREAM, theirs):
+            raise StreamReplaced(reason, *(theirs or ()))
         case fx.NotInserted(reason) if waited:
             raise QuorumNotReached(f"the insert has failed: {reason}")
         case fx.NotInserted(reason):

@@ -90,6 +90,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Seconds from one cleaning of the log to the next: the former, and up to the latter more.
     deduplication_window, deduplication_window_s
         Block ids that stay, and the seconds for which they do: a repeated insert is recognised within both.
+    stream_retention_s
+        Seconds for which a stream stays after its last batch, by the clock of coordination.
     check_interval_s
         Seconds from one part to the next when all parts are verified in the background; 0: none is.
     lost_part_after_s
@@ -146,6 +148,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean_log_delay_random_s: _Seconds = 10.0
     deduplication_window: _Positive = 10_000
     deduplication_window_s: _PositiveSeconds = 7 * 24 * 3600.0
+    stream_retention_s: _PositiveSeconds = 30 * 24 * 3600.0
     check_interval_s: _Seconds = 60.0
     lost_part_after_s: float = 300.0
     zero_copy: bool = True

@@ -1,4 +1,4 @@
-"""The cleaner's thread: it keeps the log short, and forgets deduplication ids that are too many or too old.
+"""The cleaner's thread: it keeps the log short, and forgets deduplication ids that are too many or too old, and old streams.
 
 The leader cleans.  If no replica stands for leader, because merges are paused everywhere or each replica waits for results
 of others, any replica does.  Two at once are safe, so nothing depends on knowing that for sure.  Pauses are jittered: replicas
@@ -37,6 +37,7 @@ class Cleaner:
         config = context.config
         self._keep = Keep(config.min_replicated_logs_to_keep, config.max_replicated_logs_to_keep)
         self._window = Window(config.deduplication_window, round(config.deduplication_window_s * 1000))
+        self._retention_ms = round(config.stream_retention_s * 1000)
         self._thread = threading.Thread(target=self._run, name=f"clean-{context.replica.table.name}", daemon=True)
 
     def start(self) -> None:
@@ -99,6 +100,12 @@ class Cleaner:
         if ids.removed or ids.notes:
             metrics.cleaned_blocks.labels(name).inc(ids.removed)
             log.info("block ids cleaned", removed=ids.removed, left=len(ids.blocks), drops=len(ids.notes))
+        # The newest id tells the present, too: a table with one stream forgets it while others insert.
+        now_ms = max((each.changed_ms for _, each in self._known), default=0)
+        streams = driver.run(Then(cleaner.clean_streams, (replica, self._retention_ms, now_ms)))
+        assert isinstance(streams, End), "streams are forgotten in one stage"
+        if streams.outcome:
+            log.info("streams forgotten", streams=list(streams.outcome))
         begun = time.monotonic()
         ended = driver.run(then)
         assert isinstance(ended, End), "a turn of the cleaner ends with the log"
