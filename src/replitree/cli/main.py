@@ -28,7 +28,7 @@ from replitree.cli import demo, version
 from replitree.cli.cluster import blobd, doctor, fsck, repair, restore, server, status, up
 from replitree.cli.output import print_error
 from replitree.cli.plugins import PluginGroup
-from replitree.cli.tables import aside, change, changes, insert, log, optimize, sql, table, tag
+from replitree.cli.tables import aside, change, changes, insert, log, optimize, sql, streams, table, tag
 from replitree.cli.tablets import tablet
 from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplicaBehind, ReplitreeError
@@ -68,7 +68,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("server")(server.server)
 app.command("blobd")(blobd.blobd)
-for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS):
+for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, streams.COMMANDS, aside.COMMANDS):
     for name, command in commands.items():
         table.app.command(name)(command)
 table.app.command("log")(log.log)

@@ -159,6 +159,8 @@ class Table(TableChanges):
         token: str | None = None,
         replica: str | None = None,
         *,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
         deduplicate: bool = True,
         overwrite: Overwrite | None = None,
         merge_schema: bool = False,
@@ -180,6 +182,8 @@ class Table(TableChanges):
             content makes a duplicate.
         replica
             Insert at this replica only.
+        txn_app_id, txn_version
+            A stream, and this insert's number in it, in place of a token: a duplicate if the stream has it, or a higher one.
         deduplicate
             False: insert the rows even if the same rows are in the table already.
         overwrite
@@ -208,8 +212,10 @@ class Table(TableChanges):
             The rows do not fit; nothing was inserted.
         TooManyParts, Unavailable
             Nothing was inserted; try again later.
+        StreamReplaced
+            The stream belongs to a streaming query; nothing was inserted.
         OutcomeUnknown
-            They may have been inserted; insert them again with the error's token (the same rows when it is empty).
+            They may have been inserted; repeat it with the error's token (the same rows when it is empty), or `txn_version`.
 
         Examples
         --------
@@ -217,11 +223,12 @@ class Table(TableChanges):
 
             table.insert({"k": [1, 2], "v": [0.5, None]})
             table.insert(arrow_table, token="load-2026-11-20")
+            table.insert(arrow_table, txn_app_id="nightly-load", txn_version=41)
         """
         from replitree.storage.parts.conform import check_zone
 
-        token = self.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
-        terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s), check_zone(timezone))
+        token, batch = self.inserter.names(token, txn_app_id, txn_version, deduplicate=deduplicate, overwrite=overwrite)
+        terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s), check_zone(timezone), batch)
         at = self if replica in (None, self._pinned) else self.replica(str(replica))
         return at.insert_on_terms(data, terms, merge_schema=merge_schema)
 
@@ -337,9 +344,7 @@ class Table(TableChanges):
     def _insert(self, data: Any, terms: Terms) -> InsertResult:
         if is_frame(data):
             if terms.zone != UTC:
-                raise BadInput(
-                    "a DataFrame's timestamps are in its session's time zone: set spark.sql.session.timeZone"
-                )
+                raise BadInput("a DataFrame's timestamps are in its session's zone: set spark.sql.session.timeZone")
             result: InsertResult = frames().insert(self, data, terms)
         else:
             result = self.inserter.insert(data, terms)

@@ -19,6 +19,7 @@ from replitree.client.change.changing import LOOK_S
 from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.change.storing import TableStorage
+from replitree.client.change.streams import TableStreams
 from replitree.client.change.tagging import TableTags
 from replitree.client.read.read_options import check_condition
 from replitree.client.transport.frames import frames
@@ -39,7 +40,7 @@ class _Paused(msgspec.Struct, frozen=True):
 
 
 @check_arguments
-class TableChanges(TableColumns, TableStorage, TableTags, TableAside):
+class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStreams):
     """The changing half of a `replitree.client.table.Table`."""
 
     # --- merges -------------------------------------------------------------------------------------------------------

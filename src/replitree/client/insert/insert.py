@@ -7,8 +7,9 @@ How, depends on how many they are:
 * more: an *upload* (see `replitree.client.insert.upload`) in slices, and one commit for all of them.
 
 Every insert has an identity by which replicas recognise it: the caller's token, else its content.  So it may be
-repeated after a lost answer, by us within the time limit, and by the caller after `OutcomeUnknown`.  With
-``deduplicate=False`` it gets a token of its own, and equal rows are inserted again.  So does one that overwrites: the
+repeated after a lost answer, by us within the time limit, and by the caller after `OutcomeUnknown`.  A batch of a stream is
+recognised by its number, for as long as the table remembers the stream (`replitree.wire.sent_batch`).  With
+``deduplicate=False`` an insert gets a token of its own, and equal rows are inserted again.  So does one that overwrites: the
 same rows may have been in the table before, and are to be the only ones now.
 
 Absent on purpose: batching of small inserts on this side; replicas do it for all their clients.
@@ -27,7 +28,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from replitree.client.insert.terms import InsertResult, Overwrite, Terms, Written
+from replitree.client.insert.terms import InsertResult, Overwrite, Terms, Written, batch_of
 from replitree.client.insert.upload import (
     InsertAnswer,
     Upload,
@@ -56,6 +57,7 @@ from replitree.storage.rewrite.slices import Slice, cut, is_stream
 from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import token_block
+from replitree.wire.sent_batch import SentBatch
 from replitree.wire.upload_life import Writer
 
 # Rows of an insert up to this size go in one request: the replica encodes them, together with those of other clients.  Larger
@@ -157,7 +159,7 @@ class TableInserter:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write(rows)
         body, token = sink.getvalue(), terms.token
-        path = self._route + insert_query(token, terms.overwrite, terms.quorum)
+        path = self._route + insert_query(terms.batch or token, terms.overwrite, terms.quorum)
         attempt_s = ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)
         request = self._http.request
 
@@ -166,7 +168,7 @@ class TableInserter:
                 InsertAnswer
             )
 
-        answer = self._router.ask(call, timeout_s=terms.timeout_s, token=token or "", attempt_s=attempt_s)
+        answer = self._router.ask(call, timeout_s=terms.timeout_s, token=terms.named, attempt_s=attempt_s)
         return self._result(answer, token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class TableInserter:
             done = commit_upload(
                 upload,
                 manifests,
-                terms.token,
+                terms.batch or terms.token,
                 http=self._http,
                 catalog=self._catalog,
                 timeout_s=terms.timeout_s,
@@ -215,6 +217,20 @@ class TableInserter:
     def _result(self, inserted: InsertAnswer, token: str | None) -> InsertResult:
         self._written.add(inserted.index, inserted.settled)
         return InsertResult(inserted.index, inserted.rows, inserted.outcome, token, inserted.settled, inserted.differs)
+
+    @classmethod
+    def names(
+        cls,
+        token: str | None,
+        app_id: str | None,
+        version: int | None,
+        *,
+        deduplicate: bool,
+        overwrite: Overwrite | None = None,
+    ) -> tuple[str | None, SentBatch | None]:
+        """Return the token of an insert, or the batch of a stream that it is.  Raises as `check_token` and `batch_of`."""
+        batch = batch_of(app_id, version, token, deduplicate=deduplicate)
+        return None if batch else cls.check_token(token, deduplicate=deduplicate, overwrite=overwrite), batch
 
     @staticmethod
     def check_token(token: str | None, *, deduplicate: bool, overwrite: Overwrite | None = None) -> str | None:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, get_args
 from replitree.client.insert.quorum import InsertQuorum
 from replitree.errors import BadInput
 from replitree.storage.schema.columns import UTC
+from replitree.wire.sent_batch import SentBatch
 
 TIMEOUT_S = 60.0
 """How long an insert may take to be answered, in seconds; the writing of files does not count."""
@@ -73,6 +74,8 @@ class Terms:
         What it takes the place of, and how many replicas must have it.
     zone
         Time zone of timestamps that have none.
+    batch
+        The batch of a stream that the rows are, in the place of a token.
     """
 
     token: str | None
@@ -80,12 +83,18 @@ class Terms:
     overwrite: Overwrite | None = None
     quorum: InsertQuorum | None = None
     zone: str = UTC
+    batch: SentBatch | None = None
 
     def __post_init__(self) -> None:
         if self.overwrite is not None and self.overwrite not in get_args(Overwrite):
             raise BadInput(f'overwrite is "all" or "partitions", not {self.overwrite!r}')
         if self.quorum is not None and self.overwrite is not None:
             raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+
+    @property
+    def named(self) -> str:
+        """What a client repeats the insert with: its token, or the name of its batch; empty: its content."""
+        return self.token or ("" if self.batch is None else self.batch.name)
 
 
 class Written:
@@ -134,3 +143,25 @@ class Written:
         """Take note of a mutation."""
         with self._lock:
             self.mutated = max(self.mutated, index)
+
+
+def batch_of(
+    app_id: str | None, version: int | None, token: str | None = None, *, deduplicate: bool = True
+) -> SentBatch | None:
+    """Return the batch that an insert is; None: it is none.
+
+    Raises
+    ------
+    BadInput
+        Only one of the two is given, there is another name of the insert, or they can't be a stream and a number in it.
+
+    >>> batch_of("load", 7)
+    SentBatch(stream='load', batch=7, query='', takes_over=False)
+    """
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        raise BadInput("txn_app_id and txn_version name an insert together: give both, or a token")
+    if token is not None or not deduplicate:
+        raise BadInput("txn_app_id and txn_version name the insert already: leave token and deduplicate out")
+    return SentBatch(app_id, version)

@@ -37,6 +37,7 @@ from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.core.effects import BlockId
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.wire.identity import process_started
+from replitree.wire.sent_batch import SentBatch
 from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import Writer
 
@@ -260,7 +261,7 @@ def gather_files(http: HttpClient, upload: Upload, files: Sequence[StagedFile]) 
 def commit_upload(
     upload: Upload,
     manifests: Sequence[PartManifest],
-    token: str | None,
+    token: str | SentBatch | None,
     *,
     http: HttpClient,
     catalog: Catalog,
@@ -275,7 +276,7 @@ def commit_upload(
     manifests
         One for each part, at least one.
     token
-        None: the content decides what is a duplicate.
+        Or the batch of a stream that it is.  None: the content decides what is a duplicate.
     overwrite
         What the insert takes the place of, if anything.
     quorum
@@ -285,6 +286,8 @@ def commit_upload(
     ------
     OutcomeUnknown
         It may have become one.
+    StreamReplaced
+        It did not: the stream belongs to another query.
     Unavailable
         It certainly did not.
     BadInput
@@ -292,7 +295,6 @@ def commit_upload(
     """
     body = msgspec.json.encode(_Commit(tuple(manifests), upload.tags, upload.pieces))
     query = insert_query(token, overwrite, quorum)
-    block = block_of(manifests, token)
 
     def call(replica: ReplicaInfo, seconds: float) -> InsertAnswer:
         answer = http.request(replica.address, "POST", f"{upload.route}/commit{query}", body, timeout_s=seconds)
@@ -300,25 +302,32 @@ def commit_upload(
             return answer.decode(InsertAnswer)
         except BadInput:
             # The upload may be gone because an earlier try, whose answer was lost, took it.
-            found, index = catalog.find_block(upload.table, block)
+            # What has become of a batch, the replica has found out itself.
+            if isinstance(token, SentBatch):
+                raise
+            found, index = catalog.find_block(upload.table, block_of(manifests, token))
             # A repeated request with the token waits for the quorum and gets its outcome.
             if not found or quorum is not None:
                 raise
             return InsertAnswer("duplicate", sum(manifest.rows for manifest in manifests), index)
 
     router = Router(catalog, upload.table, upload.replica.name)
-    return router.ask(call, timeout_s=timeout_s, token=token or "", attempt_s=timeout_s)
+    named = token.name if isinstance(token, SentBatch) else token or ""
+    return router.ask(call, timeout_s=timeout_s, token=named, attempt_s=timeout_s)
 
 
-def insert_query(token: str | None, overwrite: Overwrite | None, quorum: InsertQuorum | None = None) -> str:
+def insert_query(token: str | SentBatch | None, overwrite: Overwrite | None, quorum: InsertQuorum | None = None) -> str:
     """Return what an insert says of itself in the query of its request.
 
     >>> insert_query("load 7", "all")
     '?token=load%207&overwrite=all'
+    >>> insert_query(SentBatch("etl", 7), None)
+    '?stream=etl&batch=7'
     >>> insert_query(None, None)
     ''
     """
-    said = {name: value for name, value in (("token", token), ("overwrite", overwrite)) if value is not None}
+    said = token.said() if isinstance(token, SentBatch) else {} if token is None else {"token": token}
+    said |= {} if overwrite is None else {"overwrite": overwrite}
     said |= quorum.said() if quorum is not None else {}
     return f"?{urlencode(said, quote_via=quote, safe='')}" if said else ""
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -83,7 +84,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
         What an insert or a rewrite has written: rows, and bytes of part files.  None for other kinds.
     ids
         The deduplication ids of an insert, each made of a token (`replitree.wire.block_ids.token_block`) or of the rows; or the
-        id of a command.  Empty when the entry is gone from coordination.
+        batch of a stream that it is; or the id of a command.  Empty when the entry is gone from coordination.
     command
         What it does, as text; empty when the kind says it all.
     duration_s
@@ -225,7 +226,8 @@ def remembered_entry(each: Remembered, name: str) -> HistoryEntry:
 def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry:
     entry, ids, duration = logged.entry, tuple[str, ...](), None
     if isinstance(entry, GetEntry):
-        ids = tuple(entry.blocks)
+        batch = () if entry.stream is UNSET else (f"batch {entry.stream.batch} of stream {entry.stream.stream}",)
+        ids = (*entry.blocks, *batch)
     elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry):
         ids = (entry.id,)
     elif isinstance(entry, SettleEntry | FailEntry) and entry.index in begun:

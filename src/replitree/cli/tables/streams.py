@@ -1,0 +1,40 @@
+"""`replitree table streams|drop-stream`: the streams that write into a table, and the last batch of each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from replitree.cli.options import Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.output import confirm
+
+StreamId = Annotated[str, typer.Argument(metavar="STREAM", help="Id of the stream, as `streams` lists it.")]
+
+
+@on_cluster
+def streams(table: Name, at: Cluster) -> None:
+    """List the streams that write into a table."""
+    import msgspec
+
+    check_name(table)
+    with at.connect() as connection:
+        found = connection.table(table).streams()
+    value = {"table": table, "streams": msgspec.to_builtins(found)}
+    columns = ("stream", "query", "last batch", "written (UTC)")
+    rows = [(each.id, each.query or "batch writes", each.batch, f"{each.time:%Y-%m-%d %H:%M:%S}") for each in found]
+    at.out.listing(value, f"streams of {table}", columns, rows)
+
+
+@on_cluster
+def drop_stream(table: Name, stream: StreamId, at: Cluster, yes: Yes = False) -> None:
+    """Let a table forget a stream: a batch that is sent again is inserted again."""
+    check_name(table)
+    question = f"Forget stream {stream} of {table}?  A batch that is sent again would be inserted again."
+    confirm(question, yes=yes, as_json=at.as_json, otherwise=f"stream {stream} was not forgotten")
+    with at.connect() as connection:
+        connection.table(table).drop_stream(stream)
+    at.out.result({"table": table, "forgotten": stream}, f"{table} has forgotten stream {stream}")
+
+
+COMMANDS = {"streams": streams, "drop-stream": drop_stream}
