@@ -120,7 +120,7 @@ def test_options_are_found_in_any_case_and_unknown_ones_refused() -> None:
         ({"path": "t"}, {"table": "t"}),
         ({"versionAsOf": "7"}, {"asof": "7"}),
         ({"token_file": "f"}, {"tokenfile": "f"}),
-        ({"txnVersion": "3", "txnAppId": "load"}, {"inserttoken": "load-3"}),
+        ({"txnVersion": "3", "txnAppId": "load"}, {"txnversion": "3", "txnappid": "load"}),
         ({"versionAsOf": "7", "asOf": "7"}, {"asof": "7"}),
     ],
 )
@@ -136,8 +136,6 @@ def test_names_of_other_formats_mean_the_same(given: dict[str, str], meant: dict
         ({"zzz": "f"}, "it has table, url, tokenFile"),
         ({"replaceWhere": "a = 1"}, "partitionOverwriteMode=dynamic"),
         ({"versionAsOf": "7", "asOf": "8"}, "given twice"),
-        ({"txnAppId": "load"}, "give both"),
-        ({"txnAppId": "load", "txnVersion": "1", "insertToken": "x"}, "names the write already"),
     ],
 )
 def test_option_that_makes_no_sense_says_what_to_give(given: dict[str, str], why: str) -> None:

@@ -219,13 +219,6 @@ def test_program_reads_what_its_job_has_written(spark: SparkSession, running: Lo
         assert reader.load(table.name).count() == start + 10
 
 
-def test_streams_are_refused_in_one_line(spark: SparkSession, running: LocalCluster, table: Table) -> None:
-    stream = spark.readStream.format("rate").load()
-    writer = stream.writeStream.format("replitree").option("url", str(running.folder)).option("table", table.name)
-    with pytest.raises(Exception, match="foreachBatch"):
-        writer.option("checkpointLocation", str(running.folder / "cp")).start().awaitTermination(60)
-
-
 def test_data_source_with_a_token_inserts_once(spark: SparkSession, running: LocalCluster, table: Table) -> None:
     for _ in range(2):
         save(frame_of(spark, 100), running, table, insertToken="load 1")

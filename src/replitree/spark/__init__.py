@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from replitree.spark.session.hints import note_statements
     from replitree.spark.session.session import spark_session
     from replitree.spark.source import ReplitreeSource, register
+    from replitree.spark.stream.into import into
     from replitree.spark.write.write import insert_df
 
 if find_spec("pyspark") is None:
@@ -44,7 +45,9 @@ _HOMES = {
     "spark_session": "replitree.spark.session.session",
     "sql_views": "replitree.spark.read.views",
     "to_df": "replitree.spark.read.read",
+    "into": "replitree.spark.stream.into",
 }
+__all__ += ["into"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,9 +1,10 @@
-"""The data source: ``format("replitree")`` for reading and writing tables in batches.
+"""The data source: ``format("replitree")`` for reading and writing tables in batches, and for writing streams into them.
 
 ::
 
     spark.read.format("replitree").option("url", "zk://…").load("events")
     df.write.format("replitree").option("url", "zk://…").option("table", "events").mode("append").save()
+    df.writeStream.format("replitree").option("table", "events").option("checkpointLocation", "…").start()
 
 Options (any case; all are text):
 
@@ -28,7 +29,10 @@ Options (any case; all are text):
 ``through``                 how tasks read and write what is in an object store: ``store``, there, with credentials from the
                             executors' environment; ``replica``; by default there if that works, else through a replica
 ``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice.
-                            ``txnappid`` and ``txnversion`` together make one, too
+``txnappid``                write: names a stream, and ``txnversion`` the number of this write in it; a write whose
+                            number the stream has, or a higher one, inserts nothing.  Of a stream: its name, by default
+                            the id of the query
+``newcheckpoint``           stream: ``true`` takes the stream over from a query with another checkpoint
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
                             partitions that the rows belong to; by default what the session has in
                             ``spark.sql.sources.partitionOverwriteMode``, then ``static``
@@ -48,20 +52,21 @@ Where Spark has the catalog's jar, a read with none but ``table``, ``url``, ``to
 with filters pushed down; its parts are kept as those of a frame of `to_df`.  This module does all other reads.
 
 Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
-of one use prune the other.  ``where`` is for that.  Also absent: streams.
+of one use prune the other.  ``where`` is for that.  Also absent: reading of streams.
 
 This module imports little: Spark imports every `pyspark_*` module in a process of its own before it plans anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -145,12 +150,13 @@ class ReplitreeSource(DataSource):
         raise BadInput('format replitree reads no streams yet: read in batches, spark.read.format("replitree")')
 
     @override
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse, and say how a stream is written."""
-        raise BadInput(
-            "format replitree writes no streams by itself; foreachBatch does, once for each batch:"
-            ' stream.writeStream.foreachBatch(lambda rows, id: table.insert(rows, token=f"my-job-{id}")).start()'
-        )
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ReplitreeStreamWriter:
+        """Return a writer for the batches of a stream; Spark asks for one several times for each batch."""
+        from replitree.spark.stream.stream_write import check_stream
+
+        options = self._options()
+        check_stream(options)
+        return ReplitreeStreamWriter(options, schema, overwrite=overwrite)
 
     def _options(self) -> dict[str, str]:
         """Return the options by their names in lower case.  Raises `BadInput` for one that is unknown."""
@@ -240,6 +246,46 @@ class ReplitreeWriter(DataSourceArrowWriter):
         from replitree.spark.write.source_write import abort_job
 
         abort_job(self._plan)
+
+
+class ReplitreeStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream.  Spark makes one to plan a batch, runs `write` on copies, and makes another to commit."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        self._options, self._schema, self._overwrite = options, schema, overwrite
+        self._plan: WritePlan | None = None
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Open an upload: only the writer that plans is pickled, for the tasks."""
+        from replitree.spark.stream.stream_write import plan_batch
+
+        # Spark pickles it twice: into the function of the tasks, and by itself.
+        if self._plan is None:
+            self._plan = plan_batch(self._options, self._schema, overwrite=self._overwrite)
+        return dict(vars(self))
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one task attempt's rows."""
+        from replitree.spark.stream.stream_write import stage_batch
+
+        assert self._plan is not None, "a writer with which tasks write was pickled"
+        return stage_batch(self._plan, iterator)
+
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make everything that was staged the insert of the batch, unless the table has the batch."""
+        from replitree.spark.stream.stream_write import commit_batch
+
+        commit_batch(self._options, messages, batchId, overwrite=self._overwrite)
+
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what was staged, unless it may be part of the table."""
+        from replitree.spark.stream.stream_write import abort_batch
+
+        abort_batch(messages)
 
 
 def register(spark: Any) -> None:

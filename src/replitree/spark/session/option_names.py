@@ -29,6 +29,9 @@ NAMES = (
     "lease",
     "through",
     "insertToken",
+    "txnAppId",
+    "txnVersion",
+    "newCheckpoint",
     "partitionOverwriteMode",
     "quorum",
     "quorumTimeout",
@@ -43,9 +46,6 @@ ALIASES = {"versionasof": "asOf", "token_file": "tokenFile"}
 PATH = "path"
 """What ``load("events")`` and ``save("events")`` say: the table, when no option does."""
 
-TRANSACTION = ("txnAppId", "txnVersion")
-"""Delta's names of an application and the number of its write; the two make an insert token."""
-
 REFUSED = {
     "replacewhere": "give partitionOverwriteMode=dynamic with mode overwrite, which replaces whole partitions, or delete the"
     " rows with DELETE FROM … WHERE before an append",
@@ -53,10 +53,10 @@ REFUSED = {
 }
 """Options of other table formats that there are none of here, and what there is instead."""
 
-_FROM_SPARK = ("location", "owner", "provider")
-"""Spark passes these of tables that a catalog knows; they say nothing here."""
+_FROM_SPARK = ("location", "owner", "provider", "checkpointlocation", "queryname")
+"""Spark passes these of tables that a catalog knows, and of streams; they say nothing here."""
 
-_BY_LOWER = {name.lower(): name for name in (*NAMES, *TRANSACTION)}
+_BY_LOWER = {name.lower(): name for name in NAMES}
 
 
 def known_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -76,8 +76,6 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
     --------
     >>> known_options({"versionAsOf": "7", "TOKENFILE": "t"})
     {'asof': '7', 'tokenfile': 't'}
-    >>> known_options({"txnAppId": "load", "txnVersion": "12"})
-    {'inserttoken': 'load-12'}
     """
     found: dict[str, str] = {}
     for key, value in given.items():
@@ -102,15 +100,7 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
     paths = [value for key, value in given.items() if str(key).lower() == PATH]
     if paths:
         found.setdefault("table", str(paths[0]))
-    application, version = (found.pop(name.lower(), None) for name in TRANSACTION)
-    if application is None and version is None:
-        return found
-    if application is None or version is None:
-        raise BadInput("options txnAppId and txnVersion name a write together: give both, or insertToken")
-    token = f"{application}-{version}"
-    if found.setdefault("inserttoken", token) != token:
-        raise BadInput("insertToken names the write already: leave txnAppId and txnVersion out")
     return found
 
 
-__all__ = ["ALIASES", "NAMES", "PATH", "REFUSED", "TRANSACTION", "known_options"]
+__all__ = ["ALIASES", "NAMES", "PATH", "REFUSED", "known_options"]

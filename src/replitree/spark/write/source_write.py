@@ -23,7 +23,8 @@ A task that does not find the replica's disk sends its files to the replica, and
 Of a table in an object store, tasks put the files there (`replitree.spark.write.store_write`); step 3 then joins
 manifests only, and the replica takes the objects over in step 5.  What no insert has, it deletes with the upload.
 
-Absent on purpose: identity of a job beyond its token.  Spark runs a repeated job as a new one.
+Absent on purpose: identity of a job beyond its token, or its number in a stream (``txnAppId``, ``txnVersion``).  Spark runs a
+repeated job as a new one.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns
 from replitree.spark.session.driver import driver_process
-from replitree.spark.session.options import flag, open_connection, open_table, seconds
+from replitree.spark.session.options import flag, number, open_connection, open_table, seconds
 from replitree.spark.session.written import note_written
 from replitree.spark.write.store_write import offered
 from replitree.spark.write.write_commit import MARK, commit_staged, discard_job, remove_scratch
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of
+from replitree.wire.sent_batch import SentBatch
 
 OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
 """Spark's names for the two kinds of overwrites."""
@@ -60,14 +62,16 @@ class WritePlan:
 
     options: Mapping[str, str]
     job: WriteJob
-    token: str
+    token: str | None
     overwrite: Overwrite | Literal["session"] | None = None
+    batch: SentBatch | None = None
 
     @property
     def terms(self) -> Terms:
         """How its rows are inserted, once it is settled what they take the place of."""
         assert self.overwrite != "session"
-        return Terms(self.token, seconds(self.options, TIMEOUT_S), self.overwrite, _quorum(self.options))
+        quorum = _quorum(self.options)
+        return Terms(self.token, seconds(self.options, TIMEOUT_S), self.overwrite, quorum, batch=self.batch)
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
@@ -94,7 +98,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         # The option wins over the session's setting, which only tasks know.
         mode = options.get("partitionoverwritemode")
         replaced = "session" if mode is None else _mode(mode)
-    through = through_of(options.get("through"))
+    through, batch = through_of(options.get("through")), _batch(options)
     if _quorum(options) is not None and overwrite:
         raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
     with open_connection(options) as connection:
@@ -102,7 +106,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         if flag(options, "mergeschema"):
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         names = check_columns(schema, table.definition)
-        token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
+        given = table.inserter.check_token(options.get("inserttoken"), deduplicate=True)
+        token = None if batch is not None else given or fresh_token()
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         try:
             store = offered(upload, through)
@@ -112,7 +117,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         job = job_of(table.definition, names, table.http, upload, store=store, through=through)
         if job.scratch is not None:
             private.make_folder(job.scratch)
-    return WritePlan(dict(options), job, token, replaced)
+    return WritePlan(dict(options), job, token, replaced, batch)
 
 
 def _mode(text: str) -> Overwrite:
@@ -120,6 +125,26 @@ def _mode(text: str) -> Overwrite:
     if mode is None:
         raise BadInput(f"option partitionOverwriteMode is static or dynamic, not {text!r}")
     return mode
+
+
+def _batch(options: Mapping[str, str]) -> SentBatch | None:
+    """Return the batch that the options of a job name by Delta's names for an application and the number of its write.
+
+    Raises
+    ------
+    BadInput
+        One of the two is missing, or there is a token as well.
+    """
+    application, version = options.get("txnappid"), options.get("txnversion")
+    if "newcheckpoint" in options:
+        raise BadInput("option newCheckpoint is for streams: a batch write has no checkpoint")
+    if application is None and version is None:
+        return None
+    if application is None or version is None:
+        raise BadInput("options txnAppId and txnVersion name a write together: give both, or insertToken")
+    if "inserttoken" in options:
+        raise BadInput("insertToken names the write already: leave txnAppId and txnVersion out")
+    return SentBatch(application, number(options, "txnversion") or 0)
 
 
 def _quorum(options: Mapping[str, str]) -> InsertQuorum | None:
