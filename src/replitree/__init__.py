@@ -25,7 +25,7 @@ from replitree.errors import ReplitreeError
 if TYPE_CHECKING:
     from replitree.client.cluster import LocalCluster, local
     from replitree.client.connection import Connection, connect
-    from replitree.client.insert.terms import InsertResult
+    from replitree.client.insert.insert import InsertResult
     from replitree.client.read.snapshot import Snapshot
     from replitree.client.table import Table
     from replitree.spark.session.session import spark_session
@@ -49,7 +49,7 @@ __all__ = [
 
 _HOMES = {
     "Connection": "replitree.client.connection",
-    "InsertResult": "replitree.client.insert.terms",
+    "InsertResult": "replitree.client.insert.insert",
     "LocalCluster": "replitree.client.cluster",
     "Snapshot": "replitree.client.read.snapshot",
     "Table": "replitree.client.table",

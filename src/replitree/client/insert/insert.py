@@ -255,3 +255,7 @@ class TableInserter:
 
 def _is_small(rows: pa.Table | pa.RecordBatch) -> bool:
     return bool(rows.num_rows <= REQUEST_ROWS_MAX and rows.nbytes <= REQUEST_BYTES_MAX)
+
+
+# `InsertResult` is here for `replitree.InsertResult`: the digests of explored models contain that package's text.
+__all__ = ["ELSEWHERE_S", "REQUEST_BYTES_MAX", "REQUEST_ROWS_MAX", "InsertResult", "TableInserter", "stored_s"]
