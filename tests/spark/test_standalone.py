@@ -323,13 +323,23 @@ def test_a_task_of_a_merge_reports_a_damaged_range_and_the_replica_fetches_the_p
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+    context = elsewhere.sparkContext
+    context.setJobGroup("damaged", "a merge of a damaged part")
     with ExitStack() as stack:
         passing = [stack.enter_context(Passing(each.address)) for each in cut.replicas()]
         addresses = tuple(each.address for each in passing)
         monkeypatch.setattr(optimize, "RangeTask", lambda *given: replace(RangeTask(*given), addresses=addresses))
         result = optimize_df(cut, elsewhere, final=True, range_bytes=-(-cut.snapshot().bytes // RANGES))
         reports = [{each.path for each in some.seen if each.method == "POST"} for some in passing]
+    context.setLocalProperty("spark.jobGroup.id", "")
     assert reports == [{f"/v1/tables/cut/parts/{part.part}/check"}, set()]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in sorted(tracker.getJobIdsForGroup("damaged"))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    assert [(stage.numCompletedTasks, stage.numFailedTasks) for stage in stages if stage is not None] == [
+        (1, 0),
+        (RANGES, 0),
+    ], "it was cut, and no task was tried again"
     wait_for(lambda: counted_by(damaged.address, "refetched_parts", "cut") == 1, "the replica has a whole part again")
     assert [each.applied for each in result.merges] == [True]
     assert_cut_is_whole(cut)
