@@ -39,6 +39,9 @@ SESSION_TIMEOUT_S = 40.0
 
 READ_S = 2.0
 
+TRIES = 5
+"""How often a replica that reads wrongly is given the chance to."""
+
 
 def lead(cluster: FaultCluster, server: str) -> None:
     """Let a server of the ensemble be the leader."""
@@ -117,9 +120,13 @@ def test_a_replica_at_a_deposed_leader_says_nothing_rather_than_something_old(tm
 
 @pytest.mark.nightly
 def test_a_sync_at_a_deposed_leader_is_caught_from_the_recorded_history(tmp_path: Path) -> None:
-    """It needs an election that is over before r3's own connection to the old leader is: not every machine grants that."""
-    with led_by_the_server_of_r3(tmp_path, {"r3": SYNC_ALONE}) as cluster:
-        heard, verdict = read_at_the_deposed(cluster)
+    """A try needs an election that is over before r3's own connection to the old leader is: a busy machine may not grant it."""
+    for number in range(TRIES):
+        with led_by_the_server_of_r3(tmp_path / str(number), {"r3": SYNC_ALONE}) as cluster:
+            heard, verdict = read_at_the_deposed(cluster)
+        if heard == "rows":
+            break
+        assert verdict.fine
     assert heard == "rows"
     assert verdict.counts == {"L1": 1}
     (anomaly,) = verdict.anomalies

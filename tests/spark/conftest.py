@@ -23,7 +23,7 @@ from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
 from tests.spark.event_logs import logging_to
 from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
-from tests.spark.warm_daemon import COLD, WARM
+from tests.spark.warm_session import begin_warm_session
 from tests.storage.objects.seaweed import KEYS
 from tools import jar
 from tools.class_archive import java_options
@@ -49,10 +49,9 @@ class SharedSpark:
             warnings.simplefilter(
                 "ignore", ResourceWarning
             )  # Spark leaves its gateway's sockets to the end of the process
-            self._session = spark_session(
-                master="local[2,3]",
-                conf=WARM
-                | {
+            self._session = begin_warm_session(
+                "local[2,3]",
+                {
                     "spark.sql.shuffle.partitions": 4,
                     "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
                     "spark.driver.memory": "1g",
@@ -70,7 +69,7 @@ class SharedSpark:
         """
         self.stop()
         keys = {"spark.driver.memory": "1g", f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials}
-        made = spark_session(master="local[2,2]", conf=WARM | keys | dict(conf))
+        made = begin_warm_session("local[2,2]", keys | dict(conf))
         made.sparkContext.setLogLevel("OFF")
         register(made)
         yield made
@@ -183,8 +182,7 @@ def elsewhere(
     shared_spark.stop()
     session = spark_session(
         master=standalone.master,
-        conf=COLD
-        | {
+        conf={
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",

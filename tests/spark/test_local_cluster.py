@@ -17,7 +17,6 @@ from replitree.spark.write import task_insert
 from replitree.spark.write.write_tasks import WriteJob, job_of
 from replitree.storage.files.sums import is_summed
 from tests.spark.conftest import SharedSpark, uploads_left
-from tests.spark.warm_daemon import COLD
 from tools.class_archive import java_options
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ def two_executors(shared_spark: SharedSpark) -> Iterator[SparkSession]:
     shared_spark.stop()
     session = spark_session(
         master="local-cluster[2,1,1024]",
-        conf=COLD
-        | {
+        conf={
             "spark.driver.memory": "1g",
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": 2,

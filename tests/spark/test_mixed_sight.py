@@ -24,7 +24,6 @@ from replitree.storage.parts.manifest import FileEntry
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.spark.conftest import SharedSpark, uploads_left
 from tests.spark.standalone import standalone_spark
-from tests.spark.warm_daemon import COLD
 from tools.class_archive import java_options
 
 if TYPE_CHECKING:
@@ -120,8 +119,7 @@ def session(mixed: StandaloneSpark, replicas: LocalCluster, shared_spark: Shared
     shared_spark.stop()
     made = spark_session(
         master=mixed.master,
-        conf=COLD
-        | {
+        conf={
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",

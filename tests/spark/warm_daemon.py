@@ -10,12 +10,6 @@ import gc
 import os
 from importlib import import_module
 
-WARM = {"spark.python.daemon.module": "tests.spark.warm_daemon"}
-"""The setting of a session whose Java starts in the root of the checkout."""
-
-COLD = {"spark.python.daemon.module": "pyspark.daemon"}
-"""The setting of any other session: a process has one Java machine, which keeps what its first session has set."""
-
 IMPORTED = (
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyspark.worker"),
     *("pyspark.sql.worker.commit_data_source_write", "pyspark.sql.worker.create_data_source"),

@@ -14,13 +14,12 @@ import pytest
 
 from replitree.cli.main import main
 from replitree.errors import BadInput
-from replitree.spark.session.session import spark_session
 from replitree.wire.history_format import Operation, encode_header, encode_line
 from replitree_verify.histories import spark_job
 from replitree_verify.histories.judge import check
 from replitree_verify.histories.reading import read_files
 from replitree_verify.histories.spark_job import check_with_spark
-from tests.spark.warm_daemon import WARM
+from tests.spark.warm_session import begin_warm_session
 from tests.verify.histories.generate import Shape, correct
 from tests.verify.histories.known import KNOWN, A, insert, read
 from tests.verify.histories.large import write_large
@@ -35,9 +34,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process
-    session = spark_session(
-        master="local[2]", conf=WARM | {"spark.default.parallelism": 2, "spark.driver.memory": "1g"}
-    )
+    session = begin_warm_session("local[2]", {"spark.default.parallelism": 2, "spark.driver.memory": "1g"})
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
