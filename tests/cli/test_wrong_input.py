@@ -245,9 +245,9 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(run: Run, monkeyp
 
 def test_broken_pipe_to_a_server_is_not_taken_for_a_closed_output() -> None:
     code = (
-        "import sys; from replitree.cli import version; from replitree.cli.main import main\n"
+        "import sys; from importlib import metadata; from replitree.cli.main import main\n"
         "def broken(_): raise BrokenPipeError(32, 'Broken pipe')\n"
-        "version.metadata.version = broken; sys.exit(main(['version']))"
+        "metadata.version = broken; sys.exit(main(['version']))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
