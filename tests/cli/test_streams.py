@@ -1,4 +1,4 @@
-"""`replitree table streams|drop-stream`: what they ask for and print, against replicas in this process."""
+"""`replitree streams list|drop`: what they ask for and print, against replicas in this process."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
 
 def test_streams_are_listed_and_forgotten(run: Run, connection: Connection) -> None:
     table = connection.table("t")
-    assert run("table", "streams", "t", *URL, "--json").json == {"table": "t", "streams": []}
+    assert run("streams", "list", "t", *URL, "--json").json == {"table": "t", "streams": []}
     for version, expected in ((3, "inserted"), (3, "duplicate"), (2, "duplicate"), (4, "inserted")):
         assert table.insert(rows(10 * version), txn_app_id="etl/1", txn_version=version).outcome == expected
-    (listed,) = run("table", "streams", "t", *URL, "--json").json["streams"]
+    (listed,) = run("streams", "list", "t", *URL, "--json").json["streams"]
     assert (listed["id"], listed["query"], listed["batch"]) == ("etl/1", "", 4)
-    assert "batch writes" in run("table", "streams", "t", *URL).out
+    assert "batch writes" in run("streams", "list", "t", *URL).out
     assert [entry.ids for entry in table.history(limit=9)].count(("batch 4 of stream etl/1",)) == 1
-    ran = run("table", "drop-stream", "t", "etl/1", "--yes", *URL)
+    ran = run("streams", "drop", "t", "etl/1", "--yes", *URL)
     assert (ran.status, ran.out.strip()) == (0, "t has forgotten stream etl/1")
-    ran = run("table", "drop-stream", "t", "etl/1", "--yes", *URL)
+    ran = run("streams", "drop", "t", "etl/1", "--yes", *URL)
     assert (ran.status, "no stream 'etl/1'; it has none" in ran.err) == (2, True)
     assert table.insert(rows(40), txn_app_id="etl/1", txn_version=4).outcome == "inserted"
 

@@ -68,11 +68,12 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("server")(server.server)
 app.command("blobd")(blobd.blobd)
-for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, streams.COMMANDS, aside.COMMANDS):
+for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS):
     for name, command in commands.items():
         table.app.command(name)(command)
 table.app.command("log")(log.log)
 app.add_typer(table.app, name="table")
+app.add_typer(streams.app, name="streams")
 app.command("optimize")(optimize.optimize)
 app.command("insert")(insert.insert)
 app.command("sql")(sql.sql)

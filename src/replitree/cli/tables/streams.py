@@ -1,4 +1,4 @@
-"""`replitree table streams|drop-stream`: the streams that write into a table, and the last batch of each."""
+"""`replitree streams list|drop`: the streams that write into a table, and the last batch of each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import typer
 from replitree.cli.options import Cluster, Name, Yes, check_name, on_cluster
 from replitree.cli.output import confirm
 
-StreamId = Annotated[str, typer.Argument(metavar="STREAM", help="Id of the stream, as `streams` lists it.")]
+StreamId = Annotated[str, typer.Argument(metavar="STREAM", help="Id of the stream, as `list` shows it.")]
+
+app = typer.Typer(
+    help="List and forget the streams that write into a table.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
+@app.command("list")
 @on_cluster
-def streams(table: Name, at: Cluster) -> None:
+def list_streams(table: Name, at: Cluster) -> None:
     """List the streams that write into a table."""
     import msgspec
 
@@ -26,6 +31,7 @@ def streams(table: Name, at: Cluster) -> None:
     at.out.listing(value, f"streams of {table}", columns, rows)
 
 
+@app.command("drop")
 @on_cluster
 def drop_stream(table: Name, stream: StreamId, at: Cluster, yes: Yes = False) -> None:
     """Let a table forget a stream: a batch that is sent again is inserted again."""
@@ -35,6 +41,3 @@ def drop_stream(table: Name, stream: StreamId, at: Cluster, yes: Yes = False) ->
     with at.connect() as connection:
         connection.table(table).drop_stream(stream)
     at.out.result({"table": table, "forgotten": stream}, f"{table} has forgotten stream {stream}")
-
-
-COMMANDS = {"streams": streams, "drop-stream": drop_stream}
