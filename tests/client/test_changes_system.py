@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replitree.client.change import changes
+from replitree.client.change import delete_final
 from replitree.client.change.delete_final import final_delete
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
@@ -248,7 +248,7 @@ def test_rows_that_are_inserted_between_the_read_and_the_command_survive_if_they
         table.insert(versions(*higher, *equal_or_lower))
         return found
 
-    monkeypatch.setattr(changes, "final_delete", late)
+    monkeypatch.setattr(delete_final, "final_delete", late)
     assert table.delete("s = 'closed'", final=True).finished
     assert both(table, ("k", "v", "s")) == [(1, 4, "active"), (2, 4, "closed"), (3, 3, "active")]
 

@@ -235,7 +235,7 @@ def test_zookeeper_that_is_not_there_is_named() -> None:
 
 
 def test_client_on_another_machine_sends_and_fetches_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("replitree.client.insert.upload", "replitree.client.read.snapshot"):
+    for module in ("replitree.client.insert.upload", "replitree.client.read.near"):
         monkeypatch.setattr(f"{module}.this_machine", lambda: "another machine")
     assert table.insert(numbers(0, 150_000), token="far").outcome == "inserted"
     assert table.insert(numbers(0, 150_000), token="far").outcome == "duplicate"

@@ -34,7 +34,8 @@ def test_time_is_answered_after_the_log_was_cleaned_and_all_replicas_were_killed
         table.truncate()
 
         def is_cleaned() -> bool:
-            return min(entry.index for entry in table.history()) > ends[-3].index
+            # Replicas remember entries that ZooKeeper has forgotten, but not their ids.
+            return min(entry.index for entry in table.history() if entry.ids) > ends[-3].index
 
         def keys(time: datetime | str, name: str | None = None) -> list[int]:
             asked = table if name is None else table.replica(name)

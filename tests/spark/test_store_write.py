@@ -37,7 +37,7 @@ from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 from tests.spark.conftest import SharedSpark, keys_file, uploads_left
 from tests.spark.drivers import kill_driver_when
-from tests.storage.objects.seaweed import Seaweed
+from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def session(shared_spark: SharedSpark, credentials: Path) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials, and try twice."""
-    with shared_spark.with_keys(credentials, {}) as made:
+    # Java may have been started by a file of tests that puts the keys into its environment, where workers would find them.
+    without = {f"spark.executorEnv.{name}": "" for name in KEYS}
+    with shared_spark.with_keys(credentials, without) as made:
         yield made
 
 

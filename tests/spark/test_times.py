@@ -31,7 +31,10 @@ def test_timestamp_as_of_is_answered_when_the_log_was_cleaned(spark: SparkSessio
             spark.sql(f"insert into kept.default.t values ({10 + key})")
 
         def is_cleaned() -> bool:
-            return int(spark.sql("select min(index) from kept.default.t.history").collect()[0][0]) > 2
+            # Replicas remember entries that ZooKeeper has forgotten, but not their ids.
+            return (
+                int(spark.sql("select min(index) from kept.default.t.history where size(ids) > 0").collect()[0][0]) > 2
+            )
 
         wait_for(is_cleaned, "the log is cleaned", 60.0)
         for name in running.names:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pytest
-
 from replitree.spark.session.session import spark_session
-from tests.storage.objects.seaweed import KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,14 +16,10 @@ DAEMON = "spark.python.daemon.module"
 def begin_warm_session(master: str, conf: Mapping[str, object]) -> SparkSession:
     """Begin a session; its Java starts in the root of the checkout.
 
-    A process has one Java machine, which keeps the environment and the settings of its first session for all that follow.  So a
-    store's keys are not in that environment, where Python workers would find them, and the daemon is not left in its settings:
-    executors on a cluster would not find its module.
+    A process has one Java machine, which keeps the settings of its first session for all that follow.  The daemon is taken out
+    of them: executors on a cluster would not find its module.
     """
-    with pytest.MonkeyPatch.context() as environment:
-        for name in KEYS:
-            environment.delenv(name, raising=False)
-        made = spark_session(master=master, conf={DAEMON: "tests.spark.warm_daemon", **conf})
+    made = spark_session(master=master, conf={DAEMON: "tests.spark.warm_daemon", **conf})
     gateway = made.sparkContext._gateway  # noqa: SLF001 - Spark has no other way
     assert gateway is not None
     gateway.jvm.java.lang.System.clearProperty(DAEMON)

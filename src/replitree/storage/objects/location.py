@@ -232,12 +232,10 @@ def find_keys(environment: Mapping[str, str]) -> Keys:
     NotAuthorized
         There are none.
     """
-    if "AWS_ACCESS_KEY_ID" in environment and "AWS_SECRET_ACCESS_KEY" in environment:
-        return Keys(
-            environment["AWS_ACCESS_KEY_ID"],
-            environment["AWS_SECRET_ACCESS_KEY"],
-            environment.get("AWS_SESSION_TOKEN", ""),
-        )
+    # Empty is unset: executors of Spark can take a variable over from their driver's Java only by making it empty.
+    key, secret = (environment.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    if key and secret:
+        return Keys(key, secret, environment.get("AWS_SESSION_TOKEN", ""))
     path = environment.get(CREDENTIALS_FILE_VARIABLE) or environment.get("AWS_SHARED_CREDENTIALS_FILE")
     if not path:
         raise NotAuthorized(
