@@ -12,7 +12,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.replica.kit.version_log import Changed, Version, VersionLog
+from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
 from replitree.wire.reached import Reached
 from replitree.wire.remembered import Remembered, Summary
@@ -54,7 +54,7 @@ def test_a_version_log_with_what_entries_did_is_read_and_written_as_it_was(tmp_p
         *(Change((), (part,)) for part in inserted), Change(inserted, merged), Change(), Change(merged, parts("all_0_1_1_4")),
     )  # fmt: skip
     changes = [
-        Changed(LogIndex(index + 1), change, (), 1_764_210_600_250 + index, entry=entry)
+        EntryChange(LogIndex(index + 1), change, (), 1_764_210_600_250 + index, entry=entry)
         for index, (change, entry) in enumerate(zip(all_changes, summaries, strict=True))
     ]
     log = VersionLog(tmp_path / "versions", "5f0c")
@@ -74,17 +74,17 @@ def test_a_version_log_is_read_and_written_as_it_was(tmp_path: Path) -> None:
     first, inserted, merged = parts("all_0_3_1"), parts("2024-01_4_4_0"), parts("all_0_5_2")
     begin = Version(LogIndex(4), PartSet.of(first))
     changes = [
-        Changed(LogIndex(5), Change((), inserted), (LogIndex(4),), 1_764_210_600_250),
-        Changed(LogIndex(6), Change((), parts("all_5_5_0")), (LogIndex(4),), 1_764_210_600_251),
-        Changed(LogIndex(7), Change(), (), 1_764_210_600_200),
-        Changed(LogIndex(8), Change((*first, *parts("all_5_5_0")), merged), (), 1_764_210_600_300),
+        EntryChange(LogIndex(5), Change((), inserted), (LogIndex(4),), 1_764_210_600_250),
+        EntryChange(LogIndex(6), Change((), parts("all_5_5_0")), (LogIndex(4),), 1_764_210_600_251),
+        EntryChange(LogIndex(7), Change(), (), 1_764_210_600_200),
+        EntryChange(LogIndex(8), Change((*first, *parts("all_5_5_0")), merged), (), 1_764_210_600_300),
     ]
     log = VersionLog(tmp_path / "versions", "5f0c")
     log.begin(begin)
     log.append(changes[:1])
     log.append(changes[1:])
     log.begin(Version(LogIndex(8), PartSet.of((*inserted, *merged))))
-    log.append([Changed(LogIndex(9), Change())])
+    log.append([EntryChange(LogIndex(9), Change())])
     for name in ("4", "8"):
         assert (tmp_path / "versions" / name).read_bytes() == (frozen / name).read_bytes()
     known = VersionLog(frozen, "5f0c")
@@ -105,10 +105,10 @@ def test_a_version_log_that_is_the_feed_s_journal_is_read_and_written_as_it_was(
     frozen = FROZEN / "versions-1-feed"
     (inserted,) = parts("all_4_4_0")
     changes = [
-        Changed(LogIndex(5), Change((), (inserted,)), (LogIndex(4),), 1_764_210_600_250, "get"),
-        Changed(LogIndex(6), Change(), (), 1_764_210_600_200, "settle"),
-        Changed(LogIndex(7), Change(), (), 1_764_210_600_300, "alter", schema_version=2),
-        Changed(LogIndex(8), Change((inserted,), (inserted,)), (), 1_764_210_600_301, "lost", "all_4_4_0"),
+        EntryChange(LogIndex(5), Change((), (inserted,)), (LogIndex(4),), 1_764_210_600_250, "get"),
+        EntryChange(LogIndex(6), Change(), (), 1_764_210_600_200, "settle"),
+        EntryChange(LogIndex(7), Change(), (), 1_764_210_600_300, "alter", schema_version=2),
+        EntryChange(LogIndex(8), Change((inserted,), (inserted,)), (), 1_764_210_600_301, "lost", "all_4_4_0"),
     ]
     log = VersionLog(tmp_path / "versions", "5f0c")
     log.begin(Version(LogIndex(4), PartSet()))

@@ -15,7 +15,7 @@ from replitree.protocol.core.fold import Change
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, step_of, timestamp_us
 from replitree.replica.kit.feed_journal import FeedJournal
-from replitree.replica.kit.version_log import Changed, Version, VersionLog
+from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.replica.perform import versions
 from tests.replica.test_versions import History, Process
 
@@ -66,12 +66,12 @@ def test_the_feed_begins_behind_lines_that_do_not_say_their_kind(tmp_path: Path)
     log = VersionLog(tmp_path / "versions", "5f0c")
     parts = [(parse_part(f"a_{i}_{i}_0"),) for i in range(4)]
     log.begin(Version(LogIndex(0), History(Random(0), 0).versions[0].parts))
-    log.append([Changed(LogIndex(1), Change((), parts[0]), (LogIndex(0),), 5)])
-    log.append([Changed(LogIndex(2), Change((), parts[1]), (LogIndex(0),), 0, "get")])
-    log.append([Changed(LogIndex(3), Change((), parts[2]), (LogIndex(0),), 7, "get")])
-    log.append([Changed(LogIndex(4), Change(), (), 7, "settle")])
-    log.append([Changed(LogIndex(5), Change(), (), 9, "of a newer version")])
-    log.append([Changed(LogIndex(6), Change(), (), 9, "roll")])
+    log.append([EntryChange(LogIndex(1), Change((), parts[0]), (LogIndex(0),), 5)])
+    log.append([EntryChange(LogIndex(2), Change((), parts[1]), (LogIndex(0),), 0, "get")])
+    log.append([EntryChange(LogIndex(3), Change((), parts[2]), (LogIndex(0),), 7, "get")])
+    log.append([EntryChange(LogIndex(4), Change(), (), 7, "settle")])
+    log.append([EntryChange(LogIndex(5), Change(), (), 9, "of a newer version")])
+    log.append([EntryChange(LogIndex(6), Change(), (), 9, "roll")])
     journal = FeedJournal(VersionLog(tmp_path / "versions", "5f0c"), lambda: KEPT_S)
     journal.read()
     assert (journal.first, journal.end) == (5, 6)
@@ -87,8 +87,8 @@ def test_entries_that_are_gone_are_refused_and_never_left_out(tmp_path: Path) ->
         log.begin(Version(LogIndex(first), empty))
         log.append(
             [
-                Changed(LogIndex(first + 1), Change(), (), 5, "roll"),
-                Changed(LogIndex(first + 2), Change(), (), 6, "roll"),
+                EntryChange(LogIndex(first + 1), Change(), (), 5, "roll"),
+                EntryChange(LogIndex(first + 2), Change(), (), 6, "roll"),
             ]
         )
     journal = FeedJournal(log, lambda: KEPT_S)
@@ -125,7 +125,7 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
         ("get", Change((), (new,)), now_ms - 1_000_000),
         ("merge", Change((old, new), (merged,)), now_ms),
     )
-    noted = [Changed(LogIndex(index + 1), change, (), ms, kind) for index, (kind, change, ms) in enumerate(changes)]
+    noted = [EntryChange(LogIndex(index + 1), change, (), ms, kind) for index, (kind, change, ms) in enumerate(changes)]
     clock = [now_ms / 1_000]
     journal = FeedJournal(log, lambda: kept_s[0], lambda: clock[0])
 
@@ -137,7 +137,7 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     log.append(noted)
     assert needed() == [new]
     # The parts before and after a mutation; what was appended is followed.
-    journal.appended(log.append([Changed(LogIndex(4), Change((merged,), (mutated,)), (), now_ms, "mutate")]))
+    journal.appended(log.append([EntryChange(LogIndex(4), Change((merged,), (mutated,)), (), now_ms, "mutate")]))
     assert needed() == [new, merged, mutated]
     assert journal.needed() == (new.name, merged.name, mutated.name)
     clock[0] += 3_000

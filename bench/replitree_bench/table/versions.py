@@ -28,7 +28,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, inserted_part, merged_part
-from replitree.replica.kit.version_log import SEGMENT_ENTRIES, Changed, Version, VersionLog
+from replitree.replica.kit.version_log import SEGMENT_ENTRIES, EntryChange, Version, VersionLog
 from replitree.wire.remembered import Summary
 
 INCARNATION = "bench"
@@ -41,7 +41,7 @@ OTHER_PARTS = 300
 LOOKS = 100
 
 
-def changes(entries: int, parts: set[Part]) -> Iterator[Changed]:
+def changes(entries: int, parts: set[Part]) -> Iterator[EntryChange]:
     """Give what so many entries change, from index 0 on; `parts` are those after each."""
     waiting: list[list[Part]] = [[]]
     removed: tuple[Part, ...]
@@ -61,7 +61,9 @@ def changes(entries: int, parts: set[Part]) -> Iterator[Changed]:
             waiting[level + 1].append(added)
         parts.difference_update(removed)
         parts.add(added)
-        yield Changed(LogIndex(index + 1), Change(removed, (added,)), (), FIRST_MS + index * ENTRY_MS, entry=summary)
+        yield EntryChange(
+            LogIndex(index + 1), Change(removed, (added,)), (), FIRST_MS + index * ENTRY_MS, entry=summary
+        )
 
 
 def write(folder: Path, entries: int) -> dict[str, float]:
@@ -69,7 +71,7 @@ def write(folder: Path, entries: int) -> dict[str, float]:
     log = VersionLog(folder, INCARNATION)
     parts = {inserted_part("2026-10", index) for index in range(OTHER_PARTS)}
     log.begin(Version(LogIndex(0), PartSet.of(parts)))
-    batch, appends, begins = list[Changed](), list[float](), list[float]()
+    batch, appends, begins = list[EntryChange](), list[float](), list[float]()
     for change in changes(entries, parts):
         batch.append(change)
         if len(batch) < PULLED:

@@ -75,7 +75,7 @@ class KeepBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
-class FeedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SetFeedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a change of how long the change feed is kept; "": it is off."""
 
     feed: str
@@ -178,7 +178,7 @@ class CommandHandlers(Handlers):
 
     async def _set_feed(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
-        body = await read_body(request, FeedBody)
+        body = await read_body(request, SetFeedBody)
         command, index, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
         return json_response({"id": command, **await _outcome(table, index, wait_s)})
 

@@ -21,7 +21,7 @@ from replitree.errors import ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, is_damaged_by
-from replitree.replica.kit.version_log import Noted, Segment, VersionLog
+from replitree.replica.kit.version_log import NotedEntry, Segment, VersionLog
 
 _NO_OPENS, _NOWHERE = OpenInserts(), LogIndex(-1)
 TRIM_S = 60.0
@@ -65,7 +65,7 @@ class _Known:
         self.first = self.end = index
         self.opens, self.needed, self.losses = opens, {}, []
 
-    def take(self, noted: Noted) -> None:
+    def take(self, noted: NotedEntry) -> None:
         """Take in the entry at `end`."""
         step = noted.changed.step
         if not noted.changed.is_told:
@@ -120,7 +120,7 @@ class FeedJournal:
         with self._lock:
             self._is_read, self._changes = False, self._changes + 1
 
-    def appended(self, entries: Sequence[Noted]) -> None:
+    def appended(self, entries: Sequence[NotedEntry]) -> None:
         """Take in what was appended to the version log."""
         with self._lock:
             self._changes += 1

@@ -130,7 +130,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class EntryChange:
     """What one entry changed: the index that follows it, the change, and the inserts that are open after it.
 
     `written_ms` is when its node was created, in milliseconds since 1970 by coordination's clock; 0: that is unknown.  `kind`,
@@ -167,11 +167,11 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedEntry:
     """A line of the version log: the index of the entry, what it changed, and its timestamp in the feed (µs; 0: unknown)."""
 
     index: LogIndex
-    changed: Changed
+    changed: EntryChange
     timestamp_us: int
 
 
@@ -181,7 +181,7 @@ class Segment:
 
     index: LogIndex
     opens: OpenInserts
-    entries: tuple[Noted, ...]
+    entries: tuple[NotedEntry, ...]
 
     @property
     def end(self) -> LogIndex:
@@ -279,18 +279,18 @@ class VersionLog:
         self._last, self._checksum, self.entries = path, checksum, 0
         self._end, self._earliest_ms, self._us = version.index, 0, us
 
-    def append(self, changes: Sequence[Changed]) -> list[Noted]:
+    def append(self, changes: Sequence[EntryChange]) -> list[NotedEntry]:
         """Write what entries changed, ascending, after the last one that was written, and return the lines.
 
         Raises OSError when the disk refuses.
         """
         assert self._last is not None, "`open_end` or `begin` comes first"
-        at, noted = self._end, list[Noted]()
+        at, noted = self._end, list[NotedEntry]()
         lines, checksum, earliest_ms, us = list[bytes](), self._checksum, self._earliest_ms, self._us
         for each in changes:
             us = timestamp_us(us, each.written_ms) if each.is_told else 0
             line, checksum = _line(each.line(us if us != 1_000 * each.written_ms else 0), checksum)
-            noted.append(Noted(at, each, us))
+            noted.append(NotedEntry(at, each, us))
             at = each.next
             earliest_ms = min(earliest_ms, each.written_ms) if lines or self.entries else each.written_ms
             lines.append(line)
@@ -350,14 +350,14 @@ class VersionLog:
                 continue
             if begin is None:
                 continue
-            index, entries = LogIndex(begin.index), list[Noted]()
+            index, entries = LogIndex(begin.index), list[NotedEntry]()
             # A table may have a hundred thousand parts, and mostly no insert is open.
             names = begin.parts if begin.opened else ()
             opens = OpenInserts.of(map(parse_part, names), tuple(map(LogIndex, begin.opened)))
             for line in lines:
                 entry = _decode_entry(line)
                 changed = _changed(entry)
-                entries.append(Noted(index, changed, _timestamp_of(entry)))
+                entries.append(NotedEntry(index, changed, _timestamp_of(entry)))
                 index = changed.next
             yield Segment(LogIndex(begin.index), opens, tuple(entries))
 
@@ -494,11 +494,11 @@ class VersionLog:
         return begin if begin.incarnation == self._incarnation else None
 
 
-def _changed(entry: _Entry) -> Changed:
+def _changed(entry: _Entry) -> EntryChange:
     """Return what a line says of its entry."""
     change = Change(tuple(map(parse_part, entry.removed)), tuple(map(parse_part, entry.added)))
     opened = tuple(map(LogIndex, entry.opened))
-    return Changed(LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema)
+    return EntryChange(LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema)
 
 
 def _timestamp_of(entry: _Entry) -> int:
@@ -529,8 +529,8 @@ __all__ = [
     "RECENT_ENTRIES",
     "SEGMENT_ENTRIES",
     "VERSIONS_FORMAT",
-    "Changed",
-    "Noted",
+    "EntryChange",
+    "NotedEntry",
     "Segment",
     "Version",
     "VersionLog",

@@ -39,7 +39,7 @@ from replitree.protocol.state.pull import Place, Queued
 from replitree.replica.kit.feed_journal import FeedJournal
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
-from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, Changed, Version, VersionLog
+from replitree.replica.kit.version_log import FOLDER, SEGMENT_ENTRIES, EntryChange, Version, VersionLog
 from replitree.replica.perform.progress import Progress
 from replitree.wire.reached import Reached
 from replitree.wire.remembered import Remembered, summary_of
@@ -210,7 +210,7 @@ class Versions:
         self._end, self._opened = (here.index, here.opened) if last is None else (last.index, last.opened)
         self._is_refused = False
 
-    def _append(self, changes: Sequence[Changed], place: Place) -> None:
+    def _append(self, changes: Sequence[EntryChange], place: Place) -> None:
         self._end = None
         noted = self._versions.append(changes)
         end, self._opened = changes[-1].next, changes[-1].opened
@@ -241,9 +241,9 @@ def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Pro
     return tuple(found)
 
 
-def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | None:
+def _changes(last: Version, entries: Entries, here: Version) -> list[EntryChange] | None:
     """Return what entries changed from one version to another; None when they do not lead there."""
-    parts, opened, changes = last.parts, last.opened, list[Changed]()
+    parts, opened, changes = last.parts, last.opened, list[EntryChange]()
     for index, entry, written_ms in entries:
         parts, change = apply(parts, index, entry, opened=opened)
         opened = open_after(opened, index, entry)
@@ -251,11 +251,11 @@ def _changes(last: Version, entries: Entries, here: Version) -> list[Changed] | 
     return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
 
 
-def _noted(index: LogIndex, entry: Entry, change: Change, opened: tuple[LogIndex, ...], written_ms: int) -> Changed:
+def _noted(index: LogIndex, entry: Entry, change: Change, opened: tuple[LogIndex, ...], written_ms: int) -> EntryChange:
     """Return what the version log says of an entry; `opened` are the inserts that are open after it."""
     step = step_of(entry, change, opened)
     of_feed = (step.kind, step.lost, step.schema_version)
-    return Changed(next_index(index, entry), change, opened, written_ms, *of_feed, summary_of(entry))
+    return EntryChange(next_index(index, entry), change, opened, written_ms, *of_feed, summary_of(entry))
 
 
 __all__ = ["Versions", "entries_between"]
