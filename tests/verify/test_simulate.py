@@ -153,3 +153,9 @@ def test_a_trace_is_the_same_run_told_line_by_line() -> None:
 def test_the_simulator_notices_mutants_too(name: str, breaks: str) -> None:
     runs = (simulate_seed(seed, MUTANTS[name].stages) for seed in MUTANT_SEEDS)
     assert any(run.violation is not None and run.violation.startswith(f"{breaks}:") for run in runs)
+
+
+def test_a_batch_below_the_last_one_is_a_duplicate_of_what_follows_it() -> None:
+    run = simulate_seed(10_279)
+    assert run.violation is None
+    assert run.probes["batch repeated"]

@@ -119,6 +119,7 @@ class Observer:
         """The index of the entry that comes next."""
         self._at: dict[int, int] = {}
         self._blocks: dict[int, tuple[str, ...]] = {}
+        self._batches: dict[int, StreamBatch] = {}
         self._token_at: dict[str, int] = {}
 
     def add(self, replica: str) -> None:
@@ -200,6 +201,8 @@ class Observer:
 
     def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
         self._blocks[index] = tokens_of(entry) if isinstance(entry, GetEntry) else ()
+        if isinstance(entry, GetEntry) and entry.stream is not UNSET:
+            self._batches[index] = entry.stream
         if isinstance(entry, LostEntry):
             wrong = kept_rows(entry.part, Replica(TABLE, entry.replica), before, self.disks)
             if wrong is not None:
@@ -317,6 +320,13 @@ class Observer:
         self.rewrites[rewrite.request] = rewrite
         self._requests_of.setdefault(rewrite.id, []).append(rewrite.request)
 
+    def _repeats(self, request: RequestId, index: int) -> bool:
+        """Return whether an entry has what was asked for: of a batch, that batch or a later one of its stream and query."""
+        asked, found = self._inserts[request].batch, self._batches.get(index)
+        if asked is not None and found is not None and asked.batch < found.batch:
+            return (asked.stream, asked.query) == (found.stream, found.query)
+        return self.tokens[request] in self._blocks.get(index, ())
+
     def answered(self, request: RequestId, answer: ClientAnswer) -> None:
         """Check an answer; the first one counts."""
         if request in self.answers or self.is_dropping:  # the log of a dropped table is not followed any more
@@ -335,7 +345,7 @@ class Observer:
                 raise Violated(
                     f"I2: request {request} is said to be a duplicate of an insert that is gone, which it is not"
                 )
-            case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
+            case Duplicate(int(index)) if not self._repeats(request, index):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
             case NotInserted() if request in self._at:
                 log, at, command = self._log_now(), self._at[request], self.commands.get(request)
