@@ -75,10 +75,10 @@ def open_store(replica: Replica, epoch: Epoch, store_id: str, incarnation: str) 
     """
     reached = yield from _reach_store(replica, epoch, store_id, incarnation)
     if isinstance(reached, Reached):
-        yield Opened(reached.incarnation)
-        sharer: Sharer = yield CurrentSharer()
-        if not (yield from settle_shares(sharer, epoch)):
+        if not (yield from settle_shares(Sharer(replica, reached.incarnation), epoch)):
             return End(StoreNotReached(CLAIM_UNREAD))
+        # Last: an insert that begins in an open store has to find it open when its part is registered, to mark its share.
+        yield Opened(reached.incarnation)
     return End(reached)
 
 

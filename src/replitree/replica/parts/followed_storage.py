@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replitree.errors import ReplitreeError, Unavailable
-from replitree.protocol.core.effects import Epoch
+from replitree.protocol.core.effects import Effect, Epoch
 from replitree.protocol.program import life_in_store
-from replitree.protocol.program.stages import CurrentSharer, MemoryEffect, Opened, Then
+from replitree.protocol.program.stages import MemoryEffect, Opened, Then
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.context import TableContext
@@ -93,23 +93,19 @@ class FollowedStorage:
         """Open the store while the replica is active.  Raises as `use`."""
         context = self._context
 
-        def remember(effect: MemoryEffect) -> Sharer | None:
-            match effect:
-                case Opened(incarnation):
-                    sharing.opened(incarnation)
-                    self._share(sharing)
-                case CurrentSharer():
-                    return sharing.sharer
-            return None
+        def remember(effect: MemoryEffect) -> None:
+            if isinstance(effect, Opened):
+                sharing.opened(effect.incarnation)
+                self._share(sharing)
+
+        # No other thread knows these shares before they are settled.
+        def perform(effect: Effect) -> object:
+            return sharing.perform_beside(effect, context.performer.perform)
 
         opening = (context.replica, epoch, sharing.probe(), context.identity.incarnation)
-        try:
-            outcome = Driver(context.performer, remember).finish(Then(life_in_store.open_store, opening))
-            if isinstance(outcome, life_in_store.StoreNotReached):
-                raise Unavailable(outcome.reason)
-        except ReplitreeError:
-            self._share(None)
-            raise
+        outcome = Driver(context.performer, remember, perform).finish(Then(life_in_store.open_store, opening))
+        if isinstance(outcome, life_in_store.StoreNotReached):
+            raise Unavailable(outcome.reason)
 
     def follow(self, epoch: Epoch) -> None:
         """Work by the policy if it has changed and this replica can; `problem` says why it can't."""

@@ -150,8 +150,6 @@ class SharedProcess(Process):
         super()._over(thread)
         if thread.stage is life_in_store.open_store and not self.takes_shares:
             self.takes_shares = isinstance(thread.end, End) and isinstance(thread.end.outcome, life_in_store.Reached)
-            # As the running replica does: it opens the store again a little later.
-            self.sharer = self.sharer if self.takes_shares else None
         if thread.kind == "upload" and self.disk.uploads:
             self.cluster.after(self.cluster.spread(UPLOAD_PAUSE), self._go_on_uploading)
         elif thread.kind == "upload":
