@@ -134,7 +134,7 @@ def test_into_inserts_each_batch_of_foreach_batch_once(feed: Feed, table: Table,
 
 
 PROGRAM = """
-import sys, time
+import sys, threading
 from pathlib import Path
 from replitree import connect
 from replitree.spark import into, spark_session
@@ -145,7 +145,7 @@ def insert(rows, number):
     write(rows, number)
     if number == 1:
         Path(mark).touch()
-        time.sleep(3600)
+        threading.Event().wait()
 spark = spark_session(master="local[1]", conf={"spark.driver.memory": "1g"})
 stream = spark.readStream.schema("d date, k bigint, s string").option("maxFilesPerTrigger", 1).parquet(folder)
 query = stream.writeStream.foreachBatch(insert).option("checkpointLocation", checkpoint).start()

@@ -28,6 +28,7 @@ if find_spec("pyspark") is None:
 __all__ = [
     "ReplitreeSource",
     "insert_df",
+    "into",
     "note_statements",
     "register",
     "snapshot_df",
@@ -39,15 +40,14 @@ __all__ = [
 _HOMES = {
     "ReplitreeSource": "replitree.spark.source",
     "insert_df": "replitree.spark.write.write",
+    "into": "replitree.spark.stream.into",
     "note_statements": "replitree.spark.session.hints",
     "register": "replitree.spark.source",
     "snapshot_df": "replitree.spark.read.read",
     "spark_session": "replitree.spark.session.session",
     "sql_views": "replitree.spark.read.views",
     "to_df": "replitree.spark.read.read",
-    "into": "replitree.spark.stream.into",
 }
-__all__ += ["into"]
 
 
 def __getattr__(name: str) -> object:

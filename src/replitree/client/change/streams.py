@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from urllib.parse import quote
+
+import msgspec
 
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S
-from replitree.client.insert.streams import Stream, read_known
 from replitree.client.transport.catalog import Catalog
 from replitree.errors import BadInput
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that writes into a table.
+
+    Attributes
+    ----------
+    id
+        Its id: the ``txnAppId``, or the id of a streaming query.
+    query
+        The streaming query that writes it; empty: batch writes with ``txnVersion``.
+    batch
+        The last batch that the table has.
+    time
+        When that came, in UTC, by coordination's clock.
+    """
+
+    id: str
+    query: str
+    batch: int
+    time: datetime
+
+
+def read_known(table: TablePlace) -> fx.Procedure[tuple[Stream, ...]]:
+    """Return the streams of a table by their ids."""
+    # It imports what an insert consists of, which no query needs.
+    from replitree.protocol.upkeep.clean_streams import read_streams
+
+    yield fx.Sync(layout.streams(table))
+    found = yield from read_streams(table)
+    known = (
+        Stream(
+            id=each.id,
+            query=each.value.query,
+            batch=each.value.batch,
+            time=datetime.fromtimestamp(each.node.changed_ms / 1000, UTC),
+        )
+        for each in found
+        if not each.is_empty
+    )
+    return tuple(sorted(known, key=lambda stream: stream.id))
 
 
 @check_arguments

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -347,9 +348,10 @@ def read_changes(ask: Callable[[str, float], FeedPage], wish: ChangesWish, defin
     # Before any replica is asked.
     definition.selected(wish.columns)
     pages, at, end, deadline = list[FeedPage](), wish.start, wish.end, time.monotonic() + wish.timeout_s
-    try:
+    with ExitStack() as leased:
         while True:
             page = ask(wish.query(at, end), max(0.1, deadline - time.monotonic()))
+            leased.callback(page.snapshot.close)
             pages.append(page)
             _check_columns(page, wish.schema_version)
             at, end = page.body.index, page.body.end
@@ -359,10 +361,7 @@ def read_changes(ask: Callable[[str, float], FeedPage], wish: ChangesWish, defin
         where = None if wish.where is None else parse_predicate(wish.where, newest)
         columns = tuple(column.name for column in newest.selected(wish.columns))
         _check_names(newest)
-    except BaseException:
-        for page in pages:
-            page.snapshot.close()
-        raise
+        leased.pop_all()
     read = tuple(replace(page, snapshot=replace(page.snapshot, definition=newest)) for page in pages)
     return Changes(newest, wish.start, end, pages[-1].body.origin, read, columns, where)
 

@@ -28,7 +28,7 @@ TRIES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class KnownStream:
     """A stream of a table: its id, its node, and what the node says."""
 
     id: fx.StreamId
@@ -41,16 +41,16 @@ class Stream:
         return self.value.batch == NO_BATCH
 
 
-def read_streams(table: TablePlace) -> fx.Procedure[tuple[Stream, ...]]:
+def read_streams(table: TablePlace) -> fx.Procedure[tuple[KnownStream, ...]]:
     """Read the streams of a table, in the order of their nodes' names."""
     names: tuple[str, ...] = (yield fx.Children(layout.streams(table))) or ()
-    found: list[Stream] = []
+    found: list[KnownStream] = []
     for first in range(0, len(names), READ_BATCH):
         ids = tuple(map(layout.stream_id_of, names[first : first + READ_BATCH]))
         paths = tuple(layout.stream(table, stream) for stream in ids)
         many: fx.Many = yield fx.GetMany(paths)
         found += (
-            Stream(stream, node, decode_stream(node.value, path))
+            KnownStream(stream, node, decode_stream(node.value, path))
             for stream, path, node in zip(ids, paths, many.nodes, strict=True)
             if node is not None
         )

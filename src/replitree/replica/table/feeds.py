@@ -15,6 +15,7 @@ a part is broken here                    `ReplicaUnavailable`: ask another repli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from replitree.errors import BadInput, ReplicaUnavailable
@@ -125,12 +126,11 @@ class Feeds:
         if gap is not None:
             raise _gap(gap[0], gap[1].name)
         lease = self._old_parts.lease(names, lease_s) if lease_s and names else None
-        try:
-            self._check_parts(start, entries)
-        except Exception:
+        with ExitStack() as leased:
             if lease is not None:
-                self._old_parts.release(lease)
-            raise
+                leased.callback(self._old_parts.release, lease)
+            self._check_parts(start, entries)
+            leased.pop_all()
         return TakenFeed(start, reached, end, tuple(entries), tuple(names), lease)
 
     def _check(self) -> None:

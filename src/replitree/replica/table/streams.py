@@ -14,7 +14,7 @@ from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 
 
-class TableStreams:
+class ReplicaStreams:
     """The streams of one table."""
 
     def __init__(self, context: TableContext, availability: Availability) -> None:
@@ -54,4 +54,4 @@ class TableStreams:
         return ended.outcome is True
 
 
-__all__ = ["TableStreams"]
+__all__ = ["ReplicaStreams"]

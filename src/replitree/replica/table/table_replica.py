@@ -57,7 +57,7 @@ from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
-from replitree.replica.table.streams import TableStreams
+from replitree.replica.table.streams import ReplicaStreams
 from replitree.replica.table.tagging import Tagging
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
@@ -137,7 +137,7 @@ class TableReplica:
             Executor(context, availability, self.store_performer, self.maker, appends, lane) for lane in lanes
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
-        self.cleaner, self.streams = Cleaner(context, availability, self.leader), TableStreams(context, availability)
+        self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges)
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
