@@ -40,7 +40,8 @@ def into(
     table
         From `Connection.table`.
     stream
-        Names the stream; by default the id of the query, which its checkpoint keeps.  Under Spark Connect it is required.
+        Names the stream; by default the id of the query, which its checkpoint keeps.  Under Spark Connect, where the id is not
+        known, it is required, and each checkpoint needs one of its own.
     via
         ``"executors"``: tasks write the rows; ``"driver"``: the driver collects and sends them, which is faster for small ones.
     new_checkpoint
