@@ -78,7 +78,7 @@ AFTER_THE_GATE = {
         *("claim-kept-102-CONVERGES", "notes-forgotten-14-CONVERGES"),
         "own-claim-kept-1050-CONVERGES",
     ),
-    "tests/verify/test_simulate_shared.py::test_a_part_that_is_fetched_while_the_store_is_opened_gets_its_mark": (
+    "tests/verify/test_simulate_shared.py::test_a_part_that_comes_while_the_store_is_opened_gets_its_mark": (
         *("147", "746"),
     ),
     "tests/verify/test_simulate_shared.py::test_a_seed_catches_the_mutant": (
