@@ -193,7 +193,9 @@ def draw_options(random: Random, more: Random, losses: Random, rewrites: Random)
 
 def with_upkeep(options: Options, seed: int) -> Options:
     """Return the options of a seed with streams, with what else leaders and cleaners do, and whether the table is dropped."""
-    options = _with_streams(options, seed)
+    random = Random(f"{seed}/streams")  # noqa: S311 - repeatable is what it must be
+    if seed >= STREAMS_FROM and random.random() < STREAM_SEEDS:
+        options = replace(options, streams=random.randint(1, options.clients), inserts=max(2, options.inserts))
     # With this number the rare seeds that tests name draw no upkeep, and are the runs that they were.
     random = Random(f"{seed}/upkeep 558767")  # noqa: S311 - repeatable is what it must be
     does_all, is_dropped = random.random() < UPKEEP_SEEDS, random.random() < DROPPED
@@ -216,14 +218,6 @@ def with_tags(options: Options, random: Random) -> Options:
     """Return the options of a seed with tags, where the files of its parts stay whole."""
     tags = random.randint(1, 8) if random.random() < TAGGING_SEEDS else 0
     return replace(options, tags=0 if options.corrupt or options.losses or options.leaves else tags)
-
-
-def _with_streams(options: Options, seed: int) -> Options:
-    """Return the options of a seed with streams."""
-    random = Random(f"{seed}/streams")  # noqa: S311 - repeatable is what it must be
-    if seed < STREAMS_FROM or random.random() >= STREAM_SEEDS:
-        return options
-    return replace(options, streams=random.randint(1, options.clients), inserts=max(2, options.inserts))
 
 
 def stretched(options: Options, hours: int) -> Options:

@@ -360,7 +360,9 @@ def read_changes(ask: Callable[[str, float], FeedPage], wish: ChangesWish, defin
         newest = max((page.snapshot.definition for page in pages), key=lambda each: each.schema_version)
         where = None if wish.where is None else parse_predicate(wish.where, newest)
         columns = tuple(column.name for column in newest.selected(wish.columns))
-        _check_names(newest)
+        taken = next((column.name for column in newest.columns if column.name.lower() in FEED_SCHEMA.names), None)
+        if taken is not None:
+            raise BadInput(f"table {newest.name} has a column {taken!r}, which the change feed adds: rename it")
         leased.pop_all()
     read = tuple(replace(page, snapshot=replace(page.snapshot, definition=newest)) for page in pages)
     return Changes(newest, wish.start, end, pages[-1].body.origin, read, columns, where)
@@ -375,12 +377,6 @@ def _check_columns(page: FeedPage, schema_version: int | None) -> None:
                 f" schema_version={version}",
                 index,
             )
-
-
-def _check_names(definition: TableDefinition) -> None:
-    taken = next((column.name for column in definition.columns if column.name.lower() in FEED_SCHEMA.names), None)
-    if taken is not None:
-        raise BadInput(f"table {definition.name} has a column {taken!r}, which the change feed adds: rename it")
 
 
 __all__ = [

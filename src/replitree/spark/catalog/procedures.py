@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from replitree.client.change.command import CommandResult
 from replitree.client.connection import Connection
 from replitree.client.read.partitions import partitions_of
 from replitree.client.table import Table
@@ -41,15 +43,9 @@ def _optimize(table: Table, partition: str | None, final: bool, cleanup: bool) -
     return len(result.merges), result.finished, result.reason
 
 
-def _drop_partition(table: Table, partition: str) -> Sequence[Any]:
+def _remove_partition(remove: Callable[[Table, str], CommandResult], table: Table, partition: str) -> Sequence[Any]:
     _check_partition(table, partition)
-    result = table.drop_partition(partition)
-    return result.index, result.removed
-
-
-def _detach_partition(table: Table, partition: str) -> Sequence[Any]:
-    _check_partition(table, partition)
-    result = table.detach_partition(partition)
+    result = remove(table, partition)
     return result.index, result.removed
 
 
@@ -98,11 +94,13 @@ PROCEDURES: Mapping[str, Procedure] = {
         _freeze,
         (Parameter("name"), Parameter("note", default="''")),
     ),
-    "drop_partition": Procedure("removes what is in a partition now", _DROPPED, _drop_partition, (_PARTITION,)),
+    "drop_partition": Procedure(
+        "removes what is in a partition now", _DROPPED, partial(_remove_partition, Table.drop_partition), (_PARTITION,)
+    ),
     "detach_partition": Procedure(
         "removes what is in a partition now, and keeps its parts aside on every replica",
         _DROPPED,
-        _detach_partition,
+        partial(_remove_partition, Table.detach_partition),
         (_PARTITION,),
     ),
     "tag": Procedure(

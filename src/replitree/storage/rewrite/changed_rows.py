@@ -168,14 +168,9 @@ def row_classes(columns: Sequence[pa.ChunkedArray | pa.Array], rows: int) -> Num
     for column in columns:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         numbers = _value_classes(array)
-        # Both factors are at most the number of rows, so the product has less than 63 bits.
-        found = _dense(found * (int(numbers.max(initial=0)) + 1) + numbers)
+        # Both factors are at most the number of rows, so the product has less than 63 bits.  Encoded, it begins at 0 again.
+        found = _encoded(pa.array(found * (int(numbers.max(initial=0)) + 1) + numbers))
     return found
-
-
-def _dense(numbers: Numbers) -> Numbers:
-    """Return equal numbers for equal numbers, from 0 on."""
-    return _encoded(pa.array(numbers))
 
 
 def _value_classes(array: pa.Array) -> Numbers:
