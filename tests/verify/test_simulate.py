@@ -76,6 +76,14 @@ def test_a_covered_registration_does_not_keep_parts_from_being_declared_lost() -
     assert run.probes["declared lost"]
 
 
+def test_an_id_may_go_with_lost_rows_whose_insert_has_left_the_log() -> None:
+    run = simulate_seed(2466)
+    assert run.violation is None
+    assert run.options.window == (3, 3)
+    assert run.probes["log cleaned"]
+    assert run.probes["declared lost"]
+
+
 def test_a_part_of_a_killed_mutation_may_lose_rows_twice() -> None:
     run = simulate_seed(3338)
     assert run.violation is None

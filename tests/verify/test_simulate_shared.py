@@ -79,6 +79,7 @@ CAUGHT: tuple[Any, ...] = (
     ("detached-deleted-with-its-replica", 245, "SETTLES"),
     ("sources-of-broken-dropped", 804, "KEPT"),
     ("new-content-unmarked", 1153, "MARKED"),
+    ("released-under-known-epoch", 2409, "KNOWN"),
     ("left-with-garbage", 13, "KNOWN"),
     ("upload-believed", 19, "WHOLE"),
     ("prepared-believed", 19, "WHOLE"),
@@ -103,6 +104,12 @@ def test_a_part_that_comes_while_the_store_is_opened_gets_its_mark(seed: int) ->
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table gets a store"]
+
+
+def test_a_replica_whose_epoch_has_moved_unheard_leaves_no_object_of_a_dropped_table() -> None:
+    run = simulate_seed(2409)
+    assert run.violation is None
+    assert run.probes["table dropped"]
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:

@@ -159,6 +159,8 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
         return None
     if host.value == request.me and fx.Check(path, host.version) in request.operations:
         return None  # it was dropped and has joined again since, and is under this epoch once more
+    if host.value == DROPPED_HOST and fx.Check(path, host.version) in request.operations:
+        return None  # a process that takes its replica out of a dropped table, and releases what it could not release before
     return f"I9: {request.me.decode()} changed the table under epoch {request.epoch}, which is {host.version} now"
 
 

@@ -126,6 +126,8 @@ def beginning(
             return uploads.begin_upload, (replica, me, *arguments)
         case "duty":
             duty, *rest = arguments
+            if duty == "leave":
+                return shares.leave_table, (replica, me, *rest)
             return _DUTIES[duty], (replica, *rest)
     if kind in _WORKING:
         return _WORKING[kind], (replica,)

@@ -281,21 +281,17 @@ def open_store(replica: Replica) -> Stage:
     return Then(life_in_store.open_store, (replica, epoch, STORE_ID, sharer_of(replica).incarnation))
 
 
-def leave_table(replica: Replica, shared: bool = True, has_stopped: bool = False) -> Stage:
+def leave_table(replica: Replica, me: bytes, shared: bool = True, has_stopped: bool = False) -> Stage:
     """Drop the table, let the replica's threads end, and leave; `shared`: the table has an object store."""
-    if has_stopped:
-        epoch: fx.Epoch | None = yield fx.CurrentEpoch()
-    else:
-        epoch = yield AwaitCleaning()
+    if not has_stopped:
+        yield AwaitCleaning()
         yield Stop((yield from mark_dropped(replica.table)))
         yield AwaitIdle()
-    return (
-        Then(table_drop.release_shares, (replica, epoch)) if shared else Then(table_drop.leave_table, (replica, False))
-    )
+    return Then(table_drop.release_shares, (replica, me)) if shared else Then(table_drop.leave_table, (replica, False))
 
 
 LEAVING = (leave_table, table_drop.release_shares, table_drop.leave_table)
 """The stages of a replica that leaves its dropped table."""
 
-DUTIES: dict[str, StageFunction] = {"open": open_store, "leave": leave_table}
+DUTIES: dict[str, StageFunction] = {"open": open_store}
 """What a model can ask for, by name."""

@@ -150,7 +150,7 @@ class Process:
         if self.alive and not self._is_leaving and self.memory.state in (State.ACTIVE, State.STOPPED):
             self._leaves += 1
             shared = self.cluster.tree.exists(layout.sharing(TABLE))
-            self._spawn("duty", shares.leave_table, self.replica, shared, self.memory.state is State.STOPPED)
+            self._spawn("duty", shares.leave_table, self.replica, self.me, shared, self.memory.state is State.STOPPED)
 
     @property
     def _is_leaving(self) -> bool:

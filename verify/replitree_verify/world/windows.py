@@ -93,7 +93,7 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
         if isinstance(each, fx.Delete) and each.path == f"{layout.blocks(table)}/{name}":
             block = before.get(each.path)
             assert block is not None
-            if decode_block(block.value, name).insert == ended:
+            if ended in (decode_block(block.value, name).insert, times[name]):
                 continue
             newer = [time for other, time in times.items() if other != name and time >= times[name]]
             # An id may go when enough newer ones are there, or when it is old.
@@ -105,8 +105,8 @@ def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table:
     return None
 
 
-def _ended_by(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> fx.StagingId | None:
-    """Return the insert whose own ids a commit frees: it appends that the insert has failed, or that its rows are lost."""
+def _ended_by(operations: Sequence[fx.Operation], before: Tree, table: TablePlace) -> fx.StagingId | int | None:
+    """Return the insert whose own ids a commit frees, or the index of its entry: it has failed, or its rows are lost."""
     newest = replace(table, parent=_last_parent(before, table))
     for each in operations:
         if isinstance(each, fx.Create) and each.path == layout.log_create(newest):
@@ -114,10 +114,9 @@ def _ended_by(operations: Sequence[fx.Operation], before: Tree, table: TablePlac
             if isinstance(entry, FailEntry):
                 return entry.insert
             if isinstance(entry, LostEntry):
-                path = layout.log_entry(table, parse_part(entry.part).block_min)
-                node = before.get(path)
-                insert = None if node is None else decode_entry(node.value, path)
-                return insert.insert if isinstance(insert, GetEntry) else None
+                part = parse_part(entry.part)
+                # The entry of the insert may have left the log; the time of its id is its index.
+                return part.block_min if part.block_min == part.block_max else None
     return None
 
 

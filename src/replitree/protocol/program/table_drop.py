@@ -6,23 +6,30 @@ could not be released is released by `leave_table`, and is garbage then for the 
 
 from __future__ import annotations
 
-from replitree.protocol.core.effects import Epoch
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership import table
+from replitree.protocol.membership.table import ATTEMPTS_MAX, DROPPED_HOST
 from replitree.protocol.program.stages import End, Stage, Then
 from replitree.protocol.shares import share
 
 
-def release_shares(replica: Replica, epoch: Epoch | None) -> Stage:
+def release_shares(replica: Replica, me: bytes) -> Stage:
     """Release every share of the replica, and delete the objects that no replica owns; then leave the table.
 
     Parameters
     ----------
-    epoch
-        The replica's last one; None: this process never had any.
+    me
+        This process, as the replica's `host` names it.  It releases nothing for another one.
     """
-    if epoch is not None:
-        yield from share.release(replica, epoch)
+    for _ in range(ATTEMPTS_MAX):
+        # A commit of this process may have moved the epoch on, and its answer may be lost: what `host` says counts.
+        host = yield fx.Get(layout.host(replica))
+        if host is None or host.value not in (me, DROPPED_HOST):
+            break
+        if isinstance((yield from share.release(replica, fx.Epoch(host.version))), share.LetGo):
+            break
     yield from share.work_off(replica.table)
     return Then(leave_table, (replica, True))
 

@@ -358,9 +358,10 @@ class Sharing:
 
     def leave(self) -> None:
         """Release all shares, because the table is dropped, and delete the garbage as far as that works now."""
-        context, epoch = self._context, self._context.performer.epoch.current
+        context = self._context
+        then = Then(table_drop.release_shares, (context.replica, context.identity.encode()))
         try:
-            Driver(context.performer, lambda _: None).run(Then(table_drop.release_shares, (context.replica, epoch)))
+            Driver(context.performer, lambda _: None).run(then)
             self.objects.tidy()
         except ReplitreeError as error:
             context.log.warning("not all objects of the dropped table were deleted", reason=str(error))
