@@ -99,7 +99,7 @@ final class ReplitreeTable(
   override def capabilities(): util.Set[TableCapability] =
     util.EnumSet.of(
       TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_DYNAMIC,
-      TableCapability.OVERWRITE_BY_FILTER)
+      TableCapability.OVERWRITE_BY_FILTER, TableCapability.STREAMING_WRITE)
   override def toString: String = s"$qualified at ${snapshot.index}"
 
   /** Spark 4.2 does not pass a read's options to `loadTable`: one snapshot for all uses of this object with equal ones. */

@@ -15,6 +15,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.spark import into
+from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.types import spark_schema
 from replitree.spark.source import ReplitreeSource
 from replitree.spark.stream.stream_write import BatchMessage, abort_batch, plan_batch
@@ -56,10 +57,11 @@ class Feed:
         reader = self._spark.readStream.schema("d date, k bigint, s string").option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.folder))
 
-    def run(self, writer: DataStreamWriter, checkpoint: Path | None = None) -> None:
+    def run(self, writer: DataStreamWriter, checkpoint: Path | None = None, to_table: str = "") -> None:
         """Run a query over what is there."""
         at = str(checkpoint or self.checkpoint)
-        query = writer.option("checkpointLocation", at).trigger(availableNow=True).start()
+        ready = writer.option("checkpointLocation", at).trigger(availableNow=True)
+        query = ready.toTable(to_table) if to_table else ready.start()
         assert query.awaitTermination(QUERY_S_MAX)
 
     def forget_end(self) -> None:
@@ -122,6 +124,61 @@ def test_complete_replaces_everything(feed: Feed, running: LocalCluster, table: 
         feed.add().run(sink(counts, running, table).outputMode("complete"))
         rows = table.to_arrow(level="linearizable")
         assert (sorted(rows["k"].to_pylist()), sum(rows["v"].to_pylist())) == ([0, 1, 2], ROWS * feed.files)
+
+
+def test_update_is_refused_by_spark(feed: Feed, running: LocalCluster, table: Table) -> None:
+    counts = feed.add().stream.groupBy("d").count().selectExpr("d", "count k")
+    with pytest.raises(Exception, match="does not support Update mode"):
+        feed.run(sink(counts, running, table).outputMode("update"))
+    assert keys(table) == []
+
+
+# --- through the catalog ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, running: LocalCluster) -> str:
+    """The catalog's name for the cluster's tables, without the table."""
+    spark.conf.set(f"{CATALOG}.url", str(running.folder))
+    return "replitree.default."
+
+
+def test_to_table_of_the_catalog_inserts_each_batch_once(feed: Feed, table: Table, catalog: str) -> None:
+    def run() -> None:
+        writer = feed.stream.writeStream.option("txnAppId", "orders").option("quorum", 2)
+        feed.run(writer, to_table=catalog + table.name)
+
+    feed.add(2)
+    run()
+    feed.forget_end()
+    feed.add()
+    run()
+    assert (keys(table), last_batches(table)) == (list(range(30)), [2])
+    (stream,) = table.streams()
+    assert stream.id == "orders"
+
+
+def test_to_table_with_complete_replaces_everything(feed: Feed, table: Table, catalog: str) -> None:
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    counts = feed.stream.groupBy("d", (F.col("k") % 3).alias("k")).agg(F.count("*").cast("double").alias("v"))
+    for _ in range(2):
+        feed.add().run(counts.writeStream.outputMode("complete"), to_table=catalog + table.name)
+        rows = table.to_arrow(level="linearizable")
+        assert (sorted(rows["k"].to_pylist()), sum(rows["v"].to_pylist())) == ([0, 1, 2], ROWS * feed.files)
+
+
+def test_to_table_creates_a_table_that_is_missing_and_says_how_one_gets_an_order_key(
+    feed: Feed, running: LocalCluster, name: str, catalog: str, tmp_path: Path
+) -> None:
+    feed.add().run(feed.stream.writeStream, to_table=catalog + name)
+    made = running.table(name)
+    try:
+        assert (keys(made), made.definition.order_by) == (list(range(10)), ())
+        with pytest.raises(Exception, match=r"TBLPROPERTIES \(order_by = 'k'\), and then the write"):
+            feed.run(feed.stream.writeStream.option("order_by", "k"), tmp_path / "other", catalog + name)
+    finally:
+        running.drop_table(name)
 
 
 @pytest.mark.parametrize("via", ["executors", "driver"])
@@ -226,3 +283,10 @@ def test_abort_leaves_what_a_commit_may_have_begun_to_take(
 def test_options_of_batch_writes_are_refused(option: str) -> None:
     with pytest.raises(BadInput, match=f"a stream has no option {option.lower()}"):
         ReplitreeSource({"table": "t", option: "1"}).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("mode", "overwrite"), [("static", False), ("dynamic", True)])
+def test_an_overwrite_of_partitions_is_no_mode_of_a_stream(mode: str, *, overwrite: bool) -> None:
+    source = ReplitreeSource({"table": "t", "partitionOverwriteMode": mode})
+    with pytest.raises(BadInput, match=r'outputMode\("complete"\) replaces everything, outputMode\("append"\) nothing'):
+        source.streamWriter(None, overwrite=overwrite)  # type: ignore[arg-type]

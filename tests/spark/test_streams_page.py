@@ -33,6 +33,8 @@ def test_programs_of_the_page_run(spark: SparkSession, running: LocalCluster, tm
         "url": str(running.folder),
         "checkpoint": str(tmp_path / "checkpoint"),
         "other": str(tmp_path / "other"),
+        "by_catalog": str(tmp_path / "by_catalog"),
+        "spark": spark,
     }
     try:
         for program in PROGRAM.findall(PAGE):
@@ -42,7 +44,7 @@ def test_programs_of_the_page_run(spark: SparkSession, running: LocalCluster, tm
                 query.processAllAvailable()
                 query.stop()
         found = sorted(table.to_arrow(level="linearizable")["id"].to_pylist())
-        assert found == sorted([*range(5), *range(5), 5, 6, 7])
+        assert found == sorted([*range(5), *range(5), *range(5), 5, 6, 7])
         assert "nightly" not in {each.id for each in table.streams()}
     finally:
         running.drop_table("orders")

@@ -155,7 +155,7 @@ class ReplitreeSource(DataSource):
         from replitree.spark.stream.stream_write import check_stream
 
         options = self._options()
-        check_stream(options)
+        check_stream(options, overwrite=overwrite)
         return ReplitreeStreamWriter(options, schema, overwrite=overwrite)
 
     def _options(self) -> dict[str, str]:

@@ -49,6 +49,11 @@ PATH = "path"
 REFUSED = {
     "replacewhere": "give partitionOverwriteMode=dynamic with mode overwrite, which replaces whole partitions, or delete the"
     " rows with DELETE FROM … WHERE before an append",
+    **dict.fromkeys(
+        ("order_by", "orderby"),
+        "a table gets its order key when it is created: CREATE TABLE … TBLPROPERTIES (order_by = 'k'), and then the write;"
+        " a table that toTable has just created has none, so drop that one before",
+    ),
     "overwriteschema": "columns change by ALTER TABLE, and mergeSchema=true adds those that the rows have",
 }
 """Options of other table formats that there are none of here, and what there is instead."""

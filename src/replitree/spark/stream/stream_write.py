@@ -15,8 +15,8 @@ repeats a batch with the same number after any failure; the table takes it once 
 
 *Abort* comes after a commit that has raised, too.  `abort_job` removes no upload that a commit may have begun to take.
 
-The output mode ``complete`` replaces everything that is in the table, in the commit of the batch.  Spark does not tell a source
-``update`` from ``append``: both append.
+The output mode ``complete`` replaces everything that is in the table, in the commit of the batch.  The catalog's tables
+(``toTable``) say so by an option, too, which is the one of batch writes.  Spark refuses ``update`` for sources in Python.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUERY = "sql.streaming.queryId"
 NOT_OF_STREAMS = {
     "inserttoken": "each batch has its number instead; txnAppId names the stream",
     "txnversion": "the number of each batch is its version; txnAppId alone names the stream",
-    "partitionoverwritemode": 'outputMode("complete") replaces everything, other modes append',
+    "partitionoverwritemode": 'outputMode("complete") replaces everything, outputMode("append") nothing',
 }
 """Options of batch writes that a stream has not, and what there is instead."""
 
@@ -67,8 +67,15 @@ class BatchMessage(WriterCommitMessage):
         self.plan, self.query, self.staged = plan, query, staged
 
 
-def check_stream(options: Mapping[str, str]) -> None:
+def check_stream(options: Mapping[str, str], *, overwrite: bool) -> None:
     """Check the options of a stream.
+
+    Parameters
+    ----------
+    options
+        By their names in lower case.
+    overwrite
+        The output mode is ``complete``.
 
     Raises
     ------
@@ -76,7 +83,9 @@ def check_stream(options: Mapping[str, str]) -> None:
         One is for batch writes only.
     """
     for name, instead in NOT_OF_STREAMS.items():
-        if name in options:
+        # The catalog writes `complete` as an overwrite of everything, whose mode is "static".
+        said_by_catalog = overwrite and name == "partitionoverwritemode" and options.get(name) == "static"
+        if name in options and not said_by_catalog:
             raise BadInput(f"a stream has no option {name}: {instead}")
     flag(options, "newcheckpoint")
 
