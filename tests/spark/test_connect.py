@@ -1,4 +1,4 @@
-"""Inserts, merges and final reads through Spark Connect: the server's tasks write where they can, here or by a replica.
+"""Inserts, streams, merges and final reads through Spark Connect: its tasks write where they can, here or by a replica.
 
 The server is a process that sees the folder of one cluster and not that of another, as a server on another machine.  Its client
 is a process of its own, too: one that has begun a session of its own begins none of Connect.
@@ -26,21 +26,63 @@ COLUMNS = "k bigint not null, g int, s string"
 COUNT = 3000
 
 CLIENT = """
-import json, sys
+import json, os, sys
 import replitree
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from replitree.errors import ReplitreeError
+from replitree.spark import into
 
-url, *folders = sys.argv[1:]
+url, place, *folders = sys.argv[1:]
 spark = SparkSession.builder.remote(url).getOrCreate()
 told = {}
+
+
+def streamed(name, access, table):
+    # The server has no token: a file has it for what runs there.
+    folder, token_file, zookeeper = f"{place}/{name}", f"{place}/{name}-token", access.url
+    with open(os.open(token_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+        file.write(access.token)
+    spark.range(5).selectExpr("id as k", "1 as g", "'s' as s").coalesce(1).write.parquet(f"{folder}/in")
+    stream = spark.readStream.schema("k bigint, g int, s string").parquet(f"{folder}/in")
+
+    def insert(rows, number):
+        with replitree.connect(zookeeper, token_file=token_file) as there:
+            into(there.table("streamed"), "by hand")(rows, number)
+
+    def without_name(rows, number):
+        with replitree.connect(zookeeper, token_file=token_file) as there:
+            into(there.table("streamed"))(rows, number)
+
+    options = {"url": zookeeper, "table": "streamed", "tokenFile": token_file}
+    writers = {
+        "format": stream.writeStream.format("replitree").options(**options),
+        "in the function": stream.writeStream.foreachBatch(insert),
+        "of the client": stream.writeStream.foreachBatch(into(table, "of the client")),
+        "without a name": stream.writeStream.foreachBatch(without_name),
+    }
+    problems = {}
+    for way, writer in writers.items():
+        ready = writer.option("checkpointLocation", f"{folder}/{way}").trigger(availableNow=True)
+        for _ in range(20):
+            try:
+                ready.start().awaitTermination()
+                problems[way] = ""
+            except PySparkException as error:
+                problems[way] = str(error)
+            # Spark gives the process of the function ten seconds to start, which a busy machine does not keep.
+            if "failed to connect back" not in problems[way]:
+                break
+    return problems
+
+
 for name, folder in zip(("seen", "hidden"), folders, strict=True):
     table = replitree.connect(folder).table("target")
     rows = spark.range(0, 3000, 1, 4).selectExpr("id as k", "cast(id % 3 as int) as g", "sha2(string(id), 256) as s")
     first, again = table.insert(rows, token="job"), table.insert(rows, token="job")
     some = table.insert(spark.sql("select 1L as k, 9 as g"), overwrite="partitions")
     empty = table.insert(rows.where("k < 0"))
+    problems = streamed(name, replitree.connect(folder).access, replitree.connect(folder).table("streamed"))
     final = replitree.connect(folder).table("versions").to_df(spark, ["k", "s"], "k < 7", final=True)
     merged = table.optimize(spark=spark, final=True)
     refused = []
@@ -58,6 +100,7 @@ for name, folder in zip(("seen", "hidden"), folders, strict=True):
         "rows": first.rows,
         "merged": [each.applied for each in merged.merges],
         "refused": refused,
+        "streamed": problems,
         "final": sorted(map(list, final.collect())),
     }
 print(json.dumps(told))
@@ -78,11 +121,13 @@ def clusters(running: LocalCluster, hidden: Path, server: ConnectServer) -> Iter
         found = {"seen": running, "hidden": apart}
         for each in found.values():
             each.create_table("target", COLUMNS, order_by="k", partition_by="g", timeout_s=120)
+            each.create_table("streamed", COLUMNS, order_by="k", timeout_s=120)
             made = each.create_table("versions", COLUMNS, order_by="k", policy="replacing(g)", timeout_s=120)
             for version, first in enumerate((0, 5)):
                 made.insert({"k": [first, first + 1, 5], "g": [version] * 3, "s": [f"{version}"] * 3})
         yield found
         running.drop_table("target")
+        running.drop_table("streamed")
         running.drop_table("versions")
 
 
@@ -93,9 +138,11 @@ def server(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @pytest.fixture(scope="module")
-def told(server: ConnectServer, clusters: dict[str, LocalCluster]) -> dict[str, Any]:
+def told(
+    server: ConnectServer, clusters: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What a client has told of both clusters."""
-    folders = [str(each.folder) for each in clusters.values()]
+    folders = [str(tmp_path_factory.mktemp("streams")), *(str(each.folder) for each in clusters.values())]
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, server.url, *folders], capture_output=True, text=True, check=False
     )
@@ -136,3 +183,17 @@ def test_what_does_not_fit_is_refused_in_our_words_and_a_failed_query_in_those_o
     assert null.startswith("SchemaMismatch: ")
     assert "'k'" in null
     assert query is True
+
+
+@pytest.mark.parametrize("name", ["seen", "hidden"])
+def test_streams_write_by_format_and_by_a_function_that_connects_where_it_runs(
+    told: dict[str, Any], clusters: dict[str, LocalCluster], name: str
+) -> None:
+    problems = told[name]["streamed"]
+    assert (problems["format"], problems["in the function"]) == ("", "")
+    assert "has no connection of the client: connect in it, def insert(rows, number)" in problems["of the client"]
+    assert "under Spark Connect a query's id is not known: name the stream" in problems["without a name"]
+    table = clusters[name].table("streamed")
+    assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == sorted([*range(5), *range(5)])
+    assert [each.batch for each in table.streams()] == [0, 0]
+    assert uploads_left(clusters[name], table) == []

@@ -190,6 +190,29 @@ def _data_files(cluster: LocalCluster, replica: str, table: Table) -> list[Path]
     return [Path(place) / name for place, _, names in walked for name in names if fnmatch(name, "data-*.parquet")]
 
 
+def test_tasks_of_a_stream_put_the_files_and_a_batch_that_is_sent_again_leaves_nothing(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored, tmp_path: Path
+) -> None:
+    def run() -> None:
+        stream = session.readStream.schema(rows.schema).parquet(str(tmp_path / "in"))
+        options = {"url": str(stored_cluster.folder), "table": table.name, "through": "store"}
+        writer = stream.writeStream.format("replitree").options(**options)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    rows = frame_of(session)
+    rows.write.parquet(str(tmp_path / "in"))
+    run()
+    assert copies(stored_cluster, table) == [], "no replica has had a row"
+    # What the driver leaves that dies between the table's commit and Spark's own.
+    for left in (tmp_path / "checkpoint/commits").glob("*0*"):
+        left.unlink()
+    run()
+    assert keys(table) == list(range(ROWS))
+    wait_for(lambda: stored.attempts() == () and stored.shares() == stored.owned(), "what was put again is gone")
+    assert uploads_left(stored_cluster, table) == []
+
+
 def test_of_a_task_that_fails_and_is_tried_again_one_attempt_stays(
     session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:

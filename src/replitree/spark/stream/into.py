@@ -1,9 +1,16 @@
-"""`into`: a function for ``foreachBatch`` that inserts each batch of a query once."""
+"""`into`: a function for ``foreachBatch`` that inserts each batch of a query once.
+
+Under Spark Connect the server runs that function, in a process that has neither the table's connection nor the token.  So what
+`into` returns does not travel: the server's copy says how to connect there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
 from replitree.client.insert.quorum import quorum_of
@@ -38,7 +45,8 @@ def into(
     Parameters
     ----------
     table
-        From `Connection.table`.
+        From `Connection.table`.  Under Spark Connect the function that you give to ``foreachBatch`` connects, and calls what
+        `into` returns: the server has no connection of this process.
     stream
         Names the stream; by default the id of the query, which its checkpoint keeps.  Under Spark Connect, where the id is not
         known, it is required, and each checkpoint needs one of its own.
@@ -74,7 +82,30 @@ def into(
         terms = Terms(None, timeout_s, overwrite, required, batch=batch)
         table.insert_on_terms(rows if via == "executors" else rows.toArrow(), terms)
 
-    return insert
+    return BatchInsert(insert)
+
+
+class BatchInsert:
+    """What `into` returns; its copy in another process only says what to do instead."""
+
+    def __init__(self, insert: Callable[[DataFrame, int], None]) -> None:
+        self._insert = insert
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        """Insert a batch."""
+        self._insert(rows, number)
+
+    @override
+    def __reduce__(self) -> tuple[type[partial[None]], tuple[Callable[[DataFrame, int], None]]]:
+        return partial, (_refuse_copy,)
+
+
+def _refuse_copy(_rows: DataFrame, _number: int) -> None:
+    raise BadInput(
+        "under Spark Connect the server runs the function of foreachBatch, and has no connection of the client: connect in it,"
+        " def insert(rows, number): with replitree.connect(url, token_file=…) as there:"
+        ' into(there.table("orders"), "stream of this checkpoint")(rows, number)'
+    )
 
 
 def _query_of(rows: DataFrame) -> str:
