@@ -1,0 +1,289 @@
+"""``python -m tests.faults.streamed``: a stream into a table while its driver, replicas and the ensemble's leader are killed.
+
+A driver of Spark copies files into a table, one file in each batch (`tests.faults.stream_driver`).  It is killed (SIGKILL) in
+the middle of batches, batch 0 among them, and started again from the same checkpoint; meanwhile the nemesis kills replicas and
+the leader of the ensemble.  In the end every replica must have every key once: the multiset of the files' rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from replitree.client.cluster import TOKEN_FILE
+from replitree.client.table import Table
+from tests.faults.arguments import say
+from tests.faults.cluster import FaultCluster
+from tests.faults.nemesis import Nemesis
+from tests.faults.schedule import rounds
+from tests.faults.stream_driver import BEGINS, FAILED, SCHEMA, TABLE
+from tests.waiting import wait_for
+
+ROWS = 10
+"""Rows of each file, and so of each batch."""
+
+KINDS = ("kill", "kill", "zk-kill-leader")
+"""What the nemesis does: each strike kills one process."""
+
+FIRST_KILLS = 3
+"""So many drivers are killed in batch 0, or where it has ended meanwhile in the next one."""
+
+RUN_S_MAX = 4 * 3600.0
+"""How long the last driver may take."""
+
+LOOK_S = 0.1
+"""How often the striker looks how far the stream has come."""
+
+BATCH_S_MAX = 600.0
+"""How long one driver may take until it begins a batch: it starts Java, and waits for replicas and a leader."""
+
+INTO_BATCH_S_MAX, INTO_FIRST_S_MAX = 0.6, 5.0
+"""A driver is killed at a random moment of a batch, at most so many seconds after Spark has begun it; the first one is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does.
+
+    Attributes
+    ----------
+    batches
+        How many files the stream has.
+    kills
+        How many processes are killed in all, a third of them drivers.
+    """
+
+    seed: int
+    batches: int
+    kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run saw.
+
+    Attributes
+    ----------
+    kills
+        How many processes of each kind were killed.
+    repeated
+        Drivers that were killed after Spark had begun a batch and before Spark had noted its end.
+    taken
+        Those of them whose batch the table had: the next driver sends a duplicate.
+    failures
+        How often a query failed by itself, and was started again.
+    """
+
+    seed: int
+    batches: int
+    rows: int
+    kills: dict[str, int]
+    repeated: int
+    taken: int
+    failures: int
+    seconds: float
+
+
+class Stream:
+    """The files, the checkpoint, and the driver of the moment."""
+
+    def __init__(self, cluster: FaultCluster, batches: int) -> None:
+        self._cluster = cluster
+        self._folder, self._checkpoint = cluster.folder / "in", cluster.folder / "checkpoint"
+        self.log = cluster.folder / "driver.log"
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._begins = 0
+        self._folder.mkdir(parents=True)
+        for number in range(batches):
+            keys = pa.array(range(ROWS * number, ROWS * (number + 1)), pa.int64())
+            rows = pa.table({"k": keys, "batch": pa.array([number] * ROWS, pa.int32())})
+            pq.write_table(rows, self._folder / f"{number:06d}.parquet")
+
+    def launch(self) -> None:
+        """Start a driver in a process group of its own."""
+        places = (self._cluster.ensemble.url, self._cluster.folder / TOKEN_FILE, self._folder, self._checkpoint)
+        command = [sys.executable, "-m", "tests.faults.stream_driver", *map(str, places)]
+        self._begins = self._count(BEGINS)
+        with self.log.open("ab") as log:
+            self._driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def has_ended(self) -> bool:
+        """Whether every file is in the table; fails if the driver has given up."""
+        assert self._driver is not None
+        code = self._driver.poll()
+        assert code in (None, 0), f"the driver ended with {code}; its log is {self.log}"
+        return code == 0
+
+    def kill(self) -> None:
+        """Kill the driver with its Java (SIGKILL)."""
+        driver = self._driver
+        if driver is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+    def begun(self) -> int:
+        """Return the last batch that Spark has begun; -1: none."""
+        return self._last("offsets")
+
+    def ended(self) -> int:
+        """Return the last batch of which Spark knows that it is in the table; -1: none."""
+        return self._last("commits")
+
+    def _last(self, what: str) -> int:
+        folder = self._checkpoint / what
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def is_in_batch(self, least: int) -> bool:
+        """Whether the driver of the moment has a query, and Spark has begun a batch from this one on and not ended it."""
+        return self._count(BEGINS) > self._begins and self.begun() >= max(least, self.ended() + 1)
+
+    def failures(self) -> int:
+        """Return how many queries have failed by themselves."""
+        return self._count(FAILED)
+
+    def _count(self, line: str) -> int:
+        return self.log.read_text(encoding="utf-8", errors="replace").count(line) if self.log.exists() else 0
+
+
+class Striker(threading.Thread):
+    """Lets the nemesis strike while the stream goes on, spread over its batches.
+
+    Parameters
+    ----------
+    plan, strikes
+        How many batches there are, and how many strikes.
+    """
+
+    def __init__(self, nemesis: Nemesis, stream: Stream, plan: Plan, strikes: int) -> None:
+        super().__init__(name="striker", daemon=True)
+        self._nemesis, self._stream, self._plan, self._strikes = nemesis, stream, plan, strikes
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+
+    @override
+    def run(self) -> None:
+        try:
+            for what in rounds(self._plan.seed, self._nemesis.scene, KINDS):
+                done = self._nemesis.struck.total()
+                if done >= self._strikes:
+                    return
+                while self._stream.begun() < self._plan.batches * done // self._strikes:
+                    self._nemesis.look_after()
+                    if self._stopped.wait(LOOK_S):
+                        return
+                self._nemesis.round(what)
+        except BaseException as error:  # noqa: BLE001 - the thread of the run raises it
+            self._failure = error
+
+    def check(self) -> None:
+        """Raise what has ended the thread before its time."""
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Strike no more, and return when everything is healed."""
+        self._stopped.set()
+        self.join()
+
+
+def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Report:
+    """Carry out a plan; raise AssertionError when a row is missing or there twice."""
+    began, chance = time.monotonic(), random.Random(f"{plan.seed}/streamed")
+    drivers, repeated, taken = plan.kills // 3, 0, 0
+    with FaultCluster(folder) as cluster:
+        table = cluster.connection.create_table(TABLE, SCHEMA, order_by="k", wait_replicas=len(cluster.names))
+        stream, nemesis = Stream(cluster, plan.batches), Nemesis(cluster, say=tell)
+        striker = Striker(nemesis, stream, plan, plan.kills - drivers)
+        stream.launch()
+        striker.start()
+        try:
+            for number in range(drivers):
+                # The first drivers are killed in batch 0; of the others each gets its share of the batches done.
+                least = max(0, plan.batches * (number - FIRST_KILLS) // drivers)
+
+                def in_batch(least: int = least) -> bool:
+                    striker.check()
+                    assert not stream.has_ended(), "every file is in the table before every driver was killed"
+                    return stream.is_in_batch(least)
+
+                wait_for(in_batch, f"a batch from {least} on; the log is {stream.log}", BATCH_S_MAX)
+                longest_s = INTO_FIRST_S_MAX if number < FIRST_KILLS else INTO_BATCH_S_MAX
+                threading.Event().wait(chance.uniform(0, longest_s))
+                stream.kill()
+                begun, ended = stream.begun(), stream.ended()
+                repeated += begun > ended
+                taken += begun > ended and begun in [each.batch for each in table.streams()]
+                tell(f"{time.monotonic() - began:7.2f} s  driver killed: batch {begun} begun, batch {ended} ended")
+                stream.launch()
+
+            def at_end() -> bool:
+                striker.check()
+                return stream.has_ended()
+
+            wait_for(at_end, "every file is in the table", RUN_S_MAX)
+        finally:
+            striker.stop()
+            stream.kill()
+        striker.check()
+        nemesis.calm()
+        reckon(cluster, table, plan.batches)
+        return Report(
+            seed=plan.seed,
+            batches=plan.batches,
+            rows=plan.batches * ROWS,
+            kills={"driver": drivers, **nemesis.struck},
+            repeated=repeated,
+            taken=taken,
+            failures=stream.failures(),
+            seconds=round(time.monotonic() - began, 1),
+        )
+
+
+def reckon(cluster: FaultCluster, table: Table, batches: int) -> None:
+    """Compare the multiset of keys in every replica with that of the files."""
+    wanted = Counter(range(ROWS * batches))
+    for name in cluster.names:
+        found = Counter(table.replica(name).to_arrow(level="linearizable")["k"].to_pylist())
+        assert found == wanted, f"{name}: missing {sorted(wanted - found)[:20]}, too many {sorted(found - wanted)[:20]}"
+    (stream,) = table.streams()
+    assert stream.batch == batches - 1
+
+
+def main() -> int:
+    """Carry out one run; print its report as a line of JSON, and keep the folder when it fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=100, help="processes that are killed; a third of them are drivers")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix=f"replitree-streamed-{arguments.seed}-"))
+    print(f"seed {arguments.seed} in {folder}, which is kept if the run fails", flush=True)
+    report = run(Plan(arguments.seed, arguments.batches, arguments.kills), folder, say)
+    print(json.dumps(dataclasses.asdict(report)), flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
