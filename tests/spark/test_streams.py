@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from replitree.spark.stream.stream_write import BatchMessage, abort_batch, plan_
 from replitree.spark.write.write_commit import MARK
 from replitree.spark.write.write_tasks import write_task
 from tests.client.conftest import FakeCluster
+from tests.project.source import ROOT
 from tests.spark.drivers import kill_driver_when
 from tests.spark.test_source_write import batches, left
 
@@ -131,6 +133,53 @@ def test_update_is_refused_by_spark(feed: Feed, running: LocalCluster, table: Ta
     with pytest.raises(Exception, match="does not support Update mode"):
         feed.run(sink(counts, running, table).outputMode("update"))
     assert keys(table) == []
+
+
+def test_a_stream_goes_on_when_the_table_gets_a_column(feed: Feed, running: LocalCluster, table: Table) -> None:
+    feed.add().run(sink(feed.stream, running, table))
+    table.alter("ADD COLUMN currency string DEFAULT 'EUR'")
+    feed.add().run(sink(feed.stream, running, table))
+    rows = running.table(table.name).to_arrow(level="linearizable")
+    assert (sorted(rows["k"].to_pylist()), set(rows["currency"].to_pylist())) == (list(range(20)), {"EUR"})
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_can_not_begin_says_what_to_do(
+    feed: Feed, running: LocalCluster, table: Table, tmp_path: Path
+) -> None:
+    feed.add()
+    token_file = tmp_path / "token"
+    token_file.write_text("of another cluster")
+    token_file.chmod(0o600)
+    named = {"url": str(running.folder), "table": table.name}
+    wrong: list[tuple[dict[str, str], tuple[str, ...], str]] = [
+        (named | {"table": "nosuch"}, ("*",), "create it, or see `replitree table list`"),
+        (named | {"url": ""}, ("*",), r'which cluster\? Say .option\("url"'),
+        (named | {"url": running.access.url, "tokenFile": str(token_file)}, ("*",), "use the token of this cluster"),
+        (named, ("d", "k", "s as other"), "has no column 'other'; it has d, k, v, s"),
+        (named, ("d", "s as k"), "column 'k': expected bigint, found string; cast it first"),
+        (named | {"replica": "nosuch"}, ("*",), "no replica 'nosuch'"),
+    ]
+    for number, (options, columns, advice) in enumerate(wrong):
+        writer = feed.stream.selectExpr(*columns).writeStream.format("replitree").options(**options)
+        with pytest.raises(Exception, match=advice):
+            feed.run(writer, tmp_path / str(number))
+    with pytest.raises(Exception, match="checkpointLocation must be specified"):
+        feed.stream.writeStream.format("replitree").options(**named).start()
+    assert (keys(table), last_batches(table)) == ([], [])
+
+
+def test_a_batch_that_no_replica_takes_says_so_and_comes_when_one_does(feed: Feed, tmp_path: Path) -> None:
+    with LocalCluster(tmp_path / "lone", 1, durable=False) as lone:
+        made = lone.create_table("t", "d date, k bigint not null, s string", order_by="k")
+        lone.kill("r1")
+        with pytest.raises(Exception, match="can't be reached: Connection refused; is its server running"):
+            feed.add().run(sink(feed.stream, lone, made, timeout=3))
+        lone.start("r1")
+        feed.run(sink(feed.stream, lone, made))
+        assert (keys(made), last_batches(made)) == (list(range(10)), [0])
 
 
 # --- through the catalog ---------------------------------------------------------------------------------------------------
@@ -277,6 +326,23 @@ def test_abort_leaves_what_a_commit_may_have_begun_to_take(
         (scratch / MARK).touch()
     abort_batch(messages)
     assert bool(left(cluster.replicas["r1"])) is may_have_begun
+
+
+PAGE = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
+DELTA = re.compile(r"^\| (`[^|]*`) \| (works|alias|refused)[^|]* \|$", re.MULTILINE)
+
+
+def test_options_of_delta_are_what_the_page_says() -> None:
+    rows = [(name, what) for names, what in DELTA.findall(PAGE) for name in re.findall(r"`(\w+)`", names)]
+    assert {what for _, what in rows} == {"works", "alias", "refused"}
+    assert len(rows) > 10
+    for name, what in rows:
+        options = {"table": "t", name: "t" if what == "alias" else "true"}
+        if what == "refused":
+            with pytest.raises(BadInput, match=f"(?i)no option {name}: "):
+                ReplitreeSource(options).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+        else:
+            assert ReplitreeSource(options).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("option", ["insertToken", "txnVersion", "partitionOverwriteMode"])

@@ -12,6 +12,8 @@ NUMBER = r"(-?[\d.]+?)(?:\.0)?"
 """A number in a message; whole ones are told without their zero."""
 
 REWORDED: tuple[tuple[re.Pattern[str], str], ...] = (
+    # The parser takes -5 for an option that it does not have.
+    (re.compile(r"^No such option: (-\d.*)$"), r"No such option: \1; a value that begins with - comes after --"),
     (re.compile(r"(?<=: )'.*' is not a valid int\b.*"), "it must be a whole number"),
     (re.compile(r"(?<=: )'.*' is not a valid float\b.*"), "it must be a number"),
     (re.compile(rf"\S+ is not in the range {NUMBER}<=x<={NUMBER}\.$"), r"it must be at least \1 and at most \2"),
@@ -45,6 +47,8 @@ def help_text(error: Exception) -> str | None:
 def reworded(text: str) -> str:
     """Return a parser's message in our words.
 
+    >>> reworded("No such option: -5")
+    'No such option: -5; a value that begins with - comes after --'
     >>> reworded("Invalid value for '--engine': 'presto' is not one of 'replica', 'spark'.")
     "Invalid value for '--engine': 'presto' is not one of: replica, spark"
     >>> reworded("Invalid value for '--rounds': 0 is not in the range x>=1.")

@@ -139,7 +139,8 @@ class Feeds:
             raise ReplicaUnavailable(f"{unreadable}; ask another replica")
         if not self._feed:
             raise FeedOff(
-                "the table keeps no change feed: turn it on with table.set_feed('24h'), for what comes from then on"
+                "the table keeps no change feed: turn it on with `replitree table feed` or table.set_feed('24h'), for what"
+                " comes from then on"
             )
         self._journal.read()
 

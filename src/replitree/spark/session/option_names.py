@@ -54,6 +54,11 @@ REFUSED = {
         "a table gets its order key when it is created: CREATE TABLE … TBLPROPERTIES (order_by = 'k'), and then the write;"
         " a table that toTable has just created has none, so drop that one before",
     ),
+    "maxrecordsperfile": "a task writes one file for each partition; repartition the rows for more",
+    "optimizewrite": "merges join small parts by themselves, and `replitree optimize` at once",
+    "autocompact": "merges join small parts by themselves",
+    "datachange": "a merge is no change of rows here, and everything that is written is one",
+    "usermetadata": "the log keeps no text of yours; name a version by table.tag('before-load')",
     "overwriteschema": "columns change by ALTER TABLE, and mergeSchema=true adds those that the rows have",
 }
 """Options of other table formats that there are none of here, and what there is instead."""
