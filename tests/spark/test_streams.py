@@ -18,7 +18,7 @@ from replitree.errors import BadInput
 from replitree.spark import into
 from replitree.spark.session.catalog import CATALOG
 from replitree.spark.session.types import spark_schema
-from replitree.spark.source import ReplitreeSource
+from replitree.spark.source import ReplitreeSource, ReplitreeStreamWriter
 from replitree.spark.stream.stream_write import BatchMessage, abort_batch, plan_batch
 from replitree.spark.write.write_commit import MARK
 from replitree.spark.write.write_tasks import write_task
@@ -342,7 +342,8 @@ def test_options_of_delta_are_what_the_page_says() -> None:
             with pytest.raises(BadInput, match=f"(?i)no option {name}: "):
                 ReplitreeSource(options).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
         else:
-            assert ReplitreeSource(options).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+            made = ReplitreeSource(options).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+            assert isinstance(made, ReplitreeStreamWriter)
 
 
 @pytest.mark.parametrize("option", ["insertToken", "txnVersion", "partitionOverwriteMode"])
