@@ -1,6 +1,6 @@
 """A Spark driver whose streaming query copies a folder of files into a table, one file in each batch.
 
-``python -m tests.faults.stream_driver URL TOKEN_FILE FOLDER CHECKPOINT``
+``python -m tests.faults.stream_driver WAY URL TOKEN_FILE FOLDER CHECKPOINT``, where the way is one of `WAYS`.
 
 It ends when every file is in the table.  A query that fails, because no replica answers or ZooKeeper has no leader, is started
 again from its checkpoint, as a service would start it.
@@ -9,10 +9,18 @@ again from its checkpoint, as a service would start it.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from replitree.spark import spark_session
+from replitree import connect
+from replitree.spark import into, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+WAYS = ("format", "executors", "driver")
+"""The data source; `into` with rows through tasks, or through the driver, whose batches are the fastest."""
 
 SCHEMA = "k bigint, batch int"
 TABLE = "target"
@@ -26,13 +34,20 @@ MAY_NOT_BE = "StreamReplaced"
 """What no fault may cause: the checkpoint is always the same."""
 
 
-def main(url: str, token_file: str, folder: str, checkpoint: str) -> int:
+def main(way: str, url: str, token_file: str, folder: str, checkpoint: str) -> int:
     """Run the query to its end; return the exit status."""
     spark = spark_session(master="local[1]", conf={"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": 1})
     spark.sparkContext.setLogLevel("OFF")
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
-    writer = stream.writeStream.format("replitree").option("url", url).option("tokenFile", token_file)
-    writer = writer.option("table", TABLE).option("quorum", 2).option("checkpointLocation", checkpoint)
+    writer: DataStreamWriter
+    if way == "format":
+        named = {"url": url, "tokenFile": token_file, "table": TABLE}
+        writer = stream.writeStream.format("replitree").options(**named, quorum=2)
+    else:
+        table = connect(url, token_file=token_file).table(TABLE)
+        write = into(table, via="executors" if way == "executors" else "driver", quorum=2)
+        writer = stream.writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", checkpoint)
     for _ in range(FAILURES_MAX):
         print(BEGINS, flush=True)
         query = writer.trigger(availableNow=True).start()

@@ -35,7 +35,7 @@ from tests.faults.arguments import say
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import Nemesis
 from tests.faults.schedule import rounds
-from tests.faults.stream_driver import BEGINS, FAILED, SCHEMA, TABLE
+from tests.faults.stream_driver import BEGINS, FAILED, SCHEMA, TABLE, WAYS
 from tests.waiting import wait_for
 
 ROWS = 10
@@ -70,11 +70,14 @@ class Plan:
         How many files the stream has.
     kills
         How many processes are killed in all, a third of them drivers.
+    way
+        How the rows go into the table: one of `WAYS`.
     """
 
     seed: int
     batches: int
     kills: int
+    way: str = "format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class Report:
     """
 
     seed: int
+    way: str
     batches: int
     rows: int
     kills: dict[str, int]
@@ -106,8 +110,8 @@ class Report:
 class Stream:
     """The files, the checkpoint, and the driver of the moment."""
 
-    def __init__(self, cluster: FaultCluster, batches: int) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: FaultCluster, batches: int, way: str) -> None:
+        self._cluster, self._way = cluster, way
         self._folder, self._checkpoint = cluster.folder / "in", cluster.folder / "checkpoint"
         self.log = cluster.folder / "driver.log"
         self._driver: subprocess.Popen[bytes] | None = None
@@ -121,7 +125,7 @@ class Stream:
     def launch(self) -> None:
         """Start a driver in a process group of its own."""
         places = (self._cluster.ensemble.url, self._cluster.folder / TOKEN_FILE, self._folder, self._checkpoint)
-        command = [sys.executable, "-m", "tests.faults.stream_driver", *map(str, places)]
+        command = [sys.executable, "-m", "tests.faults.stream_driver", self._way, *map(str, places)]
         self._begins = self._count(BEGINS)
         with self.log.open("ab") as log:
             self._driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -213,7 +217,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
     drivers, repeated, taken = plan.kills // 3, 0, 0
     with FaultCluster(folder) as cluster:
         table = cluster.connection.create_table(TABLE, SCHEMA, order_by="k", wait_replicas=len(cluster.names))
-        stream, nemesis = Stream(cluster, plan.batches), Nemesis(cluster, say=tell)
+        stream, nemesis = Stream(cluster, plan.batches, plan.way), Nemesis(cluster, say=tell)
         striker = Striker(nemesis, stream, plan, plan.kills - drivers)
         stream.launch()
         striker.start()
@@ -250,6 +254,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
         reckon(cluster, table, plan.batches)
         return Report(
             seed=plan.seed,
+            way=plan.way,
             batches=plan.batches,
             rows=plan.batches * ROWS,
             kills={"driver": drivers, **nemesis.struck},
@@ -276,10 +281,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batches", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=100, help="processes that are killed; a third of them are drivers")
+    parser.add_argument(
+        "--way", choices=WAYS, default="format", help="the data source, or into with rows via tasks or driver"
+    )
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"replitree-streamed-{arguments.seed}-"))
     print(f"seed {arguments.seed} in {folder}, which is kept if the run fails", flush=True)
-    report = run(Plan(arguments.seed, arguments.batches, arguments.kills), folder, say)
+    report = run(Plan(arguments.seed, arguments.batches, arguments.kills, arguments.way), folder, say)
     print(json.dumps(dataclasses.asdict(report)), flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -24,19 +24,15 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.client.transport.stored import THROUGH
 from replitree.errors import SchemaMismatch, StoreError
-from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children
-from replitree.protocol.core.layout import TablePlace
 from replitree.spark.merge.optimize import optimize_df
 from replitree.spark.write.write import insert_df
-from replitree.storage.objects.location import open_store
 from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.schema.definition import TableSettings
-from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 from tests.spark.conftest import SharedSpark, keys_file, uploads_left
 from tests.spark.drivers import kill_driver_when
+from tests.spark.stored import Stored
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -96,37 +92,6 @@ def table(stored_cluster: LocalCluster, url: str) -> Iterator[Table]:
     )
     yield made
     stored_cluster.drop_table(name)
-
-
-class Stored:
-    """What the bucket and coordination have of a table."""
-
-    def __init__(self, cluster: LocalCluster, table: Table) -> None:
-        with keys_of_the_store():
-            self._store = open_store(table.definition.store_url)
-        self._root = f"tables/{table.definition.table_id}"
-        self._session = patient_session(cluster.access.url)
-        self._place = TablePlace(layout.table_path(self._session.url.root, table.name))
-
-    def objects(self) -> set[str]:
-        """Keys of all objects, without what they have in common."""
-        return {found.key.removeprefix(f"{self._root}/") for found in self._store.list(self._root)}
-
-    def shares(self) -> set[str]:
-        """The shares that have objects."""
-        return {key.partition("/")[0] for key in self.objects()}
-
-    def attempts(self) -> tuple[str, ...]:
-        return self._session.perform(Children(layout.all_writing(self._place))) or ()
-
-    def owned(self) -> set[str]:
-        return set(self._session.perform(Children(layout.shares(self._place))) or ())
-
-    def put_late(self, share: str) -> None:
-        self._store.create(f"{self._root}/{share}/data-77.parquet", b"late")
-
-    def close(self) -> None:
-        self._session.close()
 
 
 @pytest.fixture
