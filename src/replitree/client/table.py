@@ -45,7 +45,6 @@ from replitree.protocol.state.read import ReadLevel
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.block_ids import restore_token
-from replitree.wire.feed_errors import OffsetExpired
 
 if TYPE_CHECKING:
     # Most handles only read: what inserts, and what looks at everything, is imported where it is used.
@@ -54,7 +53,8 @@ if TYPE_CHECKING:
 
     from replitree.client.admin.status import TableStatus
     from replitree.client.insert.insert import TableInserter
-    from replitree.client.read.feed import Changes, FeedBody, FeedPage
+    from replitree.client.read.feed import Changes, FeedPage
+    from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.read.partitions import PartitionInfo
 
 SNAPSHOT_S = 30.0
@@ -571,32 +571,55 @@ class Table(TableChanges):
         wish = ChangesWish(start, end, columns, where, of, schema_version, lease_s, timeout_s)
         return read_changes(self._ask_feed, wish, self._definition)
 
+    def feed_page(
+        self, start: int, end: int, *, of: str, lease_s: float = 0.0, timeout_s: float = SNAPSHOT_S
+    ) -> FeedPage:
+        """Return which parts have the rows of some entries of the change feed: whole entries, at least one, not all of many.
+
+        Parameters
+        ----------
+        start, end, of, timeout_s
+            As of `changes`.
+        lease_s
+            How long the replica keeps the parts after each renewal, in seconds; 0: it gives no lease, to a reader that reads
+            no rows.
+
+        Raises
+        ------
+        FeedOff, OffsetExpired, FeedGap, TableReplaced, BadInput, ReplicaBehind, Unavailable
+            As `changes`.
+        """
+        from replitree.client.read.feed import ChangesWish
+
+        wish = ChangesWish(start, end, None, None, of, None, lease_s, timeout_s)
+        return self._ask_feed(wish.query(start, end), timeout_s)
+
+    def watch_feed(self) -> FeedWatch:
+        """Return what asks again and again how far the change feed goes."""
+        from replitree.client.read.feed_watch import FeedWatch
+
+        return FeedWatch(self.name, self._http, self._router)
+
+    def index_of(self, as_of: AsOf) -> int:
+        """Return the index of the log that a time, or the name of a tag, means: see `snapshot`.
+
+        Parameters
+        ----------
+        as_of
+            As of `snapshot`, and errors, too.
+        """
+        index = self._index_of(as_of)
+        assert index is not None, "only of None there is no index"
+        return index
+
     def _ask_feed(self, query: str, timeout_s: float) -> FeedPage:
         """Ask for one page of the feed; errors as `changes`."""
-        from replitree.client.read.feed import FeedBody, FeedPage
+        from replitree.client.read.feed import FeedPage
+        from replitree.client.read.feed_pages import ask_page
 
-        table_id, expired = self._definition.table_id, dict[str, OffsetExpired]()
-        options = ReadOptions(timeout_s=timeout_s)
         route = f"/v1/tables/{quote(self.name)}/feed?{query}&at_least={max(0, self._written.highest + 1)}"
-        route += "" if "&of=" in query else f"&of={table_id}"
-
-        def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, FeedBody, float]:
-            asked_at, path = time.monotonic(), f"{route}&wait_s={wait_s:.3f}"
-            try:
-                body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(FeedBody)
-            except OffsetExpired as error:
-                # Another replica may keep more.
-                expired[replica.name] = error
-                if not expired.keys() >= {each.name for each in self._router.replicas() if each.active}:
-                    raise ReplicaUnavailable(str(error)) from error
-                raise min(expired.values(), key=lambda each: each.index) from error
-            body.check()
-            return replica, body, asked_at
-
-        try:
-            replica, body, asked_at = self._router.ask(options.in_time(ask), timeout_s=timeout_s + ANSWER_S)
-        except TimeIsUp as over:
-            raise over.error from over
+        route += "" if "&of=" in query else f"&of={self._definition.table_id}"
+        replica, body, asked_at = ask_page(self._router, self._http, route, timeout_s)
         addresses = [known.address for known in self._router.replicas()]
         handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or LEASE_S)
         lease = hold(handle, self._http, asked_at) if body.lease else None

@@ -181,10 +181,13 @@ def seconds(query: Mapping[str, str], name: str, default: float, most: float = W
     return min(most, found)
 
 
-async def wait_until(table: TableReplica, condition: Callable[[], bool], wait_s: float) -> bool:
+async def wait_until(
+    table: TableReplica, condition: Callable[[], bool], wait_s: float, *, hurries: bool = True
+) -> bool:
     """Wait until a condition on a table's progress holds; False when it does not in time.
 
-    The condition is asked on the loop, whenever something has changed.
+    The condition is asked on the loop, whenever something has changed.  `hurries`: the replica looks at once for new entries,
+    which costs a request to coordination; otherwise it waits until coordination tells of them.
     """
     if condition():
         return True
@@ -196,7 +199,8 @@ async def wait_until(table: TableReplica, condition: Callable[[], bool], wait_s:
             loop.call_soon_threadsafe(event.set)
 
     listener = table.progress.listen(wake)
-    table.context.pull_signal.hurry()
+    if hurries:
+        table.context.pull_signal.hurry()
     try:
         deadline = loop.time() + wait_s
         while not condition():

@@ -125,22 +125,30 @@ async def feed_end(table: TableReplica, query: Mapping[str, str]) -> bytes:
     Parameters
     ----------
     query
-        ``after``: the answer is given as soon as the end is above it, or when ``wait_ms`` is over.
+        ``after``: the answer is given as soon as the end is above it, or when ``wait_ms`` is over; ``earliest``: ``0`` leaves
+        out from where on the feed can be given, for which every entry of the feed is looked at.
+
+    Raises
+    ------
+    FeedOff
+        The table keeps no feed.
     """
     after = LogIndex(number(query, "after", -1)) if "after" in query else LogIndex(-1)
-    wait_s = number(query, "wait_ms", 0) / 1_000
+    wait_s, is_short = number(query, "wait_ms", 0) / 1_000, query.get("earliest") == "0"
     feeds = table.feeds
 
     def is_there() -> bool:
         end = feeds.end
         return end is not None and end > after
 
-    earliest = await asyncio.to_thread(_earliest, table)
-    await wait_until(table, is_there, wait_s)
+    earliest = await asyncio.to_thread(_check if is_short else _earliest, table)
+    # A reader that waits all the time must cost coordination nothing.
+    await wait_until(table, is_there, wait_s, hurries=False)
     end = feeds.end
     if end is None:
         raise ReplicaUnavailable(f"{table.why_unreadable() or 'the replica reads its state'}; ask another replica")
-    return encode_json({"end": end, "feed_from": earliest, "origin": origin_of(table), "replica": table.replica.name})
+    found = {} if earliest is None else {"feed_from": earliest}
+    return encode_json({"end": end, **found, "origin": origin_of(table), "replica": table.replica.name})
 
 
 def origin_of(table: TableReplica) -> str:
@@ -171,6 +179,12 @@ async def _wait_for(table: TableReplica, least: LogIndex, until: float) -> None:
 def _earliest(table: TableReplica) -> LogIndex:
     table.definitions.catch_up()
     return table.feeds.earliest()
+
+
+def _check(table: TableReplica) -> None:
+    if table.definitions.is_behind:
+        table.definitions.catch_up()
+    table.feeds.check()
 
 
 def _take(table: TableReplica, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:

@@ -67,7 +67,7 @@ class Feeds:
 
     def earliest(self) -> LogIndex:
         """Return the first index from which this replica has all entries and all parts.  Raises as `take`."""
-        self._check()
+        self.check()
         found = self._journal.first
         for entry in self._journal.entries(found, self._journal.end):
             if self._lacking(entry) is not None:
@@ -92,7 +92,7 @@ class Feeds:
         BadInput
             The start is above the end of the log.
         """
-        self._check()
+        self.check()
         here = self.end
         if here is None:
             raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
@@ -133,7 +133,8 @@ class Feeds:
             leased.pop_all()
         return TakenFeed(start, reached, end, tuple(entries), tuple(names), lease)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what `take` would raise whatever the range: `ReplicaUnavailable`, `FeedOff`."""
         unreadable = self._why_unreadable()
         if unreadable is not None:
             raise ReplicaUnavailable(f"{unreadable}; ask another replica")
