@@ -67,6 +67,7 @@ AT_NIGHT = {
     "tests/spark/test_store_damage.py::test_without_its_sums_object_an_object_is_read_right": (
         *("damaged", "of another file"),
     ),
+    "tests/spark/test_stream_deaths.py::test_many_drivers_that_are_killed_lose_and_double_no_row": (),
     "tests/spark/test_standalone.py::test_an_executor_is_killed_while_it_reads": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_writes": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_merges": (),

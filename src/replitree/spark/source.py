@@ -1,10 +1,11 @@
-"""The data source: ``format("replitree")`` for reading and writing tables in batches, and for writing streams into them.
+"""The data source: ``format("replitree")`` for reading and writing tables, in batches and as streams.
 
 ::
 
     spark.read.format("replitree").option("url", "zk://…").load("events")
     df.write.format("replitree").option("url", "zk://…").option("table", "events").mode("append").save()
     df.writeStream.format("replitree").option("table", "events").option("checkpointLocation", "…").start()
+    spark.readStream.format("replitree").option("startingVersion", "snapshot").load("events")
 
 Options (any case; all are text):
 
@@ -22,7 +23,15 @@ Options (any case; all are text):
                             when it names no zone
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
 ``readchangefeed``          read: ``true`` reads the change feed in place of rows, from the entry of the log that
-                            ``startingversion`` says up to ``endingversion``, both included; by default up to the end
+                            ``startingversion`` says up to ``endingversion``, both included; by default up to the end.
+                            Of a stream: all changes with the feed's columns, and not only the rows that come
+``startingversion``         stream: where a query without a checkpoint begins: ``snapshot`` (the default: what the table has,
+                            then what comes), ``earliest``, ``latest``, an index, or a tag; or ``startingtimestamp``: a time
+``skipchangecommits``       stream: ``true`` passes entries by that change or delete rows; ``ignoredeletes`` those that delete
+``maxpartspertrigger``      stream: parts of one batch; also ``maxfilespertrigger``, ``maxbytespertrigger``,
+                            ``maxrowspertrigger``, ``maxentriespertrigger``
+``failondataloss``          stream: ``false`` goes on behind rows that are not kept any more
+``pollwait``                stream: for how many milliseconds a replica waits for something new; by default 100
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
@@ -52,7 +61,7 @@ Where Spark has the catalog's jar, a read with none but ``table``, ``url``, ``to
 with filters pushed down; its parts are kept as those of a frame of `to_df`.  This module does all other reads.
 
 Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
-of one use prune the other.  ``where`` is for that.  Also absent: reading of streams.
+of one use prune the other.  ``where`` is for that.
 
 This module imports little: Spark imports every `pyspark_*` module in a process of its own before it plans anything.
 """
@@ -60,16 +69,18 @@ This module imports little: Spark imports every `pyspark_*` module in a process 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from typing_extensions import override
 
 from replitree.errors import BadInput
@@ -80,11 +91,18 @@ if TYPE_CHECKING:
 
     from replitree.spark.read.feed_read import FeedPlan
     from replitree.spark.read.source_read import ReadPlan
+    from replitree.spark.stream.stream_read import TableStream
     from replitree.spark.write.source_write import WritePlan
 
 
 OF_FEED = frozenset({"readchangefeed", "startingversion", "endingversion"})
 """Options of a read of the change feed; what reads it is loaded only then."""
+
+ONLY_STREAMS = (
+    *("maxentriespertrigger", "maxpartspertrigger", "maxbytespertrigger", "maxrowspertrigger"),
+    *("startingtimestamp", "skipchangecommits", "ignoredeletes", "failondataloss", "pollwait"),
+)
+"""Options that batch reads do not have."""
 
 
 class ReplitreeSource(DataSource):
@@ -112,11 +130,13 @@ class ReplitreeSource(DataSource):
         if OF_CATALOG in {str(key).lower() for key in self.options}:
             raise BadInput(WITHOUT_JAR)
         options = self._options()
-        if not OF_FEED.intersection(options):
+        # Whether a batch or a stream is read, Spark does not say here: `reader` looks at the others.
+        if "readchangefeed" not in options:
             return read_schema(options)
-        from replitree.spark.read.feed_read import feed_schema, reads_feed
+        from replitree.spark.read.feed_read import feed_schema
+        from replitree.spark.session.options import flag
 
-        return feed_schema(options) if reads_feed(options) else read_schema(options)
+        return feed_schema(options) if flag(options, "readchangefeed") else read_schema(options)
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -124,6 +144,8 @@ class ReplitreeSource(DataSource):
         from replitree.spark.read.source_read import plan_read
 
         options = self._options()
+        if name := next((each for each in ONLY_STREAMS if each in options), None):
+            raise BadInput(f"option {name} is of streams, spark.readStream: a batch read has none")
         if OF_FEED.intersection(options):
             from replitree.spark.read.feed_read import plan_feed, reads_feed
 
@@ -145,9 +167,17 @@ class ReplitreeSource(DataSource):
         return ReplitreeWriter(plan_write(self._options(), schema, overwrite=overwrite))
 
     @override
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refuse: there are no streams of tables yet."""
-        raise BadInput('format replitree reads no streams yet: read in batches, spark.read.format("replitree")')
+    def streamReader(self, schema: StructType) -> ReplitreeStreamReader:
+        """Return a reader of a stream; Spark makes one for the query, and another one for its tasks.
+
+        Raises
+        ------
+        BadInput
+            An option is wrong.
+        """
+        from replitree.spark.stream.stream_read import TableStream
+
+        return ReplitreeStreamReader(TableStream(self._options(), schema))
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReplitreeStreamWriter:
@@ -214,6 +244,66 @@ class FeedReader(DataSourceReader):
         from replitree.spark.read.feed_read import read_feed
 
         yield from read_feed(partition)
+
+
+class ReplitreeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a table as a stream: see `replitree.spark.stream.stream_read`."""
+
+    def __init__(self, stream: TableStream) -> None:
+        self._stream = stream
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a query without a checkpoint begins: always the same."""
+        return self._stream.initial()
+
+    @override
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return a limit if the options have one: Spark passes it back unless a trigger reads everything at once."""
+        # Which limits there are the options say: Spark has one limit, and no kind for some of ours.
+        return ReadMaxFiles(self._stream.limits.parts or 1) if self._stream.limits.any else ReadAllAvailable()
+
+    @override
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; `start` itself, if there is nothing new."""
+        from replitree.spark.stream.admission import Limits
+
+        return self._stream.latest(start, Limits() if isinstance(limit, ReadAllAvailable) else self._stream.limits)
+
+    @override
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the query end where the log ends now."""
+        self._stream.fix_end()
+
+    @override
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far the feed goes, for the progress that Spark shows."""
+        return self._stream.newest()
+
+    @override
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks of a batch."""
+        return self._stream.partitions(start, end)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's rows."""
+        from replitree.spark.read.feed_read import FeedPartition, read_feed
+        from replitree.spark.read.source_read import read_partition
+        from replitree.spark.stream.snapshot_batch import MarkedPartition, read_marked
+
+        match partition:
+            case FeedPartition():
+                yield from read_feed(partition)
+            case MarkedPartition():
+                yield from read_marked(partition)
+            case _:
+                yield from read_partition(partition)
+
+    @override
+    def stop(self) -> None:
+        """End the connection."""
+        self._stream.close()
 
 
 class ReplitreeWriter(DataSourceArrowWriter):

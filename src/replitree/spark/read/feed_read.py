@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from replitree.storage.sql.predicate_parser import parse_predicate
 OF_SNAPSHOTS = ("asof", "timestampasof", "level", "minindex", "final")
 """Options that say which snapshot a read shows: the feed has no snapshot."""
 
-_FIELDS = StructType(
+FEED_FIELDS = StructType(
     [
         StructField(FEED_SCHEMA.names[0], StringType(), nullable=True),
         StructField(FEED_SCHEMA.names[1], LongType(), nullable=True),
@@ -48,10 +48,14 @@ _FIELDS = StructType(
 
 @dataclass(frozen=True, slots=True)
 class FeedPlan:
-    """The plan of a read of the feed: its options, and the schema that Spark was told."""
+    """The plan of a read of the feed: its options, the schema that Spark was told, and the table's columns in it.
+
+    The three columns of the feed follow them in the schema, or are left out.
+    """
 
     options: Mapping[str, str]
     schema: StructType = field(repr=False)
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def reads_feed(options: Mapping[str, str]) -> bool:
 
 def feed_schema(options: Mapping[str, str]) -> StructType:
     """Return the schema of a read of the feed: the table's columns, or those asked for, and the three of the feed."""
-    return StructType([*read_schema(options).fields, *_FIELDS.fields])
+    return StructType([*read_schema(options).fields, *FEED_FIELDS.fields])
 
 
 def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
@@ -102,12 +106,12 @@ def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
     """
     if number(options, "startingversion") is None:
         raise BadInput("readChangeFeed needs startingVersion: the index of the first entry of the log")
-    if schema.names[-len(_FIELDS.names) :] != _FIELDS.names:
+    if schema.names[-len(FEED_FIELDS.names) :] != FEED_FIELDS.names:
         raise BadInput(
-            f"a read of the change feed has the columns {', '.join(_FIELDS.names)} last: leave schema(…) out"
+            f"a read of the change feed has the columns {', '.join(FEED_FIELDS.names)} last: leave schema(…) out"
         )
     through_of(options.get("through"))
-    return FeedPlan(dict(options), schema)
+    return FeedPlan(dict(options), schema, tuple(schema.names[: -len(FEED_FIELDS.names)]))
 
 
 def plan_feed_partitions(plan: FeedPlan) -> list[InputPartition]:
@@ -115,28 +119,65 @@ def plan_feed_partitions(plan: FeedPlan) -> list[InputPartition]:
     options = plan.options
     start, last = number(options, "startingversion"), number(options, "endingversion")
     assert start is not None, "`plan_feed` has checked that"
-    lease_s = LEASE_S if (asked := number(options, "lease")) is None else asked
-    wanted, found = number(options, "partitions"), list[InputPartition]()
-    if wanted is not None and wanted < 1:
-        raise BadInput(f"option partitions is at least 1, not {wanted}")
+    lease_s, wanted = lease_of(options), tasks_of(options)
     with open_connection(options) as connection:
         table = open_table(connection, options)
         # Both ends are included, as in Delta Lake and in Spark's CHANGES.
         end = None if last is None else last + 1
-        columns = plan.schema.names[: -len(_FIELDS.names)]
         changes = table.changes(
-            start, end, columns=columns, where=options.get("where"), timeout_s=seconds(options), lease_s=lease_s
+            start,
+            end,
+            columns=plan.columns,
+            where=options.get("where"),
+            timeout_s=seconds(options),
+            lease_s=lease_s,
         )
-        encoded = (changes.definition.encode_metadata(), changes.definition.encode_columns())
-        for page in changes.pages:
-            lease = page.snapshot.lease.hand_over() if page.snapshot.lease is not None else None
-            bytes_of = {part.part: part.manifest.bytes for part in page.snapshot.parts}
-            units = page.body.units
-            sizes = [bytes_of[unit.part] + bytes_of.get(unit.before, 0) for unit in units]
-            tasks = wanted or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES))
-            for some in pack(units, sizes, tasks) if units else []:
-                body = _only(page.body, sorted(some, key=lambda unit: unit.index))
-                found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease)))
+        return feed_partitions(plan, changes, [page.body.units for page in changes.pages], wanted)
+
+
+def lease_of(options: Mapping[str, str]) -> int:
+    """Return for how long the parts are kept after each renewal, in seconds.  Raises `BadInput` for what is no number."""
+    return LEASE_S if (asked := number(options, "lease")) is None else asked
+
+
+def tasks_of(options: Mapping[str, str]) -> int | None:
+    """Return how many tasks a read shall have, or None.
+
+    Raises
+    ------
+    BadInput
+        Fewer than one.
+    """
+    wanted = number(options, "partitions")
+    if wanted is not None and wanted < 1:
+        raise BadInput(f"option partitions is at least 1, not {wanted}")
+    return wanted
+
+
+def feed_partitions(
+    plan: FeedPlan, changes: Changes, wanted: Sequence[Sequence[FeedUnit]], tasks: int | None
+) -> list[InputPartition]:
+    """Pack units of the feed into tasks.
+
+    Parameters
+    ----------
+    plan, changes
+        What is read.
+    wanted
+        The units that are read of each page.
+    tasks
+        How many tasks for each page; None: as many as the cores, and the bytes, ask for.
+    """
+    encoded = (changes.definition.encode_metadata(), changes.definition.encode_columns())
+    found = list[InputPartition]()
+    for page, units in zip(changes.pages, wanted, strict=True):
+        lease = page.snapshot.lease.hand_over() if page.snapshot.lease is not None else None
+        bytes_of = {part.part: part.manifest.bytes for part in page.snapshot.parts}
+        sizes = [bytes_of[unit.part] + bytes_of.get(unit.before, 0) for unit in units]
+        count = tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES))
+        for some in pack(units, sizes, count) if units else []:
+            body = _only(page.body, sorted(some, key=lambda unit: unit.index))
+            found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease)))
     return found
 
 
@@ -163,12 +204,26 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         )
         snapshot = Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, stored=stored)
         where = parse_predicate(options["where"], definition) if options.get("where") else None
-        columns = tuple(task.plan.schema.names[: -len(_FIELDS.names)])
-        changes = Changes(definition, body.start, body.end, body.origin, (FeedPage(body, snapshot),), columns, where)
+        page, plan = FeedPage(body, snapshot), task.plan
+        changes = Changes(definition, body.start, body.end, body.origin, (page,), plan.columns, where)
         with leased(task.lease, http) as check:
             for batch in changes.batches():
                 check()
-                yield from exactly([batch], task.plan.schema)
+                # Without the feed's columns, if these are not wanted.
+                shown = batch.select(range(len(plan.schema.fields)))
+                yield from exactly([shown], plan.schema)
 
 
-__all__ = ["FeedPartition", "FeedPlan", "feed_schema", "plan_feed", "plan_feed_partitions", "read_feed", "reads_feed"]
+__all__ = [
+    "FEED_FIELDS",
+    "FeedPartition",
+    "FeedPlan",
+    "feed_partitions",
+    "feed_schema",
+    "lease_of",
+    "plan_feed",
+    "plan_feed_partitions",
+    "read_feed",
+    "reads_feed",
+    "tasks_of",
+]

@@ -25,6 +25,15 @@ NAMES = (
     "readChangeFeed",
     "startingVersion",
     "endingVersion",
+    "startingTimestamp",
+    "skipChangeCommits",
+    "ignoreDeletes",
+    "maxPartsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxRowsPerTrigger",
+    "maxEntriesPerTrigger",
+    "failOnDataLoss",
+    "pollWait",
     "partitions",
     "lease",
     "through",
@@ -40,7 +49,12 @@ NAMES = (
 )
 """The options, as docs and messages show them."""
 
-ALIASES = {"versionasof": "asOf", "token_file": "tokenFile"}
+ALIASES = {
+    "versionasof": "asOf",
+    "token_file": "tokenFile",
+    "readchangedata": "readChangeFeed",
+    "maxfilespertrigger": "maxPartsPerTrigger",
+}
 """Other names of an option, in lower case."""
 
 PATH = "path"
@@ -59,6 +73,15 @@ REFUSED = {
     "autocompact": "merges join small parts by themselves",
     "datachange": "a merge is no change of rows here, and everything that is written is one",
     "usermetadata": "the log keeps no text of yours; name a version by table.tag('before-load')",
+    "ignorechanges": "a stream never sends again what did not change: skipChangeCommits=true passes entries by that change"
+    " rows, and readChangeFeed=true reads the changes",
+    "witheventtimeorder": "the first batch of a stream is the whole table: for a query with watermarks begin with"
+    " startingVersion=latest or earliest, or with an index",
+    "schematrackinglocation": "a query that is started again goes on with the table's present columns",
+    "excluderegex": "files have no names of their own here: where=… chooses rows, and columns=… columns",
+    "endingtimestamp": "endingVersion is the index of the last entry; table.index_of tells that of a time",
+    "consumer": "the position of a stream does not hold what the feed keeps: let table.set_feed keep it for longer than the"
+    " longest pause of the query",
     "overwriteschema": "columns change by ALTER TABLE, and mergeSchema=true adds those that the rows have",
 }
 """Options of other table formats that there are none of here, and what there is instead."""

@@ -1,0 +1,52 @@
+"""Queries of streams, in tests: Spark gives the process that reads a stream ten seconds to start, whatever the machine does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+QUERY_S_MAX = 300
+STARTS_MAX = 8
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when that process did not start in time.  The query has read nothing then, and is started again."""
+
+
+def finished(start: Callable[[], StreamingQuery]) -> None:
+    """Start a query that ends by itself, and wait for its end.
+
+    Raises
+    ------
+    StreamingQueryException
+        It failed.
+    """
+    for last in range(STARTS_MAX):
+        query = start()
+        try:
+            assert query.awaitTermination(QUERY_S_MAX)
+        except StreamingQueryException as error:
+            if TOO_SLOW not in str(error) or last == STARTS_MAX - 1:
+                raise
+        else:
+            return
+
+
+def run_until(start: Callable[[], StreamingQuery], look: Callable[[], bool]) -> None:
+    """Start a query, and stop it when there is something to see.  Raises as `finished`."""
+    for last in range(STARTS_MAX):
+        query = start()
+        try:
+            while not look():
+                if query.awaitTermination(1):
+                    raise AssertionError("the query has ended by itself")
+        except StreamingQueryException as error:
+            if TOO_SLOW not in str(error) or last == STARTS_MAX - 1:
+                raise
+        else:
+            return
+        finally:
+            query.stop()

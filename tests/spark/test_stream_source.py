@@ -1,0 +1,131 @@
+"""Tables as sources of streams: each row once, from a place that the checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from tests.spark.stream_queries import finished, run_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@pytest.fixture
+def fed(running: LocalCluster, name: str) -> Iterator[Table]:
+    """An empty table with a feed."""
+    yield running.create_table(name, "k bigint not null, s string", order_by="k", feed="1 day", wait_replicas=2)
+    running.drop_table(name)
+
+
+class Reader:
+    """A query that collects the rows of each of its batches, and its checkpoint."""
+
+    def __init__(self, spark: SparkSession, running: LocalCluster, table: Table, checkpoint: Path) -> None:
+        self._spark, self._url, self._table, self.checkpoint = spark, str(running.folder), table.name, checkpoint
+        self.batches: list[list[Any]] = []
+
+    def stream(self, **options: Any) -> DataFrame:
+        """The table as a stream."""
+        reader = self._spark.readStream.format("replitree").option("url", self._url).option("table", self._table)
+        return reader.options(**{"startingVersion": "snapshot"} | options).load()
+
+    def run(self, writer: DataStreamWriter) -> None:
+        """Read what is there."""
+        finished(writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start)
+
+    def read(self, **options: Any) -> list[list[Any]]:
+        """Read what is there; return the rows of each batch."""
+        first = len(self.batches)
+        self.run(self.stream(**options).writeStream.foreachBatch(self.take))
+        return self.batches[first:]
+
+    def take(self, rows: DataFrame, number: int) -> None:
+        """Keep the rows of a batch."""
+        del number
+        self.batches.append(sorted(tuple(row) for row in rows.collect()))
+
+
+@pytest.fixture
+def reader(spark: SparkSession, running: LocalCluster, fed: Table, tmp_path: Path) -> Reader:
+    return Reader(spark, running, fed, tmp_path / "checkpoint")
+
+
+def add(table: Table, *keys: int) -> int:
+    """Insert rows; return the index of their entry."""
+    index = table.insert({"k": list(keys), "s": [f"s{key}" for key in keys]}).index
+    assert index is not None
+    return index
+
+
+def rows(*keys: int) -> list[tuple[int, str]]:
+    return [(key, f"s{key}") for key in keys]
+
+
+def test_first_the_table_and_then_what_comes(reader: Reader, fed: Table) -> None:
+    add(fed, 1, 2)
+    fed.update({"s": "'x'"}, "k = 1")
+    assert reader.read() == [[(1, "x"), (2, "s2")]]
+    add(fed, 3)
+    fed.optimize(final=True)
+    add(fed, 4)
+    assert reader.read() == [rows(3, 4)]
+    assert reader.read() == []
+
+
+def test_batches_of_a_running_query_have_all_changes_once(reader: Reader, fed: Table) -> None:
+    stream = reader.stream(startingVersion="earliest", readChangeFeed="true", maxRowsPerTrigger=4, pollWait=20)
+    collected = stream.drop("_commit_timestamp").writeStream.foreachBatch(reader.take)
+    keys = iter(range(0, 12, 3))
+
+    def look() -> bool:
+        first = next(keys, None)
+        if first is not None:
+            add(fed, first, first + 1, first + 2)
+        elif fed.history(limit=1)[0].kind != "mutate":
+            fed.delete("k = 4")
+        return sum(map(len, reader.batches)) >= 13
+
+    run_until(collected.option("checkpointLocation", str(reader.checkpoint)).start, look)
+    with fed.changes(0) as changes:
+        expected = sorted(tuple(row.values())[:-1] for row in changes.to_arrow().to_pylist())
+    assert sorted(row for batch in reader.batches for row in batch) == expected
+    assert all(len(batch) <= 4 for batch in reader.batches)
+
+
+def test_a_batch_that_fails_is_read_again_with_the_same_rows(reader: Reader, fed: Table) -> None:
+    add(fed, 1, 2)
+
+    def fail(rows: DataFrame, number: int) -> None:
+        reader.take(rows, number)
+        raise RuntimeError("as the test wants")
+
+    with pytest.raises(Exception, match="as the test wants"):
+        reader.run(reader.stream().writeStream.foreachBatch(fail))
+    add(fed, 3)
+    # The options have changed, and batch 0 has not.
+    assert reader.read(startingVersion="latest") == [rows(1, 2), rows(3)]
+    assert reader.batches[0] == rows(1, 2)
+
+
+def test_two_uses_of_a_stream_in_a_query_read_the_same(reader: Reader, fed: Table) -> None:
+    add(fed, 1, 2, 3)
+    stream = reader.stream()
+    both = stream.where("k > 1").union(stream.where("k < 3"))
+    reader.run(both.writeStream.foreachBatch(reader.take))
+    assert reader.batches == [sorted([*rows(2, 3), *rows(1, 2)])]
+
+
+def test_errors_of_a_stream_reach_the_program(reader: Reader, fed: Table) -> None:
+    add(fed, 1)
+    fed.delete("k = 1")
+    with pytest.raises(Exception, match="skipChangeCommits=true"):
+        reader.read(startingVersion=0)
+    with pytest.raises(Exception, match="does not hold what the feed keeps"):
+        reader.stream(consumer="c")
