@@ -75,3 +75,10 @@ def test_an_option_of_delta_does_what_the_page_says(name: str, what: str) -> Non
 
 def test_all_options_of_delta_are_in_the_table() -> None:
     assert len(options_of_delta()) == 15
+
+
+def test_the_tests_that_the_page_names_are_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    assert len(named) == 5
+    tests = (ROOT / "tests/spark/test_stream_read.py").read_text(encoding="utf-8")
+    assert {name for name in named if f"def {name}(" not in tests} == set()

@@ -44,7 +44,7 @@ from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
 from replitree.spark.read.feed_read import FEED_FIELDS, FeedPlan, feed_partitions, lease_of, tasks_of
 from replitree.spark.session.options import open_connection, open_table
 from replitree.spark.session.types import columns_of
-from replitree.spark.stream.admission import Amount, Limits, amount_of
+from replitree.spark.stream.admission import Amount, Limits, NotAppendOnly, amount_of
 from replitree.spark.stream.positions import Beginning, Offset, Position, decode_offset
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
 from replitree.spark.stream.source_options import TIME, stream_options
@@ -301,10 +301,10 @@ class TableStream:
         while True:
             try:
                 index, units = next(wanted, (-1, ()))
-            except BadInput as error:
+            except NotAppendOnly as error:
                 # What comes before it is a batch by itself.
                 if amount.entries:
-                    return int(getattr(error, "index", -1)), amount
+                    return error.index, amount
                 raise
             if index < 0:
                 return None, amount
