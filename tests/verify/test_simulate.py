@@ -84,6 +84,14 @@ def test_an_id_may_go_with_lost_rows_whose_insert_has_left_the_log() -> None:
     assert run.probes["declared lost"]
 
 
+def test_a_command_whose_id_was_forgotten_meanwhile_is_in_the_log_where_either_try_put_it() -> None:
+    assert simulate_seed(4942).violation is None
+
+
+def test_a_run_ends_when_what_was_mended_is_noted() -> None:
+    assert simulate_seed(9673).violation is None
+
+
 def test_a_part_of_a_killed_mutation_may_lose_rows_twice() -> None:
     run = simulate_seed(3338)
     assert run.violation is None

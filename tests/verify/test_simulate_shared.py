@@ -106,6 +106,13 @@ def test_a_part_that_comes_while_the_store_is_opened_gets_its_mark(seed: int) ->
     assert run.probes["table gets a store"]
 
 
+@pytest.mark.parametrize("seed", [3563, 9638])
+def test_rows_of_a_share_that_its_replica_has_not_registered_may_be_declared_lost(seed: int) -> None:
+    run = simulate_seed(seed)
+    assert run.violation is None
+    assert run.probes["declared lost"]
+
+
 def test_a_replica_whose_epoch_has_moved_unheard_leaves_no_object_of_a_dropped_table() -> None:
     run = simulate_seed(2409)
     assert run.violation is None

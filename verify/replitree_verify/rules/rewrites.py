@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 
 def commands_are_given_once(look: Look) -> str | None:
-    """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
+    """I3 for commands: an id is in the log once, or again after it was forgotten, for another replica or another request."""
     first: dict[str, tuple[int, str]] = {}
+    asked = Counter((each.command.id, each.command.replica) for each in look.model.commands)
     for index, entry in look.log.raw:
         if isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry):
             earlier, by = first.setdefault(entry.id, (index, entry.replica))
             forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
-            if earlier != index and (by == entry.replica or not forgotten):
+            is_asked_again = by != entry.replica or asked[entry.id, by] > 1
+            if earlier != index and not (forgotten and is_asked_again):
                 return f"I3: command {entry.id} is in the log twice, at {earlier} and at {index}"
     return None
 

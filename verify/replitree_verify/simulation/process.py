@@ -159,8 +159,7 @@ class Process:
     @property
     def has_left(self) -> bool:
         """Whether it has left the table, and done all that it could before."""
-        is_gone = not self.cluster.tree.exists(layout.host(self.replica))
-        return self._leaves > 0 and is_gone and not self._is_leaving
+        return self._leaves > 0 and not self._is_leaving and not self.cluster.tree.exists(layout.host(self.replica))
 
     def kill(self, mutation: fx.EntryId) -> None:
         """Kill a mutation."""
@@ -186,10 +185,11 @@ class Process:
         return self.alive and self.memory.state is State.ACTIVE and self.paused_until <= self.cluster.now
 
     @property
-    def has_elected(self) -> bool:
-        """Whether there is nothing left to do about the election."""
+    def has_settled(self) -> bool:
+        """Whether there is nothing left to do about the election, and what was mended is also noted."""
         elections = [each.effect for each in self._threads if each.kind == "candidate"]
-        return all(isinstance(each, AwaitElection) and self._performed(each) is None for each in elections)
+        waits = all(each.waits for each in self._threads if each.kind == "mender")
+        return waits and all(isinstance(each, AwaitElection) and self._performed(each) is None for each in elections)
 
     def die(self) -> None:
         """Lose the memory, and leave what is on disk as it is: torn where something was being written."""

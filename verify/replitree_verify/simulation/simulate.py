@@ -252,7 +252,7 @@ class Simulation:
             memory, session = process.memory, process.session
             pulled = memory.place is not None and memory.place.pointer.index == self.observer.end
             at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and session.alive
-            at_rest = at_rest and process.has_elected
+            at_rest = at_rest and process.has_settled
             # A rewrite may be on its way although no client waits for it.
             is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
             if not pulled or not at_rest or memory.queue or memory.lacking or not is_over:
@@ -260,10 +260,9 @@ class Simulation:
         return True
 
     def _who_lags(self) -> str:
-        waiting = sum(not client.is_done for client in self._clients)
         states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
         shares = "" if self._shared is None else f"; {self._shared.left()}"
-        return f"{waiting} clients wait; {states}{shares}"
+        return f"{sum(not client.is_done for client in self._clients)} clients wait; {states}{shares}"
 
     # --- processes --------------------------------------------------------------------------------------------------------
 
@@ -477,13 +476,14 @@ class Simulation:
         }
         if self.options.differing:  # a replica with the sources of a merge may not make the bytes that `results` name
             spared = ""
-        spares = {**after, spared: self.disks[spared]} if spared else after
-        has_rows = bool(spared) and spares[spared].parts != after[spared].parts
-        is_left = has_rows and self.observer.has_all_rows(spares)
-        left = spares if is_left else after
+        kept = {*self.disks[spared].parts}.difference(after[spared].parts) if spared else set()
+        if self.store is not None:  # what a replica has not registered is another one's share, which it can't set aside
+            kept = {each for each in kept if each[0] in log.registered(Replica(TABLE, spared))}
+        spares = {**after, spared: self.disks[spared]} if kept else after
+        left = spares if kept and self.observer.has_all_rows(spares) else after
         if self.observer.rotten_rows_are_kept(left) is not None:
             return  # an earlier loss has left other rows of these parts on one disk only
-        self.observer.rotted(part, spared if is_left else "")
+        self.observer.rotted(part, "" if left is after else spared)
         for name, disk in left.items():
             process = self._processes.get(name)
             if process is not None and process.alive:
