@@ -53,7 +53,7 @@ RUN_S_MAX = 4 * 3600.0
 LOOK_S = 0.1
 """How often the striker looks how far the stream has come."""
 
-BATCH_S_MAX = 600.0
+BATCH_S_MAX = 1800.0
 """How long one driver may take until it begins a batch: it starts Java, and waits for replicas and a leader."""
 
 INTO_BATCH_S_MAX, INTO_FIRST_S_MAX = 0.6, 5.0
@@ -72,12 +72,15 @@ class Plan:
         How many processes are killed in all, a third of them drivers.
     way
         How the rows go into the table: one of `WAYS`.
+    seconds
+        After so many seconds nothing is killed any more, and the files that no batch has begun are taken away.
     """
 
     seed: int
     batches: int
     kills: int
     way: str = "format"
+    seconds: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,14 @@ class Stream:
         """Whether the driver of the moment has a query, and Spark has begun a batch from this one on and not ended it."""
         return self._count(BEGINS) > self._begins and self.begun() >= max(least, self.ended() + 1)
 
+    def cut(self) -> int:
+        """Take the files away that no batch has; return how many are left.  No driver runs."""
+        # Spark may have given the next batch its file before it begins it.
+        left = min(self.begun() + 2, len(list(self._folder.glob("*.parquet"))))
+        for path in sorted(self._folder.glob("*.parquet"))[left:]:
+            path.unlink()
+        return left
+
     def failures(self) -> int:
         """Return how many queries have failed by themselves."""
         return self._count(FAILED)
@@ -211,55 +222,82 @@ class Striker(threading.Thread):
         self.join()
 
 
+@dataclass(slots=True)
+class Killed:
+    """The drivers that were killed; its fields are those of a `Report`."""
+
+    drivers: int = 0
+    repeated: int = 0
+    taken: int = 0
+
+
+def kill_drivers(
+    stream: Stream, striker: Striker, table: Table, plan: Plan, end: float, tell: Callable[[str], object]
+) -> Killed:
+    """Kill drivers in the middle of batches, until there are enough or the time is up."""
+    killed, chance, drivers = Killed(), random.Random(f"{plan.seed}/streamed"), plan.kills // 3
+    for number in range(drivers):
+        # The first drivers are killed in batch 0; of the others each gets its share of the batches done.
+        least = max(0, plan.batches * (number - FIRST_KILLS) // drivers)
+
+        def in_batch(least: int = least) -> bool:
+            striker.check()
+            assert not stream.has_ended(), "every file is in the table before every driver was killed"
+            return stream.is_in_batch(least) or time.monotonic() > end
+
+        wait_for(in_batch, f"a batch from {least} on; the log is {stream.log}", BATCH_S_MAX)
+        if time.monotonic() > end:
+            break
+        longest_s = INTO_FIRST_S_MAX if number < FIRST_KILLS else INTO_BATCH_S_MAX
+        threading.Event().wait(chance.uniform(0, longest_s))
+        stream.kill()
+        begun, ended = stream.begun(), stream.ended()
+        has_it = begun > ended and begun in [each.batch for each in table.streams()]
+        killed = Killed(killed.drivers + 1, killed.repeated + (begun > ended), killed.taken + has_it)
+        tell(f"driver killed: batch {begun} begun, batch {ended} ended; the table has {begun}: {has_it}")
+        stream.launch()
+    return killed
+
+
 def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Report:
     """Carry out a plan; raise AssertionError when a row is missing or there twice."""
-    began, chance = time.monotonic(), random.Random(f"{plan.seed}/streamed")
-    drivers, repeated, taken = plan.kills // 3, 0, 0
+    began = time.monotonic()
+    end = began + plan.seconds
     with FaultCluster(folder) as cluster:
         table = cluster.connection.create_table(TABLE, SCHEMA, order_by="k", wait_replicas=len(cluster.names))
         stream, nemesis = Stream(cluster, plan.batches, plan.way), Nemesis(cluster, say=tell)
-        striker = Striker(nemesis, stream, plan, plan.kills - drivers)
+        striker = Striker(nemesis, stream, plan, plan.kills - plan.kills // 3)
         stream.launch()
         striker.start()
+
+        def at_end() -> bool:
+            striker.check()
+            return stream.has_ended() or time.monotonic() > end
+
         try:
-            for number in range(drivers):
-                # The first drivers are killed in batch 0; of the others each gets its share of the batches done.
-                least = max(0, plan.batches * (number - FIRST_KILLS) // drivers)
-
-                def in_batch(least: int = least) -> bool:
-                    striker.check()
-                    assert not stream.has_ended(), "every file is in the table before every driver was killed"
-                    return stream.is_in_batch(least)
-
-                wait_for(in_batch, f"a batch from {least} on; the log is {stream.log}", BATCH_S_MAX)
-                longest_s = INTO_FIRST_S_MAX if number < FIRST_KILLS else INTO_BATCH_S_MAX
-                threading.Event().wait(chance.uniform(0, longest_s))
-                stream.kill()
-                begun, ended = stream.begun(), stream.ended()
-                repeated += begun > ended
-                taken += begun > ended and begun in [each.batch for each in table.streams()]
-                tell(f"{time.monotonic() - began:7.2f} s  driver killed: batch {begun} begun, batch {ended} ended")
-                stream.launch()
-
-            def at_end() -> bool:
-                striker.check()
-                return stream.has_ended()
-
+            killed = kill_drivers(stream, striker, table, plan, end, tell)
             wait_for(at_end, "every file is in the table", RUN_S_MAX)
+            striker.stop()
+            striker.check()
+            batches = plan.batches
+            if not stream.has_ended():
+                stream.kill()
+                batches = stream.cut()
+                stream.launch()
+                wait_for(stream.has_ended, "the files that are left are in the table", BATCH_S_MAX)
         finally:
             striker.stop()
             stream.kill()
-        striker.check()
         nemesis.calm()
-        reckon(cluster, table, plan.batches)
+        reckon(cluster, table, batches)
         return Report(
             seed=plan.seed,
             way=plan.way,
-            batches=plan.batches,
-            rows=plan.batches * ROWS,
-            kills={"driver": drivers, **nemesis.struck},
-            repeated=repeated,
-            taken=taken,
+            batches=batches,
+            rows=batches * ROWS,
+            kills={"driver": killed.drivers, **nemesis.struck},
+            repeated=killed.repeated,
+            taken=killed.taken,
             failures=stream.failures(),
             seconds=round(time.monotonic() - began, 1),
         )
@@ -284,10 +322,12 @@ def main() -> int:
     parser.add_argument(
         "--way", choices=WAYS, default="format", help="the data source, or into with rows via tasks or driver"
     )
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="kill nothing after so long, and end")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"replitree-streamed-{arguments.seed}-"))
     print(f"seed {arguments.seed} in {folder}, which is kept if the run fails", flush=True)
-    report = run(Plan(arguments.seed, arguments.batches, arguments.kills, arguments.way), folder, say)
+    plan = Plan(arguments.seed, arguments.batches, arguments.kills, arguments.way, arguments.seconds)
+    report = run(plan, folder, say)
     print(json.dumps(dataclasses.asdict(report)), flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
