@@ -31,6 +31,7 @@ from typing_extensions import override
 
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
+from replitree.errors import CoordinationUnavailable
 from tests.faults.arguments import say
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import Nemesis
@@ -234,7 +235,10 @@ class Killed:
 def kill_drivers(
     stream: Stream, striker: Striker, table: Table, plan: Plan, end: float, tell: Callable[[str], object]
 ) -> Killed:
-    """Kill drivers in the middle of batches, until there are enough or the time is up."""
+    """Kill drivers in the middle of batches, until there are enough or the time is up.
+
+    Every second one is killed as soon as the table has its batch, which Spark may not know yet: the next driver sends it again.
+    """
     killed, chance, drivers = Killed(), random.Random(f"{plan.seed}/streamed"), plan.kills // 3
     for number in range(drivers):
         # The first drivers are killed in batch 0; of the others each gets its share of the batches done.
@@ -248,15 +252,36 @@ def kill_drivers(
         wait_for(in_batch, f"a batch from {least} on; the log is {stream.log}", BATCH_S_MAX)
         if time.monotonic() > end:
             break
-        longest_s = INTO_FIRST_S_MAX if number < FIRST_KILLS else INTO_BATCH_S_MAX
-        threading.Event().wait(chance.uniform(0, longest_s))
+        if number % 2:
+            _wait_until_taken(stream, table)
+        else:
+            longest_s = INTO_FIRST_S_MAX if number < FIRST_KILLS else INTO_BATCH_S_MAX
+            threading.Event().wait(chance.uniform(0, longest_s))
         stream.kill()
         begun, ended = stream.begun(), stream.ended()
-        has_it = begun > ended and begun in [each.batch for each in table.streams()]
+        has_it = begun > ended and begun in _batches(table)
         killed = Killed(killed.drivers + 1, killed.repeated + (begun > ended), killed.taken + has_it)
         tell(f"driver killed: batch {begun} begun, batch {ended} ended; the table has {begun}: {has_it}")
         stream.launch()
     return killed
+
+
+def _wait_until_taken(stream: Stream, table: Table) -> None:
+    """Wait until the table has the batch that Spark has begun."""
+    batch = stream.begun()
+    wait_for(lambda: batch in _batches(table) or stream.ended() >= batch, f"batch {batch} in the table", BATCH_S_MAX)
+
+
+def _batches(table: Table) -> tuple[int, ...]:
+    """Return the last batch of each stream, when the ensemble has a leader again."""
+
+    def look() -> tuple[tuple[int, ...]] | None:
+        try:
+            return (tuple(each.batch for each in table.streams()),)
+        except CoordinationUnavailable:
+            return None
+
+    return wait_for(look, "the streams of the table")[0]
 
 
 def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Report:
