@@ -32,8 +32,9 @@ FILES = (
     "test_catalog_rows.py",
     "test_catalog_statements.py",
     "test_named_tables.py",
+    "test_streams.py",
 )
-"""The pages on SQL, and what tests of the catalog say of it."""
+"""The pages on SQL, what tests of the catalog say of it, and streams."""
 
 
 def oldest_pyspark() -> str:
