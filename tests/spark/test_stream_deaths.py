@@ -128,6 +128,7 @@ def pipe(running: LocalCluster, name: str, tmp_path: Path) -> Iterator[Pipe]:
         running.drop_table(table.name)
 
 
+@pytest.mark.timeout(1_800)  # as below
 def test_drivers_that_are_killed_lose_and_double_no_row(spark: SparkSession, pipe: Pipe, tmp_path: Path) -> None:
     pipe.add()
     gate = tmp_path / "gate"
@@ -142,6 +143,7 @@ def test_drivers_that_are_killed_lose_and_double_no_row(spark: SparkSession, pip
     pipe.end(spark)
 
 
+@pytest.mark.timeout(3_600)  # each driver starts Java, and reads some batches
 @pytest.mark.parametrize("seed", range(2))
 def test_many_drivers_that_are_killed_lose_and_double_no_row(spark: SparkSession, pipe: Pipe, seed: int) -> None:
     chance = random.Random(seed)
