@@ -39,6 +39,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 embedded.JAVA_FLAGS += zookeeper_options()
 
 LONG = (
+    "spark/test_stream_deaths.py",
     "spark/test_store.py",
     "spark/test_overwrite.py",
     "spark/test_catalog.py",
@@ -155,7 +156,7 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
             return "spark with a store"
         if file in SPARK_IN_SQL:
             return "spark in SQL"
-        if "spark" in file and not file.endswith(("test_s3a.py", "test_standalone.py")):
+        if "spark" in file and not file.endswith(("test_s3a.py", "test_standalone.py", "test_stream_deaths.py")):
             return "spark"
         if file in PACKED or file.startswith("tests/verify/packed/"):
             return "packed"

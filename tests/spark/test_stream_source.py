@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def fed(running: LocalCluster, name: str) -> Iterator[Table]:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+pytestmark = pytest.mark.system
+
 DAY = dt.date(2026, 11, 1)
 QUERY_S_MAX = 300
 ROWS = 10

@@ -12,9 +12,7 @@ import pytest
 
 from replitree.client.insert.terms import InsertResult
 from replitree.client.transport.catalog import this_machine
-from replitree.errors import BadInput
 from replitree.spark.session.written import last_written, note_written
-from replitree.spark.source import ReplitreeSource
 from replitree.spark.store.located import is_local
 from replitree.wire.identity import process_started
 from replitree.wire.upload_life import Writer
@@ -70,11 +68,6 @@ def test_folder_of_another_user_is_not_believed(driver: Writer, tmp_path: Path) 
     note_written("a", inserted(3).counts_at, driver)
     assert last_written("a", driver) is None
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_reading_of_streams_is_refused_with_what_does_it() -> None:
-    with pytest.raises(BadInput, match="read in batches"):
-        ReplitreeSource({}).streamReader(None)  # type: ignore[arg-type]
 
 
 class _Conf:
