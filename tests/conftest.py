@@ -92,7 +92,7 @@ SPARK_IN_SQL = (
 )
 """Files that one worker runs: those of the catalog, and some others, so that the workers of Spark take about equally long.
 
-Theirs take 225 s of CPU, those with a store 120 s and the other ones 230 s.
+Theirs take 225 s of CPU, those with a store 120 s, and the other ones took 230 s before the tests of streams came to them.
 """
 
 PACKED = ("tests/bench/test_verify.py", "tests/cli/test_verify_packed.py")
