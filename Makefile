@@ -66,9 +66,9 @@ layers: $(READY)
 collected: $(READY)
 	@$(PYTEST) --collect-only --quiet --ignore tests/verify tests > /dev/null || true
 
-# More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 4 s of CPU.
+# More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 6 s of CPU.
 unit: collected
-	$(PYTEST) -n $$(($(WORKERS) + 3)) --dist worksteal $(GATE) --ignore tests/verify src bench tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal $(GATE) --ignore tests/verify src bench tests
 
 # The checker's tests compute and wait for nothing: one process keeps a core busy beside those of `unit`, and needs no controller.
 # Its output comes at its end, so that the two do not mix.

@@ -53,8 +53,16 @@ def test_thousands_of_seeds_find_nothing_and_see_the_rarest_branches() -> None:
     assert [probe for probe in (*RARE, *RAREST) if probe not in simulated.probes] == []
 
 
-def test_seeds_with_streams_find_nothing_and_insert_each_batch_once() -> None:
-    simulated = simulate(range(STREAMS_FROM, STREAMS_FROM + 12))
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param((*range(8), 9), id="first"),
+        # They see no other branch, and take twice as long as all the others.
+        pytest.param((8, 10, 11), id="dear", marks=pytest.mark.slow),
+    ],
+)
+def test_seeds_with_streams_find_nothing_and_insert_each_batch_once(later: tuple[int, ...]) -> None:
+    simulated = simulate(STREAMS_FROM + each for each in later)
     assert simulated.violations == []
     assert [
         probe for probe in ("batch inserted", "batch repeated", "stream set back") if not simulated.probes[probe]
