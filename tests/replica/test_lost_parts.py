@@ -268,6 +268,39 @@ def test_a_part_that_is_broken_everywhere_is_lost_and_may_be_inserted_again(impa
     impatient.close()
 
 
+def test_a_part_is_lost_that_broke_before_its_registration_took_place(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = impatient.nodes
+    replica, perform, late = second.table().replica, second.coordination.perform, list[fx.Commit]()
+
+    def delay(effect: fx.CoordinationEffect) -> object:
+        operations = effect.operations if isinstance(effect, fx.Commit) and not late else ()
+        created = (each.path for each in operations if isinstance(each, fx.Create))
+        for path in created:
+            if path.startswith(f"{layout.parts(replica)}/"):
+                assert isinstance(effect, fx.Commit)
+                late.append(effect)
+                part = path.rpartition("/")[2]
+                shutil.rmtree(second.table().store.part_path(part))
+                break_part(first, part)
+                return fx.Unknown()
+        answer = perform(effect)
+        if late and effect == fx.Children(layout.parts(replica)):
+            # The second has read its queue and registrations again, to see what came of the commit: only now it takes place.
+            perform(late[0])
+        return answer
+
+    monkeypatch.setattr(second.coordination, "perform", delay)
+    first.insert(rows(0), token="once")
+    wait_for(lambda: lost_count(first) + lost_count(second) == 1, "one of them declares it lost")
+    first.insert(rows(20))
+    impatient.wait_equal(list(range(20, 30)))
+    assert first.insert(rows(0), token="once")[1]["outcome"] == "inserted"
+    impatient.wait_equal([*range(10), *range(20, 30)])
+    impatient.close()
+
+
 def test_the_rows_of_a_replica_that_is_away_are_not_lost_until_it_is_dropped(impatient: InProcessCluster) -> None:
     first, second = impatient.nodes
     second.stop()

@@ -147,7 +147,7 @@ STEPS = {
     "sources-of-lost-kept": 93,
     "lost-while-made": 102,
     "made-of-lost-rows-kept": 75,
-    "broken-counts-as-holder": 21,
+    "broken-counts-as-holder": 28,
     "broken-source-believed": 42,
     "token-of-half-an-insert": 15,
     "token-of-lost-kept": 15,

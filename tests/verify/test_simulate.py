@@ -92,6 +92,10 @@ def test_an_id_may_go_with_lost_rows_whose_insert_has_left_the_log() -> None:
     assert run.probes["declared lost"]
 
 
+def test_a_part_that_broke_before_its_registration_took_place_is_declared_lost() -> None:
+    assert simulate_seed(9313).violation is None
+
+
 def test_a_command_whose_id_was_forgotten_meanwhile_is_in_the_log_where_either_try_put_it() -> None:
     assert simulate_seed(4942).violation is None
 

@@ -80,6 +80,7 @@ CAUGHT: tuple[Any, ...] = (
     ("sources-of-broken-dropped", 804, "KEPT"),
     ("new-content-unmarked", 1153, "MARKED"),
     ("released-under-known-epoch", 2409, "KNOWN"),
+    ("late-registration-unnoticed", 9313, "CONVERGES"),
     ("left-with-garbage", 13, "KNOWN"),
     ("upload-believed", 19, "WHOLE"),
     ("prepared-believed", 19, "WHOLE"),

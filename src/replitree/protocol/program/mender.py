@@ -39,12 +39,12 @@ from replitree.protocol.program.mender_effects import (
     WholeAgain,
     WriteAnew,
 )
-from replitree.protocol.program.stages import ReportTrouble, Stage, Then
+from replitree.protocol.program.stages import AskReload, ReportTrouble, Stage, Then
 from replitree.protocol.shares import own_marks, owning
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state import fetch
 from replitree.protocol.upkeep import lost
-from replitree.protocol.upkeep.lost import NoteOutcome
+from replitree.protocol.upkeep.lost import NoteOutcome, Unnoticed
 
 
 def mend(replica: Replica, notes: BrokenNotes = BrokenNotes()) -> Stage:  # noqa: B008 - it is immutable
@@ -98,6 +98,8 @@ def declare(replica: Replica, part: str, is_again: bool = False) -> Stage:
     loss: Loss = yield AwaitLoss(part, is_again)
     place = Replica(replica.table.below(loss.parent), replica.name)
     outcome = yield from lost.declare_lost(place, loss.epoch, parse_part(part), loss.empty, loss.schema_version)
+    if isinstance(outcome, Unnoticed):
+        yield AskReload()
     return Then(declare, (replica, part, True), outcome)
 
 

@@ -91,7 +91,16 @@ class Undecided:
     """Something has changed meanwhile, or the outcome is unknown.  Look again later: the log tells."""
 
 
-LostOutcome: TypeAlias = Declared | NotLost | Undecided
+@dataclass(frozen=True, slots=True)
+class Unnoticed:
+    """The replica that lacks the part has itself registered it, or another one with its rows, as whole.
+
+    It has to load its state again, for it may not know of the registration: a commit without an answer may take place after the
+    state was loaded to see what came of it.  Or the part broke here, and the registration does not say so yet.
+    """
+
+
+LostOutcome: TypeAlias = Declared | NotLost | Undecided | Unnoticed
 
 
 class NoteOutcome(enum.Enum):
@@ -195,7 +204,7 @@ def _insert_of(replica: Replica, part: Part) -> fx.Procedure[GetEntry | None]:
 
 def _prove_without(
     replica: Replica, epoch: fx.Epoch, part: Part, insert: GetEntry | None, *, is_self: bool
-) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided]:
+) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided | Unnoticed]:
     """Return the operations that prove that a replica can't have a part's rows, and that fence it."""
     many: fx.Many = yield fx.GetMany((layout.host(replica), layout.is_lost(replica), layout.is_active(replica)))
     host, lost, active = many.nodes
@@ -204,9 +213,9 @@ def _prove_without(
     if host is None or lost is None or registered is None or (lost.value == HALF_BUILT and active is not None):
         return Undecided()
     near = tuple(name for name in registered if _shares_blocks(parse_part(name), part))
-    proven: tuple[fx.Operation, ...] | NotLost | Undecided
+    proven: tuple[fx.Operation, ...] | NotLost | Undecided | Unnoticed
     if near:
-        proven = yield from _prove_broken(replica, near)
+        proven = yield from _prove_broken(replica, near, is_self=is_self)
     else:
         proven = yield from _prove_not_brought(replica, part, insert, is_self=is_self)
     if not isinstance(proven, tuple):
@@ -227,8 +236,8 @@ def _prove_without(
 
 
 def _prove_broken(
-    replica: Replica, parts: tuple[str, ...]
-) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided]:
+    replica: Replica, parts: tuple[str, ...], *, is_self: bool
+) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided | Unnoticed]:
     """Prove that registered parts are all broken."""
     values: fx.Many = yield fx.GetMany(tuple(layout.part(replica, name) for name in parts))
     proof: list[fx.Operation] = []
@@ -236,7 +245,7 @@ def _prove_broken(
         if node is None:
             return Undecided()
         if not is_broken(node.value):
-            return NotLost(f"replica {replica.name} has {name}")
+            return Unnoticed() if is_self else NotLost(f"replica {replica.name} has {name}")
         if not has_searched(node.value):
             return NotLost(
                 f"replica {replica.name} has not searched its own disk for copies of {name} yet: start it, upgrade it if it is"

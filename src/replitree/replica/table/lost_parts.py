@@ -19,9 +19,9 @@ from collections.abc import Callable
 from replitree.protocol.core.effects import Epoch
 from replitree.protocol.core.entries import GetEntry, inserted_parts
 from replitree.protocol.program import mender
-from replitree.protocol.program.mender_effects import Loss
-from replitree.protocol.program.stages import Then
-from replitree.protocol.upkeep.lost import Declared, NotLost
+from replitree.protocol.program.mender_effects import AwaitLoss, Loss
+from replitree.protocol.program.stages import AskReload, MemoryEffect, Then
+from replitree.protocol.upkeep.lost import Declared, NotLost, Unnoticed
 from replitree.replica.parts.bare_files import BareFiles
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.own_shares import OwnShares
@@ -139,7 +139,15 @@ class LostParts:
         context, definition = self._context, self._context.definitions.current
         parent = context.replica.table.parent
         loss = Loss(epoch, parent, empty_content(definition), definition.schema_version)
-        following = Driver(context.performer, lambda _: loss).run(Then(mender.declare, (context.replica, name)))
+
+        def remember(effect: MemoryEffect) -> Loss | None:
+            if isinstance(effect, AwaitLoss):
+                return loss
+            assert isinstance(effect, AskReload), effect
+            context.pull_signal.reload()
+            return None
+
+        following = Driver(context.performer, remember).run(Then(mender.declare, (context.replica, name)))
         assert isinstance(following, Then), "a mender goes on"
         match following.outcome:
             case Declared(index, searched, insert_parts):
@@ -154,4 +162,6 @@ class LostParts:
                 return True
             case NotLost(reason):
                 self.reasons[name] = reason
+            case Unnoticed():
+                self.reasons[name] = "this replica has registered its rows as whole, and loads its state again"
         return False

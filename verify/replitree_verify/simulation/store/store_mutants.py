@@ -19,7 +19,7 @@ SHARED_MUTANTS = _patches(
     uploads="upload-believed prepared-believed",
     simulation="""
     detached-deleted-with-its-replica looked-at-one-by-one given-before-owned sources-of-broken-dropped
-    new-content-unmarked released-under-known-epoch
+    new-content-unmarked released-under-known-epoch late-registration-unnoticed
     """,
 )
 """Of shares, by name."""
