@@ -19,7 +19,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,22 +28,23 @@ import msgspec
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
 from replitree.coordination.supervise import Supervised
-from replitree.errors import ReplitreeError
 from replitree.wire.history_format import Operation, encode_header, encode_line
 from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.histories.report import as_dict
+from replitree_verify.nemesis.overview import Struck, write_report
+from replitree_verify.nemesis.run import read_closing
+from replitree_verify.nemesis.visitors import SCHEMA
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import draw_settings
 from tests.faults.nemesis import Nemesis
-from tests.faults.overview import write_report
 from tests.faults.positions import with_positions
 from tests.faults.schedule import RECORDED, rounds
 from tests.faults.scribe import Scribe
 from tests.faults.skew import draw_skew
-from tests.faults.traffic import SCHEMA, Order
+from tests.faults.traffic import Order
 from tests.waiting import wait_for
 
 TABLE = "t"
@@ -140,7 +140,8 @@ def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
                 crowd.kill()
             scribe.close()
     verdict, operations = judge(folder, scribe)
-    write_report(folder / REPORT, f"seed {plan.seed}", verdict, operations, nemesis.done)
+    struck = [Struck(strike.kind, str(strike), begin, end) for strike, begin, end in nemesis.done]
+    write_report(folder / REPORT, f"seed {plan.seed}", verdict, operations, struck)
     judged = Judged(
         plan.seed, done, round(time.monotonic() - began, 1), plan.pinned(), draw_settings(plan.seed),
         dict(sorted(nemesis.struck.items())), count(operations), scribe.missed is None, compared, verdict,
@@ -225,11 +226,7 @@ def close(cluster: FaultCluster, table: Table, scribe: Scribe) -> bool:
     checks.wait_until_equal(table, cluster.names)
     checks.check_health(cluster, table)
     recorder = Recorder(cluster.folder / "closing.jsonl", name="closing")
-    for name in cluster.names:
-        with suppress(ReplitreeError), recorder.read(TABLE, "linearizable", replica=name, closing=True) as asked:
-            snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=CLOSING_S)
-            rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
-            asked.show(rows, index=snapshot.index, replica=snapshot.replica)
+    read_closing(table, cluster.names, recorder, CLOSING_S)
     recorder.close()
     compared = checks.check_fold(table, cluster.names, scribe)
     checks.check_log(cluster, scribe)

@@ -21,13 +21,13 @@ from replitree.coordination.url import ROOT_DEFAULT, SCHEME
 from replitree.errors import Unavailable
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_files
+from replitree_verify.nemesis.visitors import SCHEMA, rows
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import changed
 from tests.faults.proxy import HELD
 from tests.faults.schedule import BOTH
 from tests.faults.sync_alone import SYNC_ALONE
-from tests.faults.traffic import SCHEMA, rows
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system

@@ -16,10 +16,10 @@ from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEn
 from replitree.wire.history_format import Operation
 from replitree_verify.histories.judge import check
 from replitree_verify.histories.reading import parse, read_files
+from replitree_verify.nemesis.overview import Struck, draw_run, write_report
 from tests.faults.judged_run import HISTORY, REPORT, RESULT, JudgedPlan, run_judged
-from tests.faults.overview import draw_run, write_report
 from tests.faults.positions import with_positions
-from tests.faults.schedule import RECORDED, USUAL, Strike
+from tests.faults.schedule import RECORDED, USUAL
 from tests.faults.skew import DAY_S, RATES, Skew, draw_skew
 from tests.faults.traffic import Order
 from tests.verify.histories.known import A, B, insert, read
@@ -92,13 +92,13 @@ def test_an_insert_that_was_acknowledged_and_not_settled_is_held_by_nobody(index
 def test_the_report_draws_what_was_hurt_and_what_was_heard(tmp_path: Path) -> None:
     operations = [insert("x", 0, 10, A), Operation("read", "y", "t", 3 * 10**9, "failed", 4 * 10**9, "sequential")]
     strikes = [
-        (Strike("kill", 0, 0, ("r1",)), 10**9, 2 * 10**9),
-        (Strike("pause", 0, 0, ("r2",)), 2 * 10**9, 3 * 10**9),
+        Struck("kill", "kill r1", 10**9, 2 * 10**9),
+        Struck("pause", "pause r2", 2 * 10**9, 3 * 10**9),
     ]
     picture = ET.fromstring(draw_run(operations, strikes))
     words = {each.text for each in picture.iter(f"{SVG}text")}
     assert {"kill", "pause", "1 operations/s"} <= words
-    assert [each.text for each in picture.iter(f"{SVG}title")] == [str(strike) for strike, _, _ in strikes]
+    assert [each.text for each in picture.iter(f"{SVG}title")] == [strike.text for strike in strikes]
     write_report(tmp_path / REPORT, "seed 1", check(parse(operations)), operations, strikes)
     assert (tmp_path / REPORT).read_text().count("<svg") == 1
     assert ET.fromstring(draw_run([], [])) is not None

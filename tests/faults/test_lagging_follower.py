@@ -13,11 +13,11 @@ from replitree.client.connection import connect
 from replitree.errors import Unavailable
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_files
+from replitree_verify.nemesis.visitors import SCHEMA, rows
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import Nemesis
 from tests.faults.schedule import UP, Strike
-from tests.faults.traffic import SCHEMA, rows
 from tests.faults.unsynced import UNSYNCED
 from tests.waiting import wait_for
 

@@ -374,10 +374,13 @@ class Connection:
         return tuple(found[name] for name in sorted(found))
 
     def servers(self) -> tuple[ServerStatus, ...]:
-        """Return how each server is, asked now."""
+        """Return how each server is, asked now; also one that has a session and no table yet."""
         from replitree.client.admin.status import server_statuses
 
-        return server_statuses(self._http_client(), self.replicas())
+        found = {replica.name: replica for replica in self.replicas()}
+        for name, address in self.catalog.servers():
+            found.setdefault(name, ReplicaInfo(name, address, active=True))
+        return server_statuses(self._http_client(), tuple(found[name] for name in sorted(found)))
 
     def status(self, table: str | None = None) -> ClusterStatus:
         """Return how the cluster is.

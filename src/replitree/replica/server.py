@@ -176,6 +176,7 @@ class Server:
             "replica": self._config.name,
             "address": self.identity.address,
             "pid": os.getpid(),
+            "test_cluster": self._config.test_cluster,
             "coordination_requests": dict(self._coordination.requests),
             "coordination_silent_s": round(self._coordination.silent_s(), 1),
             "tables": [table.status() for _, table in sorted(self._tables.items())],

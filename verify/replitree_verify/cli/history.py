@@ -14,6 +14,7 @@ from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from replitree.wire.history_format import Level
+    from replitree_verify.histories.judge import Verdict
 
 
 class Promise(StrEnum):
@@ -61,6 +62,11 @@ def history(
         except OSError as error:
             raise BadInput(f"--report {report} can't be written: {error.strerror}") from error
     Output(as_json).result(as_dict(verdict), "\n".join(lines(verdict)))
+    return status_of(verdict)
+
+
+def status_of(verdict: Verdict) -> int:
+    """Return the exit status of a verdict: 0 fine, 1 wrong, 3 undecided."""
     if verdict.fine:
         return 0
     return 1 if verdict.counts or verdict.anomalies else EXIT_UNFINISHED

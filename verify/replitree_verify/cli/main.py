@@ -14,6 +14,7 @@ from replitree.cli.output import Output
 from replitree.cli.plugins import PluginGroup
 from replitree.errors import BadInput
 from replitree_verify.cli.history import history
+from replitree_verify.cli.nemesis import nemesis
 
 
 class Commands(PluginGroup):
@@ -33,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("history")(history)
+app.command("nemesis")(nemesis)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model; `replitree verify list` shows them.")]
 Mutant = Annotated[

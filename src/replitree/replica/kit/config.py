@@ -111,6 +111,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_bytes_max, log_files
         Size from which on the log file of a replica that `replitree up` starts is rotated, and how many are kept, with the one
         that is being written.  A server that is started otherwise logs to standard error, and rotates nothing.
+    test_cluster
+        Whether this cluster is one for tests, at which `replitree verify nemesis` may be aimed: its data does not count.
     trace
         Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
@@ -154,6 +156,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero_copy: bool = True
     move_threads: _Positive = 2
     shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
+    test_cluster: bool = False
     trace: str = ""
     files_group_readable: bool = False
     log_bytes_max: _Positive = 64 << 20

@@ -6,18 +6,26 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from replitree.wire.history_format import Operation, Outcome
 from replitree_verify.histories.judge import Verdict
 from replitree_verify.histories.timeline import page
-from tests.faults.schedule import Strike
 
 WIDTH, LEFT, LANE, CHART = 1040, 150, 14, 120
 COLOURS: dict[Outcome, str] = {"ok": "#448361", "unknown": "#c98a1b", "failed": "#c4342d"}
 """Of what clients heard, from the bottom to the top."""
 
 SECOND_NS = 1_000_000_000
-Struck = tuple[Strike, int, int]
+
+
+class Struck(NamedTuple):
+    """A fault that has struck: its kind, what it was in a few words, and from when to when, in ns of the operations' clock."""
+
+    kind: str
+    text: str
+    begin: int
+    end: int
 
 
 def write_report(
@@ -32,7 +40,7 @@ def write_report(
     verdict, operations
         What was found, of what.
     strikes
-        Faults with their begin and end, in nanoseconds of the operations' clock.
+        Faults that have struck meanwhile.
     """
     text = page(verdict, title)
     file.write_text(
@@ -42,18 +50,19 @@ def write_report(
 
 def draw_run(operations: Sequence[Operation], strikes: Sequence[Struck]) -> str:
     """Return a drawing: a lane for each kind of fault, and operations a second by what was heard."""
-    moments = [each.call for each in operations] + [moment for _, *both in strikes for moment in both]
+    moments = [each.call for each in operations] + [moment for strike in strikes for moment in strike[2:]]
     begin = min(moments, default=0)
     seconds = (max(moments, default=begin) - begin) / SECOND_NS + 1
     scale = (WIDTH - LEFT - 10) / seconds
-    kinds = sorted({strike.kind for strike, _, _ in strikes})
+    kinds = sorted({strike.kind for strike in strikes})
     body = [_text(LEFT - 8, LANE * (row + 1) - 3, kind, "end") for row, kind in enumerate(kinds)]
-    for strike, first, last in strikes:
-        x, width = LEFT + (first - begin) / SECOND_NS * scale, max(2.0, (last - first) / SECOND_NS * scale)
+    for strike in strikes:
+        x = LEFT + (strike.begin - begin) / SECOND_NS * scale
+        width = max(2.0, (strike.end - strike.begin) / SECOND_NS * scale)
         y = LANE * kinds.index(strike.kind) + 2
         body.append(
             f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE - 4}" fill="#555">'
-            f"<title>{escape(str(strike))}</title></rect>"
+            f"<title>{escape(strike.text)}</title></rect>"
         )
     top = LANE * len(kinds) + 10
     body += _chart(operations, begin, scale, top)

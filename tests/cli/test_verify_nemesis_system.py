@@ -1,0 +1,65 @@
+"""`verify nemesis`: aimed at a real cluster that is marked, and refused for one that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree_verify.histories.reading import read_files
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.system
+
+TRUNCATE = (
+    "import sys, replitree\n"
+    "with replitree.connect(sys.argv[1]) as connection:\n"
+    "    for name in connection.tables():\n"
+    "        connection.table(name).truncate()"
+)
+
+
+def toml(name: str, strike: list[str], heal: list[str]) -> str:
+    """Return a fault as a file has it; JSON's lists of texts are TOML's."""
+    return f'[[fault]]\nname = "{name}"\nstrike = {json.dumps(strike)}\nheal = {json.dumps(heal)}\nhold_s = 1.5\n'
+
+
+def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run, tmp_path: Path) -> None:
+    aimed = ("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "4", "--clients", "6", "--json")
+    with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
+        cluster.create_table("precious", "k bigint not null", order_by="k").insert({"k": [1]})
+        refused = run(*aimed)
+        assert refused.status == 2
+        assert "replica r1 is not marked as one of a test cluster" in refused.err
+        assert cluster.tables() == ("precious",)
+    with LocalCluster(tmp_path / "cluster", 2, durable=False, settings={"test_cluster": True}) as cluster:
+        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        assert int(paused[0]) != os.getpid()
+        faults, results = tmp_path / "faults.toml", tmp_path / "results"
+        faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
+        ran = run(*aimed, "--faults", str(faults), "--results", str(results))
+        assert ran.status == 0, ran.err
+        assert ran.json["verdict"]["verdict"] == "fine"
+        assert ran.json["replicas"] == ["r1", "r2"]
+        assert ran.json["strikes"]["pause r2"] >= 1
+        assert len(read_files([results / "history.jsonl"])) == ran.json["verdict"]["operations"] > 20
+        assert "pause r2" in (results / "report.html").read_text()
+        assert cluster.tables() == ("precious",)
+        assert cluster.table("precious").to_arrow().num_rows == 1
+
+
+def test_rows_that_get_lost_are_noticed_and_the_table_stays(run: Run, tmp_path: Path) -> None:
+    with LocalCluster(tmp_path / "cluster", 2, durable=False, settings={"test_cluster": True}) as cluster:
+        faults = tmp_path / "faults.toml"
+        faults.write_text(toml("lose rows", [sys.executable, "-c", TRUNCATE, str(tmp_path / "cluster")], ["true"]))
+        ran = run(
+            *("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "4", "--clients", "6", "--json"),
+            *("--faults", str(faults), "--results", str(tmp_path / "results")),
+        )
+        assert ran.status == 1
+        assert ran.json["verdict"]["counts"]["S5"] > 0
+        assert cluster.tables() == (ran.json["table"],)

@@ -1,0 +1,11 @@
+"""The nemesis: clients that write down what they see while a test cluster is hurt; what they saw is judged.
+
+`run` connects to a cluster that is marked as one for tests, lets `visitors` insert into and read a table of its own, hurts the
+cluster by the commands of `strikes`, heals it, reads at every replica, and has the history judged (`histories`).  `overview`
+draws what happened.
+
+Imports: the product's client, and `histories`.
+
+Changes: the project's own fault harness (`tests/faults`) has the same visitors and the same drawing, and faults that only it
+can do.
+"""

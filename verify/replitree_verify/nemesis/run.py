@@ -1,0 +1,199 @@
+"""A run: visitors on a table of its own, strikes, closing reads, a verdict.
+
+Guarantees: a cluster of which a server does not say that it is one for tests is not touched; other tables are not read or
+changed; the table is dropped when every promise was kept, and stays otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replitree.client.connection import Connection, connect
+from replitree.client.table import Table
+from replitree.errors import BadInput, ReplitreeError
+from replitree.wire.history_format import Operation, encode_header, encode_line
+from replitree.wire.history_recorder import Recorder
+from replitree_verify.histories.judge import Verdict, check
+from replitree_verify.histories.reading import read_clock, read_files
+from replitree_verify.nemesis.overview import write_report
+from replitree_verify.nemesis.strikes import Fault, RunFailed, Strikes
+from replitree_verify.nemesis.visitors import SCHEMA, Crowd
+
+CONNECTIONS = 2
+HISTORY, REPORT = "history.jsonl", "report.html"
+CLOSING_S = 10.0
+"""How long a closing read may take, in seconds."""
+
+SETTLE_LOOK_S = 0.5
+LIMITS = {"parts_delay": 90_000, "parts_max": 100_000}
+"""Settings of the table: inserts are small and many, and none is to be refused for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does.
+
+    Attributes
+    ----------
+    seed
+        What visitors do, and which faults strike when, is drawn from it.
+    seconds
+        How long visitors act, and faults may begin.
+    visitors
+        How many there are.
+    faults
+        With what the cluster is hurt; may be empty.
+    settle_s
+        How long replicas may take, when all is healed, until they answer reads again, in seconds.
+    """
+
+    seed: int
+    seconds: float
+    visitors: int
+    faults: tuple[Fault, ...]
+    settle_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run found; `table` is there still unless everything was fine."""
+
+    table: str
+    replicas: tuple[str, ...]
+    strikes: dict[str, int]
+    verdict: Verdict
+
+
+def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], object]) -> Ran:
+    """Carry out a plan on a cluster.
+
+    Parameters
+    ----------
+    connection
+        To the cluster.
+    folder
+        An empty folder; it has history and report afterwards.
+    say
+        Hears what is done.
+
+    Raises
+    ------
+    BadInput
+        The cluster is not marked as one for tests.
+    RunFailed
+        A command of a fault failed: what had struck is healed, unless the error says otherwise.  Or a visitor met an error that
+        should never happen, which was printed.
+    ReplitreeError
+        The table could not be made or dropped.
+    """
+    access = connection.access
+    replicas = check_marked(connection)
+    table = connection.create_table(
+        f"nemesis_{secrets.token_hex(4)}", SCHEMA, order_by="id", partition_by="shelf", settings=LIMITS,
+        wait_replicas=len(replicas),
+    )  # fmt: skip
+    say(f"table {table.name} on {', '.join(replicas)}")
+    strikes = Strikes(plan.faults, plan.seed, say)
+    files = [folder / f"clients-{number}.jsonl" for number in range(CONNECTIONS)]
+    with contextlib.ExitStack() as opened:
+        recording = [
+            opened.enter_context(connect(access.url, access.token, record=Recorder(file, name=file.stem)))
+            for file in files
+        ]
+        crowd = Crowd(recording, table.name, replicas, plan.seed, range(plan.visitors))
+        crowd.start()
+        try:
+            _hurt(plan, strikes, crowd)
+        finally:
+            crowd.stop()
+            crowd.finish()
+    if crowd.has_failed:
+        raise RunFailed(f"a visitor met an error that should never happen (above); table {table.name} stays as it is")
+    say("everything is healed; each replica is read at once more")
+    wait_until_well(table, replicas, plan.settle_s)
+    closing = folder / "closing.jsonl"
+    recorder = Recorder(closing, name="closing")
+    read_closing(table, replicas, recorder, CLOSING_S)
+    recorder.close()
+    verdict, operations = judge([*files, closing], folder / HISTORY)
+    write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
+    if verdict.fine:
+        connection.drop_table(table.name)
+    struck = [strike.kind for strike in strikes.done]
+    return Ran(table.name, replicas, {kind: struck.count(kind) for kind in sorted(set(struck))}, verdict)
+
+
+def check_marked(connection: Connection) -> tuple[str, ...]:
+    """Return the names of the replicas, if all say that they are a test cluster's.
+
+    Raises
+    ------
+    BadInput
+        One says that it is not, or does not answer; or there is none.
+    """
+    statuses = connection.servers()
+    if not statuses:
+        raise BadInput(f"{connection.url} has no replica: start them first")
+    for each in statuses:
+        if each.answer is None:
+            raise BadInput(
+                f"replica {each.name} does not answer: start it, so that it says whether this is a test cluster"
+            )
+        if each.answer.get("test_cluster") is not True:
+            raise BadInput(
+                f"replica {each.name} is not marked as one of a test cluster, and a nemesis hurts what it is aimed at. If this"
+                " cluster has no data that counts, set `test_cluster = true` in the configuration of each replica"
+                " (`replitree up --set test_cluster=true`) and start them again"
+            )
+    return tuple(sorted({each.name for each in statuses}))
+
+
+def _hurt(plan: Plan, strikes: Strikes, crowd: Crowd) -> None:
+    end = time.monotonic() + plan.seconds
+    while time.monotonic() < end and not crowd.has_failed:
+        if plan.faults:
+            strikes.round()
+        else:
+            time.sleep(min(1.0, max(0.0, end - time.monotonic())))
+
+
+def wait_until_well(table: Table, replicas: Sequence[str], settle_s: float) -> None:
+    """Wait until each replica answers a linearizable read, or the time is over: then a closing read says so."""
+    end = time.monotonic() + settle_s
+    for name in replicas:
+        while time.monotonic() < end:
+            try:
+                table.replica(name).snapshot(level="linearizable", timeout_s=CLOSING_S).close()
+            except ReplitreeError:
+                time.sleep(SETTLE_LOOK_S)
+            else:
+                break
+
+
+def read_closing(table: Table, replicas: Sequence[str], recorder: Recorder, timeout_s: float) -> None:
+    """Read the table at each replica, when all faults are over, and record it."""
+    for name in replicas:
+        closing = recorder.read(table.name, "linearizable", replica=name, closing=True)
+        # A read that fails is recorded as failed, which is an anomaly here.
+        with contextlib.suppress(ReplitreeError), closing as asked:
+            snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=timeout_s)
+            rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
+            asked.show(rows, index=snapshot.index, replica=snapshot.replica)
+
+
+def judge(files: Sequence[Path], history: Path) -> tuple[Verdict, list[Operation]]:
+    """Put files of one history into one, and judge that."""
+    clients = read_files(files)
+    operations = [clients.operation(number) for number in range(len(clients))]
+    with history.open("wb") as file:
+        file.write(encode_header(read_clock(files)))
+        file.writelines(map(encode_line, operations))
+    return check(read_files([history])), operations
+
+
+__all__ = ["HISTORY", "REPORT", "Plan", "Ran", "check_marked", "judge", "read_closing", "run", "wait_until_well"]

@@ -1,0 +1,184 @@
+"""Faults of a cluster elsewhere: commands of its operator that hurt it, and commands that heal it.
+
+A file of faults is TOML::
+
+    [[fault]]
+    name = "kill r2"
+    strike = ["docker", "kill", "r2"]
+    heal = ["docker", "start", "r2"]
+    hold_s = 8.0
+
+Guarantees: no shell reads a command; what was struck is healed, also when the run is interrupted or another command fails; a
+fault that could not be healed is an error that names the command.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from replitree.decoding import converted
+from replitree.errors import BadInput, ReplitreeError
+from replitree_verify.nemesis.overview import Struck
+
+COMMAND_S = 120.0
+"""How long a command may take, in seconds."""
+
+HEAL_TRIES, HEAL_PAUSE_S = 3, 1.0
+"""How often a command that heals is tried, and the pause in between, in seconds."""
+
+AT_ONCE = (1, 1, 1, 2, 2, 3)
+"""How many faults strike together, drawn from these."""
+
+QUIET_S_MAX = 4.0
+"""Longest time without a fault, in seconds: a cluster that is never well has nothing to lose."""
+
+Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fault.
+
+    Attributes
+    ----------
+    name
+        What the report calls it.
+    strike, heal
+        The commands, word by word.  A command ends with 0 when it has done its work.
+    hold_s
+        How long it lasts at most, in seconds.
+    """
+
+    name: str
+    strike: Command
+    heal: Command
+    hold_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 5.0
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fault: Annotated[tuple[Fault, ...], msgspec.Meta(min_length=1)]
+
+
+class RunFailed(ReplitreeError):
+    """The run could not be carried out: a command of a fault did not do its work, or a visitor met a defect."""
+
+
+def read_faults(file: Path) -> tuple[Fault, ...]:
+    """Read a file of faults.
+
+    Raises
+    ------
+    BadInput
+        It can't be read, is not TOML, or has a wrong field; or two faults have one name.
+    """
+    try:
+        faults = converted(tomllib.loads(file.read_text("utf-8")), _File).fault
+    except OSError as error:
+        raise BadInput(f"{file} can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise BadInput(f"{file}: {error}; each [[fault]] has name, strike, heal and perhaps hold_s") from error
+    names = [fault.name for fault in faults]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInput(f"{file}: two faults are called {twice!r}")
+    return faults
+
+
+class Strikes:
+    """Strikes with faults, some at once, and heals them.
+
+    Parameters
+    ----------
+    faults
+        Those to draw from.
+    seed
+        Which, when and for how long is drawn from this.
+    say
+        Hears what is done.
+    """
+
+    def __init__(self, faults: Sequence[Fault], seed: int, say: Callable[[str], object]) -> None:
+        self._faults, self._say = faults, say
+        self._random = random.Random(f"{seed}/strikes")  # noqa: S311 - repeatable is what it must be
+        self._begun: dict[Fault, int] = {}
+        self.done: list[Struck] = []
+        """What has struck and was healed."""
+
+    def round(self) -> None:
+        """Wait, strike with one to three faults, hold them, and heal them.
+
+        Raises
+        ------
+        RunFailed
+            A command failed.  What had struck was healed, unless the error says otherwise.
+        """
+        chance = self._random
+        time.sleep(chance.uniform(0.0, QUIET_S_MAX))
+        faults = chance.sample(list(self._faults), min(chance.choice(AT_ONCE), len(self._faults)))
+        try:
+            for fault in faults:
+                self._say(f"strike: {fault.name}")
+                # Noted before: a command that fails may have done its work.
+                self._begun[fault] = time.monotonic_ns()
+                _run(fault.name, fault.strike)
+                time.sleep(chance.uniform(0.0, fault.hold_s / len(faults)))
+        finally:
+            self.heal()
+
+    def heal(self) -> None:
+        """Heal everything that has struck.  Raises RunFailed, when all else is healed."""
+        failed: RunFailed | None = None
+        for fault, begun in list(self._begun.items()):
+            try:
+                _heal(fault)
+            except RunFailed as error:
+                failed = error
+            else:
+                self._say(f"healed: {fault.name}")
+                self.done.append(Struck(fault.name, " ".join(fault.strike), begun, time.monotonic_ns()))
+                del self._begun[fault]
+        if failed is not None:
+            raise failed
+
+
+def _heal(fault: Fault) -> None:
+    for _ in range(HEAL_TRIES - 1):
+        try:
+            return _run(fault.name, fault.heal)
+        except RunFailed:
+            time.sleep(HEAL_PAUSE_S)
+    try:
+        return _run(fault.name, fault.heal)
+    except RunFailed as error:
+        raise RunFailed(f"{error}. The cluster is still hurt: heal it by hand") from error
+
+
+def _run(name: str, command: Sequence[str]) -> None:
+    words = " ".join(command)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_S,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise RunFailed(f"fault {name!r}: `{words}` could not be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"fault {name!r}: `{words}` did not end within {COMMAND_S:g} s") from error
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise RunFailed(f"fault {name!r}: `{words}` ended with {done.returncode}{last and f': {last}'}")
+
+
+__all__ = ["Fault", "RunFailed", "Strikes", "read_faults"]
