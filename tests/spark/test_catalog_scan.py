@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree.spark.session.catalog import CATALOG
+from replitree.spark.session.catalog import CATALOG, JAR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,3 +27,15 @@ def test_scan_sends_the_configuration_of_its_readers_once(
     # Two factories are equal only when they have the same broadcast.
     assert scan.createReaderFactory().equals(scan.createReaderFactory())
     running.drop_table(name)
+
+
+def test_java_finds_nothing_wrong_in_any_class_of_the_jar(spark: SparkSession) -> None:
+    with zipfile.ZipFile(JAR) as found:
+        classes = [
+            name.removesuffix(".class").replace("/", ".") for name in found.namelist() if name.endswith(".class")
+        ]
+    utils = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001 - as above
+    assert len(classes) > 40
+    for name in classes:
+        # It checks the code of a class when it initializes it.
+        assert utils.classForName(name, True, False).getName() == name
