@@ -8,6 +8,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory, Scan}
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.execution.datasources.{FileStatusWithMetadata, NoopCache, PartitionDirectory}
 import org.apache.spark.sql.execution.datasources.{PartitioningAwareFileIndex, PartitionSpec}
 import org.apache.spark.sql.execution.datasources.parquet.ParquetOptions
@@ -95,7 +96,8 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
 
 /** Spark's own scan of Parquet files, with the files of the parts that can hold rows which the filters keep. */
 class SnapshotScanBuilder(
-    spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap)
+    spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap,
+    streams: String => MicroBatchStream)
     extends ParquetScanBuilder(spark, files, schema, schema, options) {
 
   /** Whether a name is that of the column `_part`, and of none of the table's. */
@@ -120,7 +122,7 @@ class SnapshotScanBuilder(
   override def build(): ParquetScan = {
     val scan = super.build()
     // Of a Spark whose scan has other fields, the scan is left as it is: it plans more slowly.
-    try new SnapshotScan(scan)
+    try new SnapshotScan(scan, streams)
     catch { case _: LinkageError => scan }
   }
 }
@@ -132,11 +134,12 @@ class SnapshotScanBuilder(
  * decides the rules of the plan. Each factory sends the whole Hadoop configuration to the executors, which is most of
  * the time that planning takes.
  */
-class SnapshotScan(scan: ParquetScan)
+class SnapshotScan(scan: ParquetScan, streams: String => MicroBatchStream)
     extends ParquetScan(
       scan.sparkSession, scan.hadoopConf, scan.fileIndex, scan.dataSchema, scan.readDataSchema, scan.readPartitionSchema,
       scan.pushedFilters, scan.options, scan.pushedAggregate, scan.partitionFilters, scan.dataFilters,
       scan.pushedVariantExtractions) {
+  private var isStream = false
   @transient private lazy val factory = super.createReaderFactory()
   @transient private lazy val partitionsOnce = super.planInputPartitions()
   @transient private lazy val columnar = {
@@ -152,7 +155,14 @@ class SnapshotScan(scan: ParquetScan)
   override def planInputPartitions(): Array[InputPartition] = partitionsOnce
   override def columnarSupportMode(): Scan.ColumnarSupportMode =
     // Of a Spark whose factory has other fields, Spark makes the factory itself while it plans.
-    try columnar catch { case _: LinkageError => super.columnarSupportMode() }
+    if (isStream) Scan.ColumnarSupportMode.UNSUPPORTED
+    else try columnar catch { case _: LinkageError => super.columnarSupportMode() }
+
+  /** Spark asks for it before anything else of a scan that a stream has; its rows come one by one. */
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = {
+    isStream = true
+    streams(checkpoint)
+  }
 }
 
 object SnapshotScanBuilder {
@@ -165,9 +175,9 @@ object SnapshotScanBuilder {
     "datetimeRebaseMode" -> "CORRECTED",
   )
 
-  def of(snapshot: LoadedSnapshot): SnapshotScanBuilder = {
+  def of(snapshot: LoadedSnapshot, asked: CaseInsensitiveStringMap): SnapshotScanBuilder = {
     val (spark, files, options) = sources(snapshot)
-    new SnapshotScanBuilder(spark, files, snapshot.schema, options)
+    new SnapshotScanBuilder(spark, files, snapshot.schema, options, snapshot.stream(asked, _))
   }
 
   /** Returns what every builder of a snapshot's scans is made of: the session, the files, and the options of their readers. */

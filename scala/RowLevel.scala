@@ -123,7 +123,7 @@ final class RewriteOperation(rewrite: Rewrite, statement: RowLevelOperation.Comm
 /** The scan of the rows that a statement may change: filters leave out parts; of the others it reads every row. */
 final class RowScanBuilder(
     spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap)
-    extends SnapshotScanBuilder(spark, files, schema, options) {
+    extends SnapshotScanBuilder(spark, files, schema, options, null) {
   override def pushDataFilters(filters: Array[Filter]): Array[Filter] = {
     files.prune(Conditions.text(ofColumns(filters)))
     Array.empty
@@ -137,7 +137,7 @@ final class RowScanBuilder(
 }
 
 /** Spark runs a query for the parts that have matching rows, and leaves out the others. */
-final class RowScan(scan: ParquetScan, files: SnapshotFiles) extends SnapshotScan(scan) with SupportsRuntimeV2Filtering {
+final class RowScan(scan: ParquetScan, files: SnapshotFiles) extends SnapshotScan(scan, null) with SupportsRuntimeV2Filtering {
   override def filterAttributes(): Array[NamedReference] = Array(PartColumn.reference)
 
   /** The one attribute has only values: `_part IN (…)`. */

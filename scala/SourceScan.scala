@@ -4,9 +4,11 @@ import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, Row, SQLContext, SparkSession}
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownFilters, SupportsPushDownRequiredColumns, V1Scan}
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.sources.{BaseRelation, Filter, TableScan}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
  * A read that Spark's Parquet scan can't do by itself: `format("replitree")` does it, with the same snapshot.
@@ -14,7 +16,7 @@ import org.apache.spark.sql.types.StructType
  * So are rows merged for a final read, and parts of older columns given the names and types of now. Columns and filters
  * are pushed down; Spark applies the filters again. The plan names the reason.
  */
-final class SourceScanBuilder(snapshot: LoadedSnapshot, isFinal: Boolean, why: String)
+final class SourceScanBuilder(snapshot: LoadedSnapshot, options: CaseInsensitiveStringMap, isFinal: Boolean, why: String)
     extends ScanBuilder with SupportsPushDownFilters with SupportsPushDownRequiredColumns {
   private var columns = snapshot.schema
   private var condition = ""
@@ -29,11 +31,16 @@ final class SourceScanBuilder(snapshot: LoadedSnapshot, isFinal: Boolean, why: S
   override def pruneColumns(required: StructType): Unit =
     columns = StructType(snapshot.schema.filter(field => required.fieldNames.contains(field.name)))
 
-  override def build(): Scan = new SourceScan(snapshot, isFinal, why, columns, condition)
+  override def build(): Scan = new SourceScan(snapshot, options, isFinal, why, columns, condition)
 }
 
-final class SourceScan(snapshot: LoadedSnapshot, isFinal: Boolean, why: String, columns: StructType, condition: String)
+final class SourceScan(
+    snapshot: LoadedSnapshot, options: CaseInsensitiveStringMap, isFinal: Boolean, why: String, columns: StructType,
+    condition: String)
     extends V1Scan {
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = snapshot.stream(options, checkpoint)
+  /** Rows come one by one; otherwise Spark would ask the readers of a stream while it plans. */
+  override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.UNSUPPORTED
   override def readSchema(): StructType = columns
   override def description(): String = s"replitree ${snapshot.description}, $why, condition: [$condition]"
 

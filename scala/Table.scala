@@ -7,17 +7,16 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.fs.{FileStatus, Path}
-import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.catalog.{MetadataColumn, SupportsAtomicPartitionManagement, SupportsDelete}
 import org.apache.spark.sql.connector.catalog.{SupportsMetadataColumns, SupportsRead, SupportsRowLevelOperations}
 import org.apache.spark.sql.connector.catalog.{SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.expressions.{Expressions, Transform}
 import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, LogicalWriteInfoImpl, RowLevelOperationBuilder}
 import org.apache.spark.sql.connector.write.{RowLevelOperationInfo, SupportsDynamicOverwrite, SupportsOverwrite}
 import org.apache.spark.sql.connector.write.{SupportsTruncate, Write, WriteBuilder}
-import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -67,9 +66,14 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
   /** Scans of this snapshot; of a read's options only `final` says how. */
   def scanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     if (options.getBoolean("final", false) && !isPlain)
-      new SourceScanBuilder(this, true, "rows merged by the table's policy (final)")
-    else if (otherWay.nonEmpty) new SourceScanBuilder(this, false, otherWay)
-    else SnapshotScanBuilder.of(this)
+      new SourceScanBuilder(this, options, true, "rows merged by the table's policy (final)")
+    else if (otherWay.nonEmpty) new SourceScanBuilder(this, options, false, otherWay)
+    else SnapshotScanBuilder.of(this, options)
+
+  /** A stream of the table by the source in Python, whichever snapshot this is; of the options, none names another table. */
+  def stream(options: CaseInsensitiveStringMap, checkpoint: String): MicroBatchStream =
+    new NamedTable((options.asScala ++ tableOptions).asJava, Array.empty, schema)
+      .newScanBuilder(CaseInsensitiveStringMap.empty).build().toMicroBatchStream(checkpoint)
 
   def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
@@ -99,7 +103,7 @@ final class ReplitreeTable(
   override def capabilities(): util.Set[TableCapability] =
     util.EnumSet.of(
       TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_DYNAMIC,
-      TableCapability.OVERWRITE_BY_FILTER, TableCapability.STREAMING_WRITE)
+      TableCapability.OVERWRITE_BY_FILTER, TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def toString: String = s"$qualified at ${snapshot.index}"
 
   /** Spark 4.2 does not pass a read's options to `loadTable`: one snapshot for all uses of this object with equal ones. */
@@ -182,9 +186,7 @@ final class TableWriteBuilder(info: LogicalWriteInfo, table: Map[String, String]
     // The session may say otherwise.
     val chosen = mode.map("partitionOverwriteMode" -> _)
     val options = new CaseInsensitiveStringMap((table ++ info.options.asCaseSensitiveMap.asScala ++ chosen).asJava)
-    val conf = SparkSession.active.asInstanceOf[classic.SparkSession].sessionState.conf
-    val source = DataSource.lookupDataSourceV2("replitree", conf).get
-    val write = source.getTable(info.schema, Array.empty, options).asInstanceOf[SupportsWrite]
+    val write = new NamedTable(options, Array.empty, info.schema)
       .newWriteBuilder(LogicalWriteInfoImpl(info.queryId, info.schema, options))
     (if (mode.isEmpty) write else write.asInstanceOf[SupportsTruncate].truncate()).build()
   }

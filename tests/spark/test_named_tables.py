@@ -29,7 +29,7 @@ CHILD_S_MAX = 300.0
 @pytest.fixture
 def table(running: LocalCluster, name: str) -> Iterator[Table]:
     """A table with two rows."""
-    made = running.create_table(name, "k bigint not null, s string", order_by="k", wait_replicas=2)
+    made = running.create_table(name, "k bigint not null, s string", order_by="k", feed="1 day", wait_replicas=2)
     made.insert({"k": [1, 2], "s": ["a", "b"]})
     yield made
     running.drop_table(name)
@@ -108,6 +108,7 @@ import os
 set_worker_python()
 os.environ["JAVA_HOME"] = str(java_home())
 from pyspark.sql import SparkSession
+from tests.spark.stream_queries import finished
 folder, url, table = sys.argv[1:]
 made = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.warehouse.dir", folder)
 spark = made.getOrCreate()
@@ -123,6 +124,10 @@ for name, statement in {
         said[name] = str(spark.sql(statement).collect())
     except Exception as error:
         said[name] = str(error)
+stream = spark.readStream.format("replitree").option("url", url).option("table", table).load()
+writer = stream.writeStream.format("memory").queryName("came").option("checkpointLocation", folder + "/checkpoint")
+finished(writer.trigger(availableNow=True).start)
+said["stream"] = str(spark.table("came").count())
 print(json.dumps(said))
 """
 
@@ -135,6 +140,7 @@ def test_a_session_without_the_jar_says_so_as_soon_as_spark_asks(
     for name in ("named", "read"):
         assert "replitree.spark.spark_session, or with the settings spark.jars and" in said[name], said[name]
     assert (said["listed"], said["view"], said["rows"]) == ("[]", "[]", "[Row(count(1)=2)]")
+    assert said["stream"] == "2"
 
 
 BROKEN_JAR = f"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StructType
 
 from replitree.errors import BadInput, ReplitreeError
 from replitree.spark.session.option_names import known_options
@@ -30,7 +31,21 @@ from replitree.spark.stream.stream_read import TableStream
 )
 def test_wrong_options_say_what_to_do(options: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        TableStream(known_options({"table": "t"} | options), None)  # type: ignore[arg-type]
+        TableStream(known_options({"table": "t"} | options), StructType())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readChangeFeed": "true"}, "_change_type, _commit_version, _commit_timestamp last"),
+        ({"columns": "k"}, "option columns names k, and Spark was told k, s"),
+    ],
+)
+def test_a_schema_without_what_the_options_name_is_refused(options: dict[str, str], message: str) -> None:
+    given, schema = known_options({"table": "t"} | options), StructType().add("k", "bigint").add("s", "string")
+    with pytest.raises(BadInput, match=message):
+        TableStream(given, schema)
+    TableStream(known_options({"table": "t", "columns": "S, k"}), schema)
 
 
 @pytest.mark.parametrize("option", ["skipChangeCommits", "maxFilesPerTrigger", "startingTimestamp", "pollWait"])

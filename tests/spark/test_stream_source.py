@@ -10,6 +10,7 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
+from replitree.spark.session.catalog import CATALOG
 from tests.spark.stream_queries import finished, run_until
 
 if TYPE_CHECKING:
@@ -36,22 +37,32 @@ class Reader:
     def stream(self, **options: Any) -> DataFrame:
         """The table as a stream."""
         reader = self._spark.readStream.format("replitree").option("url", self._url).option("table", self._table)
-        return reader.options(**{"startingVersion": "snapshot"} | options).load()
+        return reader.options(**options).load()
+
+    def named(self, **options: Any) -> DataFrame:
+        """The table as a stream, named by the catalog."""
+        self._spark.conf.set(f"{CATALOG}.url", self._url)
+        return self._spark.readStream.options(**options).table(f"replitree.default.{self._table}")
 
     def run(self, writer: DataStreamWriter) -> None:
         """Read what is there."""
         finished(writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start)
 
-    def read(self, **options: Any) -> list[list[Any]]:
-        """Read what is there; return the rows of each batch."""
+    def read(self, stream: DataFrame | None = None, **options: Any) -> list[list[Any]]:
+        """Read what is there, by default by the format; return the rows of each batch."""
         first = len(self.batches)
-        self.run(self.stream(**options).writeStream.foreachBatch(self.take))
+        self.run((self.stream(**options) if stream is None else stream).writeStream.foreachBatch(self.take))
         return self.batches[first:]
 
     def take(self, rows: DataFrame, number: int) -> None:
         """Keep the rows of a batch."""
         del number
         self.batches.append(sorted(tuple(row) for row in rows.collect()))
+
+    def fail(self, rows: DataFrame, number: int) -> None:
+        """Keep the rows of a batch, and fail."""
+        self.take(rows, number)
+        raise RuntimeError("as the test wants")
 
 
 @pytest.fixture
@@ -103,13 +114,8 @@ def test_batches_of_a_running_query_have_all_changes_once(reader: Reader, fed: T
 
 def test_a_batch_that_fails_is_read_again_with_the_same_rows(reader: Reader, fed: Table) -> None:
     add(fed, 1, 2)
-
-    def fail(rows: DataFrame, number: int) -> None:
-        reader.take(rows, number)
-        raise RuntimeError("as the test wants")
-
     with pytest.raises(Exception, match="as the test wants"):
-        reader.run(reader.stream().writeStream.foreachBatch(fail))
+        reader.run(reader.stream().writeStream.foreachBatch(reader.fail))
     add(fed, 3)
     # The options have changed, and batch 0 has not.
     assert reader.read(startingVersion="latest") == [rows(1, 2), rows(3)]
@@ -131,3 +137,69 @@ def test_errors_of_a_stream_reach_the_program(reader: Reader, fed: Table) -> Non
         reader.read(startingVersion=0)
     with pytest.raises(Exception, match="does not hold what the feed keeps"):
         reader.stream(consumer="c")
+
+
+def test_every_option_of_a_stream_works_where_batches_are_read_by_spark(reader: Reader, fed: Table) -> None:
+    add(fed, 1)
+    # With these alone the catalog's jar reads batches by Spark's own scan.
+    for options, expected in (({"columns": "k"}, [(1,)]), ({"final": "true", "timeout": "60"}, rows(1))):
+        reader.checkpoint = reader.checkpoint.with_name("_".join(options))
+        assert reader.read(reader.stream(**options)) == [expected]
+
+
+def test_a_table_that_the_catalog_names_is_the_same_stream(reader: Reader, fed: Table) -> None:
+    add(fed, 1, 2)
+    assert reader.read() == [rows(1, 2)]
+    add(fed, 3)
+    with pytest.raises(Exception, match="as the test wants"):
+        reader.run(reader.named().writeStream.foreachBatch(reader.fail))
+    add(fed, 4)
+    add(fed, 5)
+    # The batch that failed comes again as it was; then what came since, as the options say.
+    assert reader.read(reader.named(maxEntriesPerTrigger=1)) == [rows(3), rows(4), rows(5)]
+    add(fed, 6)
+    assert reader.read(maxEntriesPerTrigger=1) == [rows(6)]
+    assert reader.read(reader.named()) == []
+
+
+def test_a_stream_from_one_table_of_the_catalog_to_another_has_each_row_once(
+    spark: SparkSession, running: LocalCluster, reader: Reader, fed: Table
+) -> None:
+    target = running.create_table(f"{fed.name}_2", "k bigint not null, s string", order_by="k", wait_replicas=2)
+    for key in range(3):
+        add(fed, key)
+        stream = reader.named(startingVersion="earliest").where("k <> 1")
+        writer = stream.writeStream.option("checkpointLocation", str(reader.checkpoint)).trigger(availableNow=True)
+        finished(lambda writer=writer: writer.toTable(f"replitree.default.{target.name}"))  # type: ignore[misc]
+    assert sorted(map(tuple, spark.table(f"replitree.default.{target.name}").collect())) == rows(0, 2)
+    running.drop_table(target.name)
+
+
+def test_a_final_stream_of_the_catalog_begins_with_rows_as_its_policy_merges_them(
+    running: LocalCluster, reader: Reader, fed: Table
+) -> None:
+    running.drop_table(fed.name)
+    table = running.create_table(
+        fed.name, "k bigint not null, s string", order_by="k", feed="1 day", policy="replacing", wait_replicas=2
+    )
+    table.insert({"k": [1], "s": ["a"]})
+    table.insert({"k": [1], "s": ["b"]})
+    assert reader.read(reader.named(final="true")) == [[(1, "b")]]
+
+
+def test_what_a_stream_of_the_catalog_can_not_do_it_says(running: LocalCluster, reader: Reader, fed: Table) -> None:
+    add(fed, 1)
+    for options, message in {
+        ("asOf", "1"): "startingVersion says where it begins",
+        ("level", "sequential"): "begins with a linearizable snapshot",
+        ("columns", "k"): "has all its columns, so name it by format",
+        ("endingVersion", "1"): "availableNow",
+        ("maxFiles", "1"): "did you mean",
+    }.items():
+        with pytest.raises(Exception, match=message):
+            reader.read(reader.named(**dict([options])))
+    assert reader.read(reader.named()) == [rows(1)]
+    running.drop_table(fed.name)
+    running.create_table(fed.name, "k bigint not null, s string", order_by="k", feed="1 day", wait_replicas=2)
+    with pytest.raises(Exception, match="the checkpoint belongs to another table"):
+        reader.read(reader.named())

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql.types import StructType
+
 from replitree.client.read.as_of import parse_time
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.protocol.upkeep.tags import check_tag_name
-from replitree.spark.read.feed_read import lease_of, tasks_of
-from replitree.spark.session.options import flag, number, seconds, table_name
+from replitree.spark.read.feed_read import FEED_FIELDS, lease_of, tasks_of
+from replitree.spark.session.options import columns, flag, number, seconds, table_name
 from replitree.spark.stream.admission import Limits, Selection
 from replitree.spark.stream.positions import SNAPSHOT, Beginning
 
@@ -108,6 +110,30 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
 
 
+def check_schema(options: Mapping[str, str], schema: StructType, *, is_feed: bool) -> None:
+    """Check that Spark was told the columns that options name: a catalog tells it those of the table.
+
+    Raises
+    ------
+    BadInput
+        It was not.
+    """
+    names = schema.names
+    if is_feed:
+        if names[-len(FEED_FIELDS.names) :] != FEED_FIELDS.names:
+            raise BadInput(
+                f"a stream of the change feed has the columns {', '.join(FEED_FIELDS.names)} last, and Spark was told others:"
+                " leave schema(…) out; a table that the catalog names has its own alone, so name it by format('replitree')"
+            )
+        names = names[: -len(FEED_FIELDS.names)]
+    wanted = columns(options)
+    if wanted is not None and {name.lower() for name in wanted} != {name.lower() for name in names}:
+        raise BadInput(
+            f"option columns names {', '.join(wanted)}, and Spark was told {', '.join(names)}: leave one of them out; a"
+            " table that the catalog names has all its columns, so name it by format('replitree')"
+        )
+
+
 def _where(options: Mapping[str, str]) -> str:
     """Return where a query begins, as its first offset says it."""
     version, time = options.get("startingversion"), options.get("startingtimestamp")
@@ -146,4 +172,4 @@ def _limit(options: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-__all__ = ["LIMITS", "NAMED", "TIME", "StreamOptions", "stream_options"]
+__all__ = ["LIMITS", "NAMED", "TIME", "StreamOptions", "check_schema", "stream_options"]

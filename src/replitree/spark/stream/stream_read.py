@@ -47,7 +47,7 @@ from replitree.spark.session.types import columns_of
 from replitree.spark.stream.admission import Amount, Limits, NotAppendOnly, amount_of
 from replitree.spark.stream.positions import Beginning, Offset, Position, decode_offset
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
-from replitree.spark.stream.source_options import TIME, stream_options
+from replitree.spark.stream.source_options import TIME, check_schema, stream_options
 from replitree.wire.feed_errors import FeedGap, OffsetExpired, SchemaChanged, TableReplaced
 
 if TYPE_CHECKING:
@@ -103,12 +103,13 @@ class TableStream:
     Raises
     ------
     BadInput
-        An option is wrong.
+        An option is wrong, or the schema does not have what the options say.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = dict(options), schema
         self._stream = stream_options(options)
+        check_schema(options, schema, is_feed=self._stream.selection.is_feed)
         self._name = self._stream.table
         self._connection: Connection | None = None
         # Only in the process that runs the query, not in those of its tasks.
