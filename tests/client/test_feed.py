@@ -240,6 +240,10 @@ def test_parts_stay_for_as_long_as_the_feed_is_on(cluster: InProcessCluster, con
     merged_and_alone(cluster, table)
     # The part of the first merge is none of the feed's, and is deleted; the parts of the inserts stay.
     wait_for(lambda: all(node.get("status")["old_parts"] == 3 for node in cluster.nodes), "parts of inserts stay alone")
+    assert [node.get("status")["feed_parts"] for node in cluster.nodes] == [3] * len(cluster.nodes)
+    status = cluster.nodes[0].get("status")
+    assert status["feed_bytes"] == status["old_bytes"] > 0
+    assert status["feed_missing"] == 0
     table.set_feed(None)
     wait_for(lambda: all(node.get("status")["old_parts"] == 0 for node in cluster.nodes), "all old parts are deleted")
 
@@ -253,6 +257,7 @@ def test_another_replica_answers_where_one_has_lost_parts(cluster: InProcessClus
     (part,) = [name for name in first.old_parts.names() if name.startswith("all_0_")]
     first.old_parts.revive([part])
     first.store.remove_parts([part])
+    assert [each.name for each in first.maintenance.feed_parts.missing()] == [part]
     with pytest.raises(OffsetExpired, match=f"has no part {part}") as caught:
         table.replica(first.replica.name).changes(0)
     assert caught.value.index == 1

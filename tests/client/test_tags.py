@@ -196,7 +196,7 @@ def test_tag_that_can_not_be_read_keeps_old_parts_and_holds_up_nothing_else(
     cluster.admin.perform(fx.Commit(fx.Set(path, b"{}", fx.ANY_VERSION), change))
     table.truncate()
     node = cluster.nodes[0]
-    keeper = node.table()._maintenance  # noqa: SLF001 - what it could not do
+    keeper = node.table().maintenance
     wait_for(lambda: keeper._tags_problem, "it says that a tag can't be read")  # noqa: SLF001
     keeper.work()
     assert node.get("status")["old_parts"] == 1

@@ -241,7 +241,7 @@ def test_a_round_of_maintenance_that_fails_costs_no_epoch(
         raise BadInput("something is in the way")
 
     with monkeypatch.context() as broken:
-        broken.setattr(first.table()._maintenance, "work", fail)  # noqa: SLF001
+        broken.setattr(first.table().maintenance, "work", fail)
         wait_for(lambda: len(failed) > 2, "several rounds have failed")
     assert first.insert(rows(0, 2))[0] == 200
     assert activations(first) == before

@@ -242,6 +242,9 @@ def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer
             leases=int(found.get("leases") or 0),
             tagged_parts=int(found.get("tagged_parts") or 0),
             tagged_bytes=int(found.get("tagged_bytes") or 0),
+            feed_parts=int(found.get("feed_parts") or 0),
+            feed_bytes=int(found.get("feed_bytes") or 0),
+            feed_missing=int(found.get("feed_missing") or 0),
         )
         states.append(state)
     return tuple(states)

@@ -54,7 +54,7 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
         yield from _waiting(table, replica)
     yield from _lacking(table, replica)
     yield from _lost(table, replica)
-    leased_bytes = replica.old_bytes - replica.tagged_bytes
+    leased_bytes = replica.old_bytes - replica.tagged_bytes - replica.feed_bytes
     if replica.leases and (replica.old_since_s or 0.0) >= OLD_NOTICE_S and leased_bytes >= OLD_BYTES_NOTICE:
         yield DoctorFinding(
             Severity.NOTICE,
@@ -73,6 +73,16 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
             f"tags keep {count(replica.tagged_parts, 'part')} that left {table.name} on the disk of {replica.name}"
             f" ({replica.tagged_bytes / (1 << 30):,.1f} GiB)",
             f"replitree table tags {table.name} lists the tags; replitree table delete-tag deletes one that is not needed",
+            table.name,
+            replica.name,
+        )
+    if replica.feed_bytes >= OLD_BYTES_NOTICE:
+        yield DoctorFinding(
+            Severity.NOTICE,
+            "feed-large",
+            f"the change feed keeps {count(replica.feed_parts, 'part')} that left {table.name} on the disk of {replica.name}"
+            f" ({replica.feed_bytes / (1 << 30):,.1f} GiB)",
+            f"replitree table feed {table.name} 12h keeps 12 hours of it; readers that are further behind then begin anew",
             table.name,
             replica.name,
         )

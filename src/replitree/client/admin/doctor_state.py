@@ -144,6 +144,10 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
         readers hold some.
     tagged_parts, tagged_bytes
         Those of them that tags keep.
+    feed_parts, feed_bytes
+        Those of them that the change feed keeps, and no tag.
+    feed_missing
+        Parts that the change feed needs, and that are not on its disk.
     moving
         What it has to move between its disk and the table's object store; None: the table has no store.
     """
@@ -170,6 +174,9 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     leases: int = 0
     tagged_parts: int = 0
     tagged_bytes: int = 0
+    feed_parts: int = 0
+    feed_bytes: int = 0
+    feed_missing: int = 0
     moving: MoveStatus | None = None
 
     @property

@@ -50,6 +50,7 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         yield from _log(table)
         yield from _leader(table)
         yield from _parts(table)
+        yield from _feed(table)
         for code, number, most, what in (
             ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
             ("many-results", table.results, RESULTS_NOTICE, "results of merges"),
@@ -189,6 +190,28 @@ def _leader(table: TableState) -> Iterator[DoctorFinding]:
         text = f"merges of {table.name} are paused on {listed(paused)}"
         advice = f"replitree table resume-merges {table.name}"
         yield DoctorFinding(Severity.NOTICE, "merges-paused", text, advice, table.name)
+
+
+def _feed(table: TableState) -> Iterator[DoctorFinding]:
+    serving = [replica for replica in table.replicas if replica.serves]
+    lacking = {replica.name: replica.feed_missing for replica in serving if replica.feed_missing}
+    if not lacking:
+        return
+    lacks = listed([f"{count(number, 'part')} on {name}" for name, number in lacking.items()])
+    text = f"the change feed of {table.name} lacks {lacks}"
+    if len(lacking) < len(serving):
+        advice = (
+            "readers of the feed ask another replica; it fetches them from there, unless the table has an object store"
+        )
+        yield DoctorFinding(Severity.NOTICE, "feed-incomplete", text, advice, table.name)
+    else:
+        yield DoctorFinding(
+            Severity.WARNING,
+            "feed-incomplete",
+            f"{text}: no replica that serves has all of it, and a reader that stands before them hears OffsetExpired",
+            "start the replicas that are away, which may have them; otherwise such a reader begins anew with a snapshot",
+            table.name,
+        )
 
 
 def _parts(table: TableState) -> Iterator[DoctorFinding]:

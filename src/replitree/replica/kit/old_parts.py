@@ -245,15 +245,25 @@ class OldParts:
         return None if since is None else max(0.0, self._clock() - since)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many old parts there are and how many bytes they have, the same of those in tags, and the leases held."""
+        """Return how many old parts there are and how many bytes they have, the same of those in tags, and the leases held.
+
+        Of those that only the feed keeps, `feed_parts` and `feed_bytes` say the same; they are left out when the disk refuses.
+        """
         with self._lock:
             self._expire()
-            kept = self.tags.parts
-            tagged = [old.bytes or 0 for part, old in self._old.items() if part in kept] if kept else []
-            return {
-                "old_parts": len(self._old),
-                "old_bytes": sum(old.bytes or 0 for old in self._old.values()),
-                "tagged_parts": len(tagged),
-                "tagged_bytes": sum(tagged),
-                "leases": len(self._leases),
-            }
+            sizes = {part: old.bytes or 0 for part, old in self._old.items()}
+            leases, tagged = len(self._leases), self.tags.parts.intersection(self._old)
+        found = {
+            "old_parts": len(sizes),
+            "old_bytes": sum(sizes.values()),
+            "tagged_parts": len(tagged),
+            "tagged_bytes": sum(sizes[part] for part in tagged),
+            "leases": leases,
+        }
+        untagged = [part for part in sizes if part not in tagged]
+        try:
+            # Outside of the lock: the journal may have to be read first.
+            fed = set(untagged).difference(self._unneeded(untagged))
+        except OSError:
+            return found
+        return found | {"feed_parts": len(fed), "feed_bytes": sum(sizes[part] for part in fed)}

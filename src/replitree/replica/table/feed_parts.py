@@ -52,7 +52,7 @@ class FeedParts:
         # What no replica has is asked for again only now and then: one that has it may have been away.
         if time.monotonic() >= self._forget_at:
             self._nowhere, self._forget_at = frozenset(), time.monotonic() + NOWHERE_S
-        wanted = [part for part in self._missing() if part not in self._nowhere][-FETCHED_AT_ONCE:]
+        wanted = [part for part in self.missing() if part not in self._nowhere][-FETCHED_AT_ONCE:]
         if not wanted:
             return
         left = dict.fromkeys(wanted)
@@ -66,8 +66,8 @@ class FeedParts:
         if len(left) < len(wanted):
             self._context.log.info("fetched parts of the change feed", parts=len(wanted) - len(left))
 
-    def _missing(self) -> list[Part]:
-        """Return what the feed needs and this replica has not got, the newest last."""
+    def missing(self) -> list[Part]:
+        """Return what the feed needs and this replica has not got, the newest last.  Raises OSError when the disk refuses."""
         needed = map(parse_part, self._journal.needed())
         with self._progress.changed:
             place, queue = self._progress.place, self._progress.queue()

@@ -73,7 +73,7 @@ class Maintenance:
         self._context = context
         self._progress, self._old_parts, self._versions = parts.progress, parts.old_parts, parts.versions
         self._availability = availability
-        self._keepers, self._feed_parts = keepers, feed_parts
+        self._keepers, self.feed_parts = keepers, feed_parts
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at, self._tags_read_at, self._tags_problem = 0.0, float("-inf"), ""
 
@@ -128,7 +128,7 @@ class Maintenance:
         self._old_parts.read_sizes()
         self._versions.catch_up()
         if epoch is not None:
-            self._feed_parts.look()
+            self.feed_parts.look()
         if not progress.has_strays and self._availability.active_epoch() is not None:
             self._remove_old()
         sharing = keepers.storage.sharing

@@ -58,7 +58,16 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "moving": table.mover.status(),
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
+        "feed_missing": _missing_of_feed(table),
     }
+
+
+def _missing_of_feed(table: TableReplica) -> int | None:
+    """Return how many parts the change feed needs that are not here; None when the disk refuses to say."""
+    try:
+        return len(table.maintenance.feed_parts.missing())
+    except OSError:
+        return None
 
 
 def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:

@@ -148,7 +148,7 @@ class TableReplica:
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
-        self._maintenance = Maintenance(context, parts, availability, keepers, FeedParts(context, parts, exchange))
+        self.maintenance = Maintenance(context, parts, availability, keepers, FeedParts(context, parts, exchange))
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
@@ -292,7 +292,7 @@ class TableReplica:
         while not self.availability.is_stopping():
             self.availability.wait_stopping(MAINTENANCE_S)
             if self.availability.state is State.ACTIVE:
-                self._maintenance.round()
+                self.maintenance.round()
             measure(self)
 
     def suspect(self, part: str) -> bool:
