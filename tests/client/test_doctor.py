@@ -449,48 +449,6 @@ def test_parts_that_were_declared_lost_are_told_as_long_as_somebody_knows() -> N
     assert "all_3_3_0 (entry 17)" in finding.text
 
 
-def test_leases_that_keep_much_for_long_are_worth_a_word() -> None:
-    held = {"leases": 2, "old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0}
-    table = a_table(a_replica("r1"), a_replica("r2", **held))
-    assert codes(a_cluster(table)) == {"old-parts": Severity.NOTICE}
-    for less in ({"leases": 0}, {"old_bytes": 100}, {"old_since_s": 60.0}):
-        assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**held, **less})))) == {}
-
-
-def test_tags_that_keep_much_are_worth_a_word() -> None:
-    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0, "tagged_parts": 9, "tagged_bytes": 4 * GIB}
-    # What tags keep is not blamed on a lease.
-    table = a_table(a_replica("r1"), a_replica("r2", leases=1, **kept))
-    finding = the(a_cluster(table), "tagged-parts")
-    assert codes(a_cluster(table)) == {"tagged-parts": Severity.NOTICE}
-    assert "9 parts" in finding.text
-    assert "4.0 GiB" in finding.text
-    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, "tagged_bytes": 100})))) == {}
-
-
-def test_a_feed_that_keeps_much_is_worth_a_word() -> None:
-    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0, "feed_parts": 8, "feed_bytes": 4 * GIB}
-    # What the feed keeps is not blamed on a lease.
-    table = a_table(a_replica("r1"), a_replica("r2", leases=1, **kept))
-    finding = the(a_cluster(table), "feed-large")
-    assert codes(a_cluster(table)) == {"feed-large": Severity.NOTICE}
-    assert "8 parts" in finding.text
-    assert "4.0 GiB" in finding.text
-    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, "feed_bytes": 100})))) == {}
-
-
-def test_a_feed_with_holes_is_worth_more_where_no_replica_has_all() -> None:
-    one, other = a_replica("r1", feed_missing=3), a_replica("r2")
-    assert the(a_cluster(a_table(one, other)), "feed-incomplete").severity is Severity.NOTICE
-    finding = the(a_cluster(a_table(one, a_replica("r2", feed_missing=1))), "feed-incomplete")
-    assert finding.severity is Severity.WARNING
-    assert "3 parts on r1" in finding.text
-    assert "OffsetExpired" in finding.text
-    # Nothing is read at a replica that does not serve.
-    away = a_replica("r2", active=False)
-    assert the(a_cluster(a_table(one, away)), "feed-incomplete").severity is Severity.WARNING
-
-
 def test_every_finding_but_good_news_says_what_to_do() -> None:
     broken = (Lacking(part="all_0_0_0"), Lacking(part="all_1_1_0", holders=("r1",)))
     state = a_cluster(

@@ -157,6 +157,16 @@ def test_final_rows_of_a_replacing_table_follow_the_feed_by_key() -> None:
         check_keys(drawn(seed, length=20, policy="replacing", by_key=True))
 
 
+@pytest.mark.nightly
+def test_ten_thousand_logs_of_each_policy_feed_the_difference_of_what_reads_show() -> None:
+    for seed in range(10_000):
+        table = drawn(seed)
+        for check in PLAIN:
+            check(table)
+        check_sums(drawn(seed, policy="summing", by_key=True))
+        check_keys(drawn(seed, length=20, policy="replacing", by_key=True))
+
+
 def test_every_kind_of_entry_has_a_rule() -> None:
     assert RULES.keys() == FORMATS.keys()
 
