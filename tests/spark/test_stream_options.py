@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from replitree.errors import BadInput, ReplitreeError
 from replitree.spark.session.option_names import known_options
@@ -42,7 +42,7 @@ def test_wrong_options_say_what_to_do(options: dict[str, str], message: str) -> 
     ],
 )
 def test_a_schema_without_what_the_options_name_is_refused(options: dict[str, str], message: str) -> None:
-    given, schema = known_options({"table": "t"} | options), StructType().add("k", "bigint").add("s", "string")
+    given, schema = known_options({"table": "t"} | options), StructType().add("k", LongType()).add("s", StringType())
     with pytest.raises(BadInput, match=message):
         TableStream(given, schema)
     TableStream(known_options({"table": "t", "columns": "S, k"}), schema)
