@@ -31,10 +31,8 @@ from replitree.storage.files.names import format_name
 from replitree.storage.sql.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
-    from replitree.client.read.snapshot import Snapshot
     from replitree.client.table import Table
     from replitree.storage.schema.definition import TableDefinition
-    from replitree.storage.sql.predicate import Predicate
 
 ROWS_MAX = 50_000_000
 """Rows of one partition that are cleaned up."""
@@ -79,7 +77,13 @@ def clean_up(table: Table, partition: str | None, *, timeout_s: float) -> str:
     is_boolean = definition.column(marker).type == "boolean"
     predicate = parse_predicate(format_name(marker) + ("" if is_boolean else " <> 0"), definition)
     with table.snapshot(level="linearizable", lease_s=LEASE_S, timeout_s=timeout_s) as snapshot:
-        found = _with_deletions(snapshot, predicate, partition)
+        snapshot.require(predicate)
+        found = []
+        for name, parts in groupby(snapshot.parts, key=lambda each: each.manifest.partition):
+            # Statistics prove it of most parts.  Of the others the marker is read, which costs less than a rewrite for nothing.
+            possible = [each for each in parts if predicate.may_match(each.manifest)]
+            if partition in (None, name) and possible and snapshot.count_rows(possible, predicate):
+                found.append(name)
     busy = []
     for name in found:
         try:
@@ -91,18 +95,6 @@ def clean_up(table: Table, partition: str | None, *, timeout_s: float) -> str:
         if busy
         else ""
     )
-
-
-def _with_deletions(snapshot: Snapshot, predicate: Predicate, partition: str | None) -> list[str]:
-    """Return the partitions, or the one of them, in which a row says that its key is deleted."""
-    snapshot.require(predicate)
-    found = []
-    for name, parts in groupby(snapshot.parts, key=lambda each: each.manifest.partition):
-        # Statistics prove it of most parts.  Of the others the marker is read, which costs less than a rewrite for nothing.
-        possible = [each for each in parts if predicate.may_match(each.manifest)]
-        if partition in (None, name) and possible and snapshot.count_rows(possible, predicate):
-            found.append(name)
-    return found
 
 
 def make_final(plan: RewritePlan) -> None:

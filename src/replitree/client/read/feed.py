@@ -353,7 +353,13 @@ def read_changes(ask: Callable[[str, float], FeedPage], wish: ChangesWish, defin
             page = ask(wish.query(at, end), max(0.1, deadline - time.monotonic()))
             leased.callback(page.snapshot.close)
             pages.append(page)
-            _check_columns(page, wish.schema_version)
+            for index, version in page.body.altered:
+                if wish.schema_version is not None and version > wish.schema_version:
+                    raise SchemaChanged(
+                        f"entry {index} changes the columns to version {version}: read up to {index}, then go on from {index}"
+                        f" with schema_version={version}",
+                        index,
+                    )
             at, end = page.body.index, page.body.end
             if at >= end:
                 break
@@ -366,17 +372,6 @@ def read_changes(ask: Callable[[str, float], FeedPage], wish: ChangesWish, defin
         leased.pop_all()
     read = tuple(replace(page, snapshot=replace(page.snapshot, definition=newest)) for page in pages)
     return Changes(newest, wish.start, end, pages[-1].body.origin, read, columns, where)
-
-
-def _check_columns(page: FeedPage, schema_version: int | None) -> None:
-    """Refuse an entry that changes the columns beyond a version."""
-    for index, version in page.body.altered:
-        if schema_version is not None and version > schema_version:
-            raise SchemaChanged(
-                f"entry {index} changes the columns to version {version}: read up to {index}, then go on from {index} with"
-                f" schema_version={version}",
-                index,
-            )
 
 
 __all__ = [

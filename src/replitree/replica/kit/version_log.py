@@ -356,7 +356,11 @@ class VersionLog:
             opens = OpenInserts.of(map(parse_part, names), tuple(map(LogIndex, begin.opened)))
             for line in lines:
                 entry = _decode_entry(line)
-                changed = _changed(entry)
+                change = Change(tuple(map(parse_part, entry.removed)), tuple(map(parse_part, entry.added)))
+                opened = tuple(map(LogIndex, entry.opened))
+                changed = EntryChange(
+                    LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema
+                )
                 entries.append(NotedEntry(index, changed, _timestamp_of(entry)))
                 index = changed.next
             yield Segment(LogIndex(begin.index), opens, tuple(entries))
@@ -492,13 +496,6 @@ class VersionLog:
         refuse_newer(head, f"the version log {path}", VERSIONS_FORMAT)
         begin = _decode_begin(head)
         return begin if begin.incarnation == self._incarnation else None
-
-
-def _changed(entry: _Entry) -> EntryChange:
-    """Return what a line says of its entry."""
-    change = Change(tuple(map(parse_part, entry.removed)), tuple(map(parse_part, entry.added)))
-    opened = tuple(map(LogIndex, entry.opened))
-    return EntryChange(LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema)
 
 
 def _timestamp_of(entry: _Entry) -> int:

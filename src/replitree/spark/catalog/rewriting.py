@@ -273,7 +273,13 @@ def _put(begun: BegunStatement, files: Mapping[str, Sequence[str]], new: Sequenc
     plan = begun.plan
     here = [place for some in (*files.values(), new) for place in some if place.startswith("/")]
     if len(here) < sum(map(len, files.values())) + len(new):
-        sent = {place: _sent(plan, number, Path(place)) for number, place in enumerate(here)}
+        sent = {}
+        for number, place in enumerate(here):
+            # As if a task had sent it.
+            path = Path(place)
+            file = FileEntry(data_file(number), 0, path.stat().st_size, file_checksum(path))
+            send_file(plan.table.http, plan.upload, UNPARTITIONED, path, file, "planner")
+            sent[place] = f"planner/{UNPARTITIONED}/{file.name}"
         there = {part: [sent.get(place, place) for place in some] for part, some in files.items()}
         return plan.adopt_sent(there, [sent.get(place, place) for place in new], timeout_s=COMMIT_S)
     made = statement_parts(
@@ -287,13 +293,6 @@ def _put(begun: BegunStatement, files: Mapping[str, Sequence[str]], new: Sequenc
     plan.results.update(made.results)
     plan.inserts.update(made.inserts)
     return made.rows
-
-
-def _sent(plan: RewritePlan, number: int, path: Path) -> str:
-    """Send a file of this machine to the replica as if a task had; return its place there."""
-    file = FileEntry(data_file(number), 0, path.stat().st_size, file_checksum(path))
-    send_file(plan.table.http, plan.upload, UNPARTITIONED, path, file, "planner")
-    return f"planner/{UNPARTITIONED}/{file.name}"
 
 
 __all__ = ["BegunStatement", "Rewriting"]

@@ -176,16 +176,12 @@ def feed_partitions(
         sizes = [bytes_of[unit.part] + bytes_of.get(unit.before, 0) for unit in units]
         count = tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES))
         for some in pack(units, sizes, count) if units else []:
-            body = _only(page.body, sorted(some, key=lambda unit: unit.index))
+            names = {name for unit in some for name in (unit.part, unit.before)}
+            parts = tuple(part for part in page.body.parts if part.part in names)
+            sorted_units = tuple(sorted(some, key=lambda unit: unit.index))
+            body = msgspec.structs.replace(page.body, units=sorted_units, parts=parts)
             found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease)))
     return found
-
-
-def _only(body: FeedBody, units: list[FeedUnit]) -> FeedBody:
-    """Return an answer with some units, and their parts alone."""
-    names = {name for unit in units for name in (unit.part, unit.before)}
-    parts = tuple(part for part in body.parts if part.part in names)
-    return msgspec.structs.replace(body, units=tuple(units), parts=parts)
 
 
 def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:

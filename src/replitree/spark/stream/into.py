@@ -74,7 +74,9 @@ def into(
     Terms(None, timeout_s, overwrite, required)
 
     def insert(rows: DataFrame, number: int) -> None:
-        query = _query_of(rows)
+        # Under Spark Connect only the server knows which query's thread this is.
+        context = getattr(rows.sparkSession, "_sc", None)
+        query = "" if context is None else context.getLocalProperty(QUERY) or ""
         name = stream or query
         if not name:
             raise BadInput("under Spark Connect a query's id is not known: name the stream, into(table, stream=…)")
@@ -106,12 +108,6 @@ def _refuse_copy(_rows: DataFrame, _number: int) -> None:
         " def insert(rows, number): with replitree.connect(url, token_file=…) as there:"
         ' into(there.table("orders"), "stream of this checkpoint")(rows, number)'
     )
-
-
-def _query_of(rows: DataFrame) -> str:
-    """Return the id of the query whose thread this is; empty under Spark Connect, where only the server knows it."""
-    context = getattr(rows.sparkSession, "_sc", None)
-    return "" if context is None else context.getLocalProperty(QUERY) or ""
 
 
 __all__ = ["into"]

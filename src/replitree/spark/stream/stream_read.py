@@ -52,7 +52,7 @@ from replitree.wire.feed_errors import FeedGap, OffsetExpired, SchemaChanged, Ta
 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
-    from replitree.client.read.feed import Changes, FeedPage
+    from replitree.client.read.feed import FeedPage
     from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.table import Table
 
@@ -224,7 +224,15 @@ class TableStream:
             if limits.any:
                 _log.warning("the first batch of table %s is all that it has: limits do not cut it", self._name)
             return Position(end.origin, end.index, end.index, where, end.us)
-        begin = self._resolved(where, end)
+        if where == "latest":
+            begin = end.index
+        elif where == "earliest":
+            begin = min(self._watch.earliest(self._stream.timeout_s).feed_from, end.index)
+        elif where.startswith(TIME):
+            # The table at a time has what was written at that time, and the stream has it, too.
+            begin = self._table.index_of(datetime.fromisoformat(where[len(TIME) :]) - timedelta(milliseconds=1))
+        else:
+            begin = int(where) if where.isdecimal() else self._table.index_of(where)
         if begin > end.index:
             raise BadInput(
                 f"startingVersion={begin} is above the end of the log of table {self._name}, which is at {end.index}: give an"
@@ -232,16 +240,6 @@ class TableStream:
             )
         admitted = self._admitted(end.origin, begin, end.index, limits)
         return Position(end.origin, admitted.end, admitted.begin, where)
-
-    def _resolved(self, where: str, end: LogEnd) -> int:
-        if where == "latest":
-            return end.index
-        if where == "earliest":
-            return min(self._watch.earliest(self._stream.timeout_s).feed_from, end.index)
-        if where.startswith(TIME):
-            # The table at a time has what was written at that time, and the stream has it, too.
-            return self._table.index_of(datetime.fromisoformat(where[len(TIME) :]) - timedelta(milliseconds=1))
-        return int(where) if where.isdecimal() else self._table.index_of(where)
 
     def _next(self, at: Position, limits: Limits) -> Position | None:
         """Return the end of a batch that begins where another one has ended; None: there is nothing new."""
@@ -355,55 +353,52 @@ class TableStream:
             raise self._replaced(origin, str(error)) from error
         with ExitStack() as leased:
             leased.callback(changes.close)
-            found = self._packed(changes)
+            try:
+                columns = tuple(columns_of(self._fields(), changes.definition))
+            except SchemaMismatch as error:
+                index = changes.altered[-1][0] if changes.altered else -1
+                raise SchemaChanged(
+                    f"{error}: the columns of the table have changed, and those that the query began with are not there any"
+                    " more. Start the query again with the same checkpoint: it goes on where it is, and shows the present"
+                    " columns",
+                    index,
+                ) from error
+            units = [
+                [unit for _, some in self._stream.selection.wanted(page) for unit in some] for page in changes.pages
+            ]
+            plan = FeedPlan(self._options, self._schema, columns)
+            found = feed_partitions(plan, changes, units, tasks_of(self._options))
             # The tasks renew the leases from here on.
             leased.pop_all()
         return found
-
-    def _packed(self, changes: Changes) -> list[InputPartition]:
-        try:
-            columns = tuple(columns_of(self._fields(), changes.definition))
-        except SchemaMismatch as error:
-            index = changes.altered[-1][0] if changes.altered else -1
-            raise SchemaChanged(
-                f"{error}: the columns of the table have changed, and those that the query began with are not there any more."
-                " Start the query again with the same checkpoint: it goes on where it is, and shows the present columns",
-                index,
-            ) from error
-        units = [[unit for _, some in self._stream.selection.wanted(page) for unit in some] for page in changes.pages]
-        plan = FeedPlan(self._options, self._schema, columns)
-        return feed_partitions(plan, changes, units, tasks_of(self._options))
 
     # --- what is wrong --------------------------------------------------------------------------------------------------
 
     def _behind_loss(self, begin: int, error: OffsetExpired | FeedGap) -> int:
         """Return where the stream goes on behind what is lost.  Raises the error with advice, unless that was asked for."""
+        if error.index < 0 and isinstance(error, OffsetExpired):
+            raise error
         if self._stream.fails_on_loss or error.index < 0:
-            raise self._expired(begin, error) if isinstance(error, OffsetExpired) else self._gap(error)
+            if isinstance(error, FeedGap):
+                raise FeedGap(
+                    f"table {self._name} has lost rows at {error.index} of its log, and no replica can list them ({error})."
+                    " Start anew with a new checkpoint and a new target; or go on behind that entry, with failOnDataLoss=false",
+                    error.index,
+                )
+            raise OffsetExpired(
+                f"the stream stands at {begin} in the log of table {self._name}, and the feed begins at {error.index}: what"
+                f" entries {begin} to {error.index - 1} brought is not kept any more, because the table keeps its feed for"
+                f" {self._table.definition.feed}. Start anew with a new checkpoint and a new target; or go on at {error.index}"
+                " without these rows, with failOnDataLoss=false. Let table.set_feed keep the feed for longer than the query"
+                " pauses",
+                error.index,
+            )
         behind = error.index + 1 if isinstance(error, FeedGap) else error.index
         _log.warning(
             "table %s: rows of entries %d to %d are lost to the stream, which goes on (failOnDataLoss=false): %s",
             *(self._name, begin, behind - 1, error),
         )
         return behind
-
-    def _expired(self, begin: int, error: OffsetExpired) -> OffsetExpired:
-        if error.index < 0:
-            return error
-        return OffsetExpired(
-            f"the stream stands at {begin} in the log of table {self._name}, and the feed begins at {error.index}: what"
-            f" entries {begin} to {error.index - 1} brought is not kept any more, because the table keeps its feed for"
-            f" {self._table.definition.feed}. Start anew with a new checkpoint and a new target; or go on at {error.index}"
-            " without these rows, with failOnDataLoss=false. Let table.set_feed keep the feed for longer than the query pauses",
-            error.index,
-        )
-
-    def _gap(self, error: FeedGap) -> FeedGap:
-        return FeedGap(
-            f"table {self._name} has lost rows at {error.index} of its log, and no replica can list them ({error}). Start anew"
-            " with a new checkpoint and a new target; or go on behind that entry, with failOnDataLoss=false",
-            error.index,
-        )
 
     def _check_same(self, position: Position, origin: str) -> None:
         if position.origin != origin:

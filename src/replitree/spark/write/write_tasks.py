@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -166,9 +167,13 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
         They have to go into the object store, which does not work here.
     """
     definition = job.table
-    rows = _reader(job, batches)
-    if rows is None:
+    first = next(batches, None)
+    if first is None:
         return StagedMessage("", ())
+    # Under the table's own column names.
+    schema = pa.schema([field_.with_name(name) for field_, name in zip(first.schema, job.names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain((first,), batches))
+    rows = pa.RecordBatchReader.from_batches(schema, renamed)
     objects = reached(definition, job.store, job.through, job.replica)
     if objects is not None:
         with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
@@ -202,21 +207,6 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
                 path = folder / manifest.partition / file.name
                 send_file(job.http, job.opened, manifest.partition, path, file, attempt)
     return StagedMessage(attempt, manifests)
-
-
-def _reader(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
-    """Give the rows as a stream under the table's own column names; None when there are none."""
-    first = next(batches, None)
-    if first is None:
-        return None
-    schema = pa.schema([field_.with_name(name) for field_, name in zip(first.schema, job.names, strict=True)])
-
-    def renamed() -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_arrays(first.columns, schema=schema)
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, renamed())
 
 
 @contextmanager
