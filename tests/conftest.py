@@ -39,31 +39,45 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 embedded.JAVA_FLAGS += zookeeper_options()
 
 LONG = (
-    "spark/test_stream_deaths.py",
-    "spark/test_store.py",
     "spark/test_overwrite.py",
     "spark/test_catalog.py",
+    "verify/histories/test_spark_system.py",
+    "storage/test_mutate_spark.py",
+    "storage/test_spark.py",
+    "spark/test_standalone.py",
+    "spark/test_store.py",
+    "client/test_shared_system.py",
+    "spark/test_s3a.py",
+    "spark/test_stream_deaths.py",
+    "spark/test_connect.py",
     "spark/test_read.py",
     "spark/test_write.py",
     "spark/test_damage.py",
-    "spark/test_evolve.py",
     "spark/test_lacking.py",
-    "spark/test_optimize.py",
     "spark/test_random_damage.py",
-    "client/test_shared_system.py",
-    "bench/test_shared.py",
+    "spark/test_catalog_statements.py",
+    "spark/test_feed.py",
+    "spark/test_named_tables.py",
+    "spark/test_stream_source.py",
+    "spark/test_stream_sources_page.py",
+    "spark/test_streams.py",
+    "spark/test_streams_page.py",
+    "spark/test_times.py",
+    "spark/test_warm_session.py",
+    "spark/test_evolve.py",
+    "spark/test_optimize.py",
     "storage/test_blob_member.py",
     "cli/test_system.py",
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
-    "spark/test_s3a.py",
-    "spark/test_standalone.py",
+    "shared/test_rounds.py",
+    "machines/rounds/test_rounds.py",
     "faults/test_full_disk.py",
-    "verify/histories/test_spark_system.py",
-    "storage/test_mutate_spark.py",
     "coordination/test_differential.py",
     "cli/test_restore_killed_system.py",
     "cli/test_repair_system.py",
+    "client/test_moving_system.py",
+    "client/test_shared_merges_system.py",
     "damage/test_damage.py",
     "faults/test_judged.py",
     "faults/test_deposed_leader.py",
@@ -74,8 +88,23 @@ LONG = (
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`).
 
-Spark comes first: its files run on three workers, one after the other (`SparkTogether`), and take longer than any other file.
-Those that share a session stand together.  The checker's tests compute and wait for nothing, so they come last.
+Spark comes first: its files run on four workers, one after the other (`SparkTogether`), and take longer than any other file.
+Those that share a session stand together, before `test_local_cluster`, which ends it.  The checker's tests compute and wait for
+nothing, so they come last.
+"""
+
+SPARK_ELSEWHERE = (
+    "tests/verify/histories/test_spark_system.py",
+    "tests/storage/test_mutate_spark.py",
+    "tests/storage/test_spark.py",
+    "tests/spark/test_standalone.py",
+    "tests/spark/test_standalone_deaths.py",
+    "tests/spark/test_standalone_statements.py",
+    "tests/spark/test_streams_elsewhere.py",
+)
+"""Files that one worker runs: each begins a session of its own, three without replicas and four with executors elsewhere.
+
+The Java machine keeps the settings of its first session; those of the first file limit nothing.
 """
 
 SPARK_IN_SQL = (
@@ -92,7 +121,7 @@ SPARK_IN_SQL = (
 )
 """Files that one worker runs: those of the catalog, and some others, so that the workers of Spark take about equally long.
 
-Theirs take 225 s of CPU, those with a store 120 s, and the other ones took 230 s before the tests of streams came to them.
+Theirs take 225 s of CPU, those with a store 120 s.
 """
 
 PACKED = ("tests/bench/test_verify.py", "tests/cli/test_verify_packed.py")
@@ -103,7 +132,7 @@ SPARK_WITH_A_STORE = (
     "tests/spark/test_store_damage.py",
     "tests/bench/test_read_store.py",
 )
-"""Files that another worker runs; a third one runs the other files of Spark.
+"""Files that a third worker runs; a fourth one runs the files that share a session, which take longest.
 
 Its Java machine begins with a store's credentials, which the processes of Python tasks inherit.  A file whose tasks must not
 have them runs on one of the others.
@@ -141,10 +170,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Each file on one worker, files of Spark on one of three workers: a Java machine that is warm is several times faster.
+    """Each file on one worker, files of Spark on one of four workers: a Java machine that is warm is several times faster.
 
-    One has the tables in an object store, whose files begin sessions with settings of their own, one has the catalog, and one
-    all else; each takes about as long.  A file that begins and ends Java machines of its own goes to any worker.
+    One has the tables in an object store, whose files begin sessions with settings of their own, one has the catalog, one the
+    files that begin sessions elsewhere, and one all else.  A file whose Java is in processes of its own goes to any worker.
 
     A search of the checker, or a life of a cluster whose files are damaged, shares nothing with others: it goes to the next
     free worker, so that all workers end together.  Packed models are compiled, which takes longer than to search them: once.
@@ -156,7 +185,9 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
             return "spark with a store"
         if file in SPARK_IN_SQL:
             return "spark in SQL"
-        if "spark" in file and not file.endswith(("test_s3a.py", "test_standalone.py", "test_stream_deaths.py")):
+        if file in SPARK_ELSEWHERE:
+            return "spark elsewhere"
+        if "spark" in file and not file.endswith(("test_connect.py", "test_s3a.py", "test_stream_deaths.py")):
             return "spark"
         if file in PACKED or file.startswith("tests/verify/packed/"):
             return "packed"
