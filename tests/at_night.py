@@ -20,16 +20,6 @@ AT_NIGHT = {
         "barrier-at-the-snapshot",
     ),
     "tests/verify/leases/test_leases.py::test_mutant_is_caught": ("lowered-for-later-entries-only",),
-    "tests/verify/test_ample.py::test_mutant_breaks_the_same_invariant": (
-        *("staging-listed-after-activation", "open-entry-cleaned"),
-    ),
-    "tests/verify/test_ample.py::test_the_same_is_to_be_seen_as_without_ample_steps": ("quorum_two", "merge_differs"),
-    "tests/verify/test_ample.py::test_models_of_other_themes_end_alike": ("restart_anywhere", "results_killed"),
-    "tests/verify/test_ample.py::test_verdict_probes_and_ends_are_those_of_the_plain_search": ("quorum_dropped",),
-    "tests/verify/test_symmetry.py::test_mutant_breaks_the_same_invariant": ("open-entry-cleaned",),
-    "tests/verify/test_reduction.py::test_verdict_probes_and_ends_are_the_same_without_reduction": (
-        *("stored_twice", "stored_mutate", "insert_groups"),
-    ),
     "tests/verify/tablets/test_reductions.py::test_messages_that_are_forgotten_would_change_nothing": ("loss",),
     "tests/verify/packed/test_golden.py::test_replicas_that_are_alike_are_counted_once": (
         *("mended/replication-queues-limits5-2113678", "mended/quorum-queues-limits7-3853800"),
@@ -60,6 +50,14 @@ AT_NIGHT = {
     "tests/spark/test_store_write.py::test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
     "tests/spark/test_damage.py::test_each_action_that_only_reads_goes_on_after_damage": (),
+    "tests/spark/test_store.py::test_catalog_reads_in_the_store": ("folder",),
+    "tests/spark/test_store.py::test_nobody_asks_the_gateway_for_hosts_of_files": ("folder",),
+    "tests/spark/test_store.py::test_conditions_and_columns_are_pushed_down_to_objects": ("folder",),
+    "tests/spark/test_store.py::test_parts_of_older_columns_are_read_in_the_store": ("folder",),
+    "tests/spark/test_store.py::test_no_plan_and_no_log_has_a_secret": ("folder",),
+    "tests/spark/test_store.py::test_a_running_query_reads_on_while_its_parts_leave_everywhere": ("folder",),
+    "tests/spark/test_store.py::test_nothing_is_left_when_the_last_reader_lets_go": ("folder",),
+    "tests/spark/test_store.py::test_frames_read_on_without_any_replica": ("folder",),
     "tests/spark/test_store_damage.py::test_no_reader_shows_a_wrong_row_where_no_good_copy_is_left": ("page header",),
     "tests/spark/test_store_damage.py::test_the_read_goes_on_with_the_copy_of_a_replica_and_the_part_is_repaired": (
         "page header",

@@ -121,7 +121,8 @@ def by_insert(spark: SparkSession, replicas: LocalCluster) -> None:
 @pytest.mark.parametrize(
     ("load", "victim"),
     [
-        (by_source, "executor"),
+        # By day each way and each victim, at night the other pairs, too.
+        pytest.param(by_source, "executor", marks=pytest.mark.nightly),
         (by_source, "worker"),
         (by_insert, "executor"),
         pytest.param(by_insert, "worker", marks=pytest.mark.nightly),
@@ -148,7 +149,7 @@ def test_one_is_killed_when_its_task_has_sent_its_file(
 @pytest.mark.parametrize(
     ("statement", "victim"),
     [
-        ("update", "executor"),
+        pytest.param("update", "executor", marks=pytest.mark.nightly),
         ("update", "worker"),
         ("merge", "executor"),
         pytest.param("merge", "worker", marks=pytest.mark.nightly),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -50,8 +50,7 @@ COMPARED = [
     "staging-listed-after-activation",
 ]
 COMPARED_QUICKLY = ("read-without-sync", "counted-unversioned", "read-shows-open", "fail-without-delete")
-"""The other ones are slow, all of them together."""
-COMPARED_AT_NIGHT = ("lost-though-open",)
+"""The other ones wait for the night, all of them together."""
 
 ALIKE = (
     *("quorum_stale", "quorum_drop", "quorum_alone", "quorum_recover", "quorum_mutate", "quorum_commit_doubt"),
@@ -68,11 +67,9 @@ ALIKE = (
     *("pull_gap", "fetch_partitions", "restart_anywhere", "merge_differs", "mutate_merging", "clean_duplicate"),
     *("session_ends_pulling", "lost_merge", "lost_writer_away", "quorum_lost"),
 )
-ALIKE_SLOW = (
+ALIKE_AT_NIGHT = (
     *("lost_writer_away", "lost_merge", "quorum_two", "quorum_mutate", "read_drop"),
     *("fetch_partitions", "merge_differs", "session_ends_pulling", "pull_gap"),
-)
-ALIKE_AT_NIGHT = (
     *("quorum_lost", "quorum_crash", "quorum_doubt", "quorum_expiry", "quorum_merge", "restart_anywhere"),
     *("read_sequential", "read_linearizable", "read_session", "read_quorum"),
 )
@@ -95,8 +92,9 @@ OTHERS: dict[str, dict[Fault, int]] = {
 OTHERS_QUICK = ("merge_differs", "mutate_merging", "clean_duplicate")
 
 
-def _marked(names: list[str], slow: tuple[str, ...], *, but: bool = False) -> list[object]:
-    return [pytest.param(name, marks=pytest.mark.slow if (name in slow) is not but else ()) for name in names]
+def _by_day(names: Iterable[str], by_day: Collection[str]) -> list[object]:
+    """Give the parameters of a test; those that are not named for the day wait for the night."""
+    return [pytest.param(name, marks=() if name in by_day else pytest.mark.nightly) for name in names]
 
 
 def assert_same(model: Model) -> float:
@@ -108,7 +106,7 @@ def assert_same(model: Model) -> float:
     return plain.states / ample.states
 
 
-@pytest.mark.parametrize("name", _marked([name for name in compared() if name not in LARGE], QUICK, but=True))
+@pytest.mark.parametrize("name", _by_day([name for name in compared() if name not in LARGE], QUICK))
 def test_verdict_probes_and_ends_are_those_of_the_plain_search(name: str) -> None:
     assert assert_same(MODELS[name]) >= TIMES_FEWER.get(name, TIMES_FEWER_MIN)
 
@@ -119,18 +117,12 @@ def test_the_same_of_large_models(name: str) -> None:
     assert assert_same(MODELS[name]) >= TIMES_FEWER_MIN
 
 
-@pytest.mark.parametrize("name", _marked(list(OTHERS), OTHERS_QUICK, but=True))
+@pytest.mark.parametrize("name", _by_day(OTHERS, OTHERS_QUICK))
 def test_models_of_other_themes_end_alike(name: str) -> None:
     assert assert_same(replace(MODELS[name], faults=OTHERS[name])) >= 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *_marked([name for name in COMPARED if name not in COMPARED_AT_NIGHT], COMPARED_QUICKLY, but=True),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in COMPARED_AT_NIGHT),
-    ],
-)
+@pytest.mark.parametrize("name", _by_day(COMPARED, COMPARED_QUICKLY))
 def test_mutant_breaks_the_same_invariant(name: str) -> None:
     mutant = MUTANTS[name]
     ample = explore(MODELS[mutant.model], mutant.stages, ample=True)
@@ -196,13 +188,7 @@ def _known_of_parts(space: Space, world: World) -> Iterator[tuple[str, str, bool
             yield name, part, part in registered, parse_part(part) in held, disk.content(part)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *_marked([name for name in ALIKE if name not in ALIKE_AT_NIGHT], ALIKE_SLOW),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ALIKE_AT_NIGHT),
-    ],
-)
+@pytest.mark.parametrize("name", _by_day(ALIKE, [name for name in ALIKE if name not in ALIKE_AT_NIGHT]))
 def test_the_same_is_to_be_seen_as_without_ample_steps(name: str) -> None:
     """Not only verdicts: every combination of coordination, disks and visible memory is met, and no other."""
     assert visible(MODELS[name], ample=True) == visible(MODELS[name], ample=False)

@@ -71,13 +71,15 @@ def ends(explored: Explored) -> set[str]:
     return {text.partition("\nclient")[0] for text in texts}
 
 
-SLOW = (
+AT_NIGHT = (
     "insert_one_token", "insert_groups", "restart_anywhere", "pull_gap", "replaced_insert", "stored_twice", "stored_mutate",
     "moved_doubt", "home_mended", "upload_doubt", "stored_doubt", "stored_open",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SMALL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in SMALL]
+)
 def test_verdict_probes_and_ends_are_the_same_without_reduction(name: str) -> None:
     reduced, full = explore(small(name)), explore(small(name), reduce=False)
     assert reduced.violation is full.violation is None

@@ -31,7 +31,7 @@ SMALL: dict[str, dict[Fault, int]] = {
 }
 """Models whose replicas, or requests, or both, are interchangeable; with few faults, so that the plain search stays small."""
 
-SLOW, AT_NIGHT = ("insert_one_token", "combined", "quorum_clean"), ("quorum_three",)
+AT_NIGHT = ("insert_one_token", "combined", "quorum_clean", "quorum_three")
 
 TWICE = Model(
     "twice",
@@ -49,8 +49,7 @@ def small(name: str) -> Model:
 
 
 def _named(names: list[str]) -> list[Any]:
-    marks = dict.fromkeys(SLOW, pytest.mark.slow) | dict.fromkeys(AT_NIGHT, pytest.mark.nightly)
-    return [pytest.param(name, marks=marks.get(name, ())) for name in names]
+    return [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in names]
 
 
 def states(space: Space, fingerprint: Callable[[World], int]) -> dict[int, World]:
@@ -111,7 +110,7 @@ QUICK = (
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in OF_SYMMETRIC]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in OF_SYMMETRIC]
 )
 def test_mutant_breaks_the_same_invariant(name: str) -> None:
     mutant = MUTANTS[name]
