@@ -14,6 +14,7 @@ import pyspark
 from replitree.java import java_home
 from replitree_bench.kit.standalone import ENDS_WITH_PARENT, said
 from tests.spark.drivers import DRIVER_S_MAX
+from tests.spark.warm_session import DAEMON
 from tests.waiting import wait_for
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -49,6 +50,7 @@ class ConnectServer:
             "spark.sql.shuffle.partitions": 2,
             "spark.local.dir": self._folder,
             "spark.sql.warehouse.dir": self._folder / "warehouse",
+            DAEMON: "tests.spark.warm_daemon",
         }
         words = ["--master", "local[2]", "--driver-memory", "768m", "--class", SERVER]
         for name, value in settings.items():

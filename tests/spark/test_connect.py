@@ -55,12 +55,16 @@ def streamed(name, access, table):
             into(there.table("streamed"))(rows, number)
 
     options = {"url": zookeeper, "table": "streamed", "tokenFile": token_file}
+    # Spark begins a process for each query: what works runs where tasks do not see the replica, what is refused elsewhere.
     writers = {
         "format": stream.writeStream.format("replitree").options(**options),
         "in the function": stream.writeStream.foreachBatch(insert),
-        "of the client": stream.writeStream.foreachBatch(into(table, "of the client")),
-        "without a name": stream.writeStream.foreachBatch(without_name),
     }
+    if name == "seen":
+        writers = {
+            "of the client": stream.writeStream.foreachBatch(into(table, "of the client")),
+            "without a name": stream.writeStream.foreachBatch(without_name),
+        }
     problems = {}
     for way, writer in writers.items():
         ready = writer.option("checkpointLocation", f"{folder}/{way}").trigger(availableNow=True)
@@ -185,15 +189,17 @@ def test_what_does_not_fit_is_refused_in_our_words_and_a_failed_query_in_those_o
     assert query is True
 
 
-@pytest.mark.parametrize("name", ["seen", "hidden"])
 def test_streams_write_by_format_and_by_a_function_that_connects_where_it_runs(
-    told: dict[str, Any], clusters: dict[str, LocalCluster], name: str
+    told: dict[str, Any], clusters: dict[str, LocalCluster]
 ) -> None:
-    problems = told[name]["streamed"]
-    assert (problems["format"], problems["in the function"]) == ("", "")
-    assert "has no connection of the client: connect in it, def insert(rows, number)" in problems["of the client"]
-    assert "under Spark Connect a query's id is not known: name the stream" in problems["without a name"]
-    table = clusters[name].table("streamed")
+    assert told["hidden"]["streamed"] == {"format": "", "in the function": ""}
+    table = clusters["hidden"].table("streamed")
     assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == sorted([*range(5), *range(5)])
     assert [each.batch for each in table.streams()] == [0, 0]
-    assert uploads_left(clusters[name], table) == []
+    assert uploads_left(clusters["hidden"], table) == []
+
+
+def test_a_stream_without_a_connection_or_a_name_is_refused(told: dict[str, Any]) -> None:
+    problems = told["seen"]["streamed"]
+    assert "has no connection of the client: connect in it, def insert(rows, number)" in problems["of the client"]
+    assert "under Spark Connect a query's id is not known: name the stream" in problems["without a name"]
