@@ -38,12 +38,12 @@ PROGRAM = f"""
 import os, sys
 from pathlib import Path
 from pyspark.sql.functions import udf
-from replitree.spark import spark_session
 from tests.spark.stream_queries import finished
+from tests.spark.warm_session import begin_warm_session
 {STREAM}
 cluster, source, target, checkpoint, gate = sys.argv[1:]
 
-spark = spark_session(master="local[1]", conf={{"spark.driver.memory": "1g"}})
+spark = begin_warm_session("local[1]", {{"spark.driver.memory": "1g"}})
 
 @udf("string")
 def held(text):
@@ -98,7 +98,7 @@ class Pipe:
         kill_driver_when(looked, what, PROGRAM, *arguments)
 
     def forget_end(self) -> None:
-        """Make the checkpoint what it is when the driver dies after the target's commit of a batch, and before Spark's own."""
+        """Make the checkpoint what it is when the driver dies after the target's commit of its last batch, before Spark's."""
         for file in (self.checkpoint / "commits").glob(f"*{self.sent()}*"):
             if file.name in {str(self.sent()), f".{self.sent()}.crc"}:
                 file.unlink()
@@ -129,17 +129,19 @@ def pipe(running: LocalCluster, name: str, tmp_path: Path) -> Iterator[Pipe]:
 
 
 @pytest.mark.timeout(1_800)  # as below
-def test_drivers_that_are_killed_lose_and_double_no_row(spark: SparkSession, pipe: Pipe, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_loses_and_doubles_no_row(spark: SparkSession, pipe: Pipe, tmp_path: Path) -> None:
     pipe.add()
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    # The first driver dies in the middle of batch 0: Spark has written down its end, and the target has none of it.
+    # The driver dies in the middle of batch 0: Spark has written down its end, and the target has none of it.
     pipe.kill_when(Path(f"{gate}.reached").exists, "a task of batch 0 has rows", gate)
     assert (pipe.last("offsets"), pipe.sent()) == (0, -1)
-    # The second one dies when the target has a later batch, which Spark takes for one that is not finished.
-    pipe.kill_when(lambda: pipe.sent() >= 2, "the target has batch 2")
+    pipe.add()  # batch 0 may have all others
+    pipe.end(spark)
+    # Spark takes the last batch, which the target has, for one that is not finished.  At night drivers die there, too.
     pipe.forget_end()
-    assert pipe.last("commits") < pipe.sent()
+    assert 0 <= pipe.last("commits") < pipe.sent()
+    pipe.add()
     pipe.end(spark)
 
 
