@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
+import org.apache.spark.sql.connector.catalog.{Changelog, ChangelogContext, ChangelogRange}
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, ProcedureCatalog, SupportsNamespaces}
 import org.apache.spark.sql.connector.catalog.{Table, TableCatalog, TableCatalogCapability, TableChange, TableContext, TimeTravel}
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
@@ -53,7 +54,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
   private def isolation: Option[String] = SparkSession.active.conf.getOption(s"spark.sql.catalog.$known.isolation")
 
   /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
-  override def tableStateOptionKeys(): util.Set[String] = ReplitreeCatalog.ReadOptions.asJava
+  override def tableStateOptionKeys(): util.Set[String] =
+    (ReplitreeCatalog.ReadOptions ++ Seq("readChangeFeed", "readChangeData")).asJava
 
   /** Of columns in CREATE TABLE; ALTER TABLE has them without. */
   override def capabilities(): util.Set[TableCatalogCapability] =
@@ -116,8 +118,30 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
         loaded
       }
     }
-    new ReplitreeTable(
-      planner, table.name, s"$known.default.${table.name}", snapshot(options), options, snapshot, () => isolation)
+    val qualified = s"$known.default.${table.name}"
+    if (ReplitreeCatalog.isFeed(options) && version.isEmpty && timestamp.isEmpty)
+      new ChangeFeed(snapshot(CaseInsensitiveStringMap.empty), qualified, Map.empty)
+    else new ReplitreeTable(planner, table.name, qualified, snapshot(options), options, snapshot, () => isolation)
+  }
+
+  override def loadChangelog(table: Identifier, context: ChangelogContext, options: CaseInsensitiveStringMap): Changelog = {
+    // A text is a version, and a number a time. Without a range Spark does not say whether its ends are included.
+    val ends: Array[Any] = context.range match {
+      case at: ChangelogRange.VersionRange =>
+        Array(at.startingVersion, at.endingVersion.orElse(null), at.startingBoundInclusive, at.endingBoundInclusive)
+      case at: ChangelogRange.TimestampRange =>
+        Array(at.startingTimestamp, at.endingTimestamp.orElse(null), at.startingBoundInclusive, at.endingBoundInclusive)
+      case _ => Array(null, null, true, true)
+    }
+    load(table, new CaseInsensitiveStringMap(util.Map.of("readChangeFeed", "true")), None) match {
+      case feed: ChangeFeed => feed.within(planner.answer(
+        "range",
+        "table" -> table.name,
+        "ends" -> ends,
+        "mode" -> context.deduplicationMode.value,
+        "computes" -> context.computeUpdates))
+      case _ => throw new NoSuchTableException(table)
+    }
   }
 
   /** Looks for the table's name only: `loadTable` takes a snapshot. */
@@ -240,6 +264,9 @@ object ReplitreeCatalog {
 
   /** The options that say which rows a read has. */
   private val ReadOptions = Set("level", "minIndex", "asOf", "final", "timeout")
+
+  def isFeed(options: CaseInsensitiveStringMap): Boolean =
+    options.getBoolean("readChangeFeed", options.getBoolean("readChangeData", false))
 
   /** The snapshot that options of `format("replitree")` say, where the catalog reads it as they say. */
   def named(options: CaseInsensitiveStringMap): Option[LoadedSnapshot] = {

@@ -175,9 +175,9 @@ object SnapshotScanBuilder {
     "datetimeRebaseMode" -> "CORRECTED",
   )
 
-  def of(snapshot: LoadedSnapshot, asked: CaseInsensitiveStringMap): SnapshotScanBuilder = {
+  def of(snapshot: LoadedSnapshot, streams: String => MicroBatchStream): SnapshotScanBuilder = {
     val (spark, files, options) = sources(snapshot)
-    new SnapshotScanBuilder(spark, files, snapshot.schema, options, snapshot.stream(asked, _))
+    new SnapshotScanBuilder(spark, files, snapshot.schema, options, streams)
   }
 
   /** Returns what every builder of a snapshot's scans is made of: the session, the files, and the options of their readers. */

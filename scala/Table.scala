@@ -64,16 +64,22 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
     }.toSeq
 
   /** Scans of this snapshot; of a read's options only `final` says how. */
-  def scanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+  def scanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val streamed = options.asScala.toMap
     if (options.getBoolean("final", false) && !isPlain)
-      new SourceScanBuilder(this, options, true, "rows merged by the table's policy (final)")
-    else if (otherWay.nonEmpty) new SourceScanBuilder(this, options, false, otherWay)
-    else SnapshotScanBuilder.of(this, options)
+      new SourceScanBuilder(
+        this, "rows merged by the table's policy (final)", schema, sourceOptions + ("final" -> "true"), streamed)
+    else if (otherWay.nonEmpty) new SourceScanBuilder(this, otherWay, schema, sourceOptions, streamed)
+    else SnapshotScanBuilder.of(this, stream(streamed, schema, _))
+  }
 
   /** A stream of the table by the source in Python, whichever snapshot this is; of the options, none names another table. */
-  def stream(options: CaseInsensitiveStringMap, checkpoint: String): MicroBatchStream =
-    new NamedTable((options.asScala ++ tableOptions).asJava, Array.empty, schema)
-      .newScanBuilder(CaseInsensitiveStringMap.empty).build().toMicroBatchStream(checkpoint)
+  def stream(options: Map[String, String], columns: StructType, checkpoint: String): MicroBatchStream =
+    scans(options, columns).build().toMicroBatchStream(checkpoint)
+
+  /** Scans by the source in Python with all these options. */
+  def scans(options: Map[String, String], columns: StructType): ScanBuilder =
+    new NamedTable((options ++ tableOptions).asJava, Array.empty, columns).newScanBuilder(CaseInsensitiveStringMap.empty)
 
   def texts(node: JsonNode): Map[String, String] =
     node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
@@ -110,6 +116,8 @@ final class ReplitreeTable(
   private val others = new ConcurrentHashMap[Map[String, String], LoadedSnapshot]
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    // Spark 4.2 passes it to no catalog, so that these are not its columns: the source says what to do.
+    if (ReplitreeCatalog.isFeed(options)) return snapshot.scans(options.asScala.toMap, schema)
     val state = ReplitreeCatalog.readState(options)
     val read =
       if (state != ReplitreeCatalog.readState(loadedWith)) others.computeIfAbsent(state, _ => load(options))

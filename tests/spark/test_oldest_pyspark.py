@@ -31,8 +31,10 @@ FILES = (
     "test_catalog_layouts.py",
     "test_catalog_rows.py",
     "test_catalog_statements.py",
+    "test_catalog_changes.py",
     "test_named_tables.py",
     "test_streams.py",
+    "test_stream_source.py",
 )
 """The pages on SQL, what tests of the catalog say of it, and streams."""
 

@@ -227,7 +227,9 @@ class Changes:
 
     def to_df(self, spark: SparkSession) -> DataFrame:
         """Give the rows to Spark.  They pass through this process."""
-        return spark.createDataFrame(self.to_arrow())
+        # Spark takes no nested column without a chunk.
+        batches = list(self.batches()) or [pa.RecordBatch.from_pylist([], self.schema)]
+        return spark.createDataFrame(pa.Table.from_batches(batches))
 
     def _whole(self, page: FeedPage, units: Sequence[FeedUnit]) -> Iterator[pa.RecordBatch]:
         """Read parts of which all rows came or left, one after the other."""

@@ -40,6 +40,7 @@ from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailable
 from replitree.spark.catalog.definitions import alter, create
+from replitree.spark.catalog.feed_range import range_options
 from replitree.spark.catalog.history import history_rows
 from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.catalog.partitions import drop_partitions, matching, partition_columns
@@ -166,6 +167,7 @@ class Planner:
             "named": lambda: self.named(request.options),
             "files": lambda: self.files(request.handle, request.where),
             "history": lambda: history_rows(table()),
+            "range": lambda: range_options(request, table().index_of),
             "create": lambda: create(self._connected(), request),
             "drop": lambda: self.drop(request.table),
             "alter": lambda: alter(table(), request),

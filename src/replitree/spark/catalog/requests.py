@@ -46,6 +46,9 @@ class PlannerRequest(msgspec.Struct, frozen=True):
     partitions: tuple[tuple[str | None, ...], ...] = ()
     procedure: str = ""
     arguments: tuple[Any, ...] = ()
+    ends: tuple[str | int | None, str | int | None, bool, bool] = (None, None, True, True)
+    mode: str = ""
+    computes: bool = False
 
     @property
     def read_options(self) -> dict[str, str]:

@@ -96,6 +96,23 @@ def feed_schema(options: Mapping[str, str]) -> StructType:
     return StructType([*read_schema(options).fields, *FEED_FIELDS.fields])
 
 
+def check_feed_schema(schema: StructType) -> None:
+    """Check that Spark was told the columns of the feed, after those of the table.
+
+    Raises
+    ------
+    BadInput
+        It was not: the user has told others, or a catalog those of the table alone.
+    """
+    names = FEED_FIELDS.names
+    if schema.names[-len(names) :] != names:
+        raise BadInput(
+            f"changes have the columns {', '.join(names)} last, and Spark was told others: leave schema(…) out. Of a table that"
+            " the catalog names read spark.read.changes(t), spark.readStream.changes(t) or t CHANGES FROM VERSION …: Spark 4.2"
+            " does not pass readChangeFeed to it, and a version of a table has no changes"
+        )
+
+
 def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
     """Plan a read of the feed.
 
@@ -105,11 +122,8 @@ def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
         There is no start, or the schema is not the feed's.
     """
     if number(options, "startingversion") is None:
-        raise BadInput("readChangeFeed needs startingVersion: the index of the first entry of the log")
-    if schema.names[-len(FEED_FIELDS.names) :] != FEED_FIELDS.names:
-        raise BadInput(
-            f"a read of the change feed has the columns {', '.join(FEED_FIELDS.names)} last: leave schema(…) out"
-        )
+        raise BadInput("changes need startingVersion: the index of the first entry of the log")
+    check_feed_schema(schema)
     through_of(options.get("through"))
     return FeedPlan(dict(options), schema, tuple(schema.names[: -len(FEED_FIELDS.names)]))
 
@@ -214,6 +228,7 @@ __all__ = [
     "FEED_FIELDS",
     "FeedPartition",
     "FeedPlan",
+    "check_feed_schema",
     "feed_partitions",
     "feed_schema",
     "lease_of",

@@ -12,7 +12,7 @@ from replitree.client.read.as_of import parse_time
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.protocol.upkeep.tags import check_tag_name
-from replitree.spark.read.feed_read import FEED_FIELDS, lease_of, tasks_of
+from replitree.spark.read.feed_read import FEED_FIELDS, check_feed_schema, lease_of, tasks_of
 from replitree.spark.session.options import columns, flag, number, seconds, table_name
 from replitree.spark.stream.admission import Limits, Selection
 from replitree.spark.stream.positions import SNAPSHOT, Beginning
@@ -120,11 +120,7 @@ def check_schema(options: Mapping[str, str], schema: StructType, *, is_feed: boo
     """
     names = schema.names
     if is_feed:
-        if names[-len(FEED_FIELDS.names) :] != FEED_FIELDS.names:
-            raise BadInput(
-                f"a stream of the change feed has the columns {', '.join(FEED_FIELDS.names)} last, and Spark was told others:"
-                " leave schema(…) out; a table that the catalog names has its own alone, so name it by format('replitree')"
-            )
+        check_feed_schema(schema)
         names = names[: -len(FEED_FIELDS.names)]
     wanted = columns(options)
     if wanted is not None and {name.lower() for name in wanted} != {name.lower() for name in names}:
