@@ -47,7 +47,11 @@ def nemesis(
     from replitree_verify.nemesis.strikes import read_faults
 
     plan = Plan(seed, seconds, clients, read_faults(faults) if faults is not None else (), settle)
-    folder = _new_folder(results, seed)
+    folder = results or Path(tempfile.mkdtemp(prefix=f"replitree-nemesis-{seed}-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=results is None)
+    except OSError as error:
+        raise BadInput(f"--results {folder} can't be made: {error.strerror}") from error
     # Not on standard output, where programs read the result.
     progress = console(errors=True)
     progress.print(f"history and report: {folder}")
@@ -76,14 +80,3 @@ def nemesis(
     ]
     at.out.result(msgspec.to_builtins(said), "\n".join(told))
     raise typer.Exit(status_of(ran.verdict))
-
-
-def _new_folder(folder: Path | None, seed: int) -> Path:
-    """Make the folder of the results."""
-    try:
-        if folder is None:
-            return Path(tempfile.mkdtemp(prefix=f"replitree-nemesis-{seed}-"))
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise BadInput(f"--results {folder} can't be made: {error.strerror}") from error
-    return folder

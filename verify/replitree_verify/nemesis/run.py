@@ -108,7 +108,12 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
         crowd = Crowd(recording, table.name, replicas, plan.seed, range(plan.visitors))
         crowd.start()
         try:
-            _hurt(plan, strikes, crowd)
+            end = time.monotonic() + plan.seconds
+            while time.monotonic() < end and not crowd.has_failed:
+                if plan.faults:
+                    strikes.round()
+                else:
+                    time.sleep(min(1.0, max(0.0, end - time.monotonic())))
         finally:
             crowd.stop()
             crowd.finish()
@@ -151,15 +156,6 @@ def check_marked(connection: Connection) -> tuple[str, ...]:
                 " (`replitree up --set test_cluster=true`) and start them again"
             )
     return tuple(sorted({each.name for each in statuses}))
-
-
-def _hurt(plan: Plan, strikes: Strikes, crowd: Crowd) -> None:
-    end = time.monotonic() + plan.seconds
-    while time.monotonic() < end and not crowd.has_failed:
-        if plan.faults:
-            strikes.round()
-        else:
-            time.sleep(min(1.0, max(0.0, end - time.monotonic())))
 
 
 def wait_until_well(table: Table, replicas: Sequence[str], settle_s: float) -> None:

@@ -77,7 +77,14 @@ class Visitor:
         """Do something; False when no replica answered."""
         if self._random.random() < INSERT_SHARE:
             return self._insert()
-        return self._read()
+        (level,) = self._random.choices([each for each, _ in LEVELS], [weight for _, weight in LEVELS])
+        as_of = self._random.choice(self._seen) if level == "as_of" and self._seen else None
+        asked = {"as_of": as_of} if as_of is not None else {"level": "sequential" if level == "as_of" else level}
+        try:
+            self._somewhere().to_arrow(["id"], timeout_s=self._random.choice(READ_S), **asked)
+        except EXPECTED:
+            return False
+        return True
 
     def _somewhere(self) -> Table:
         return self._random.choice(self._handles)
@@ -87,7 +94,8 @@ class Visitor:
         self._next = ids.stop
         shelves = 2 if self._random.random() < 0.25 else 1
         data, token = rows(ids, shelves), f"v{self._number}-{ids.start}"
-        quorum, patience_s = self._quorum()
+        (quorum,) = self._random.choices([each for each, _ in QUORUMS], [weight for _, weight in QUORUMS])
+        patience_s = None if quorum is None else self._random.choice(PATIENCE_S)
         for _ in range(TRIES_MAX):
             try:
                 done = self._somewhere().insert(
@@ -101,20 +109,6 @@ class Visitor:
                     self._seen.append(done.index)
                 return True
         return False
-
-    def _quorum(self) -> tuple[int | str | None, float | None]:
-        (quorum,) = self._random.choices([each for each, _ in QUORUMS], [weight for _, weight in QUORUMS])
-        return quorum, None if quorum is None else self._random.choice(PATIENCE_S)
-
-    def _read(self) -> bool:
-        (level,) = self._random.choices([each for each, _ in LEVELS], [weight for _, weight in LEVELS])
-        as_of = self._random.choice(self._seen) if level == "as_of" and self._seen else None
-        asked = {"as_of": as_of} if as_of is not None else {"level": "sequential" if level == "as_of" else level}
-        try:
-            self._somewhere().to_arrow(["id"], timeout_s=self._random.choice(READ_S), **asked)
-        except EXPECTED:
-            return False
-        return True
 
 
 def rows(ids: range, shelves: int) -> pa.Table:
