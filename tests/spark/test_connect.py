@@ -65,8 +65,9 @@ def streamed(name, access, table):
             "of the client": stream.writeStream.foreachBatch(into(table, "of the client")),
             "without a name": stream.writeStream.foreachBatch(without_name),
         }
-    problems = {}
-    for way, writer in writers.items():
+    problems, read = {}, []
+
+    def run(way, writer):
         ready = writer.option("checkpointLocation", f"{folder}/{way}").trigger(availableNow=True)
         for _ in range(20):
             try:
@@ -77,7 +78,16 @@ def streamed(name, access, table):
             # Spark gives the process of the function ten seconds to start, which a busy machine does not keep.
             if "failed to connect back" not in problems[way]:
                 break
-    return problems
+
+    for way, writer in writers.items():
+        run(way, writer)
+    # The second query goes on behind what the first one has read.
+    for key in (8, 9) if name == "hidden" else ():
+        table.insert({"k": [key], "g": [1], "s": ["s"]})
+        came = spark.readStream.format("replitree").options(**options).load()
+        run("read", came.writeStream.format("parquet").option("path", f"{folder}/out"))
+        read.append(sorted(row.k for row in spark.read.parquet(f"{folder}/out").collect()))
+    return problems, read
 
 
 for name, folder in zip(("seen", "hidden"), folders, strict=True):
@@ -86,7 +96,7 @@ for name, folder in zip(("seen", "hidden"), folders, strict=True):
     first, again = table.insert(rows, token="job"), table.insert(rows, token="job")
     some = table.insert(spark.sql("select 1L as k, 9 as g"), overwrite="partitions")
     empty = table.insert(rows.where("k < 0"))
-    problems = streamed(name, replitree.connect(folder).access, replitree.connect(folder).table("streamed"))
+    problems, read = streamed(name, replitree.connect(folder).access, replitree.connect(folder).table("streamed"))
     final = replitree.connect(folder).table("versions").to_df(spark, ["k", "s"], "k < 7", final=True)
     merged = table.optimize(spark=spark, final=True)
     refused = []
@@ -105,6 +115,7 @@ for name, folder in zip(("seen", "hidden"), folders, strict=True):
         "merged": [each.applied for each in merged.merges],
         "refused": refused,
         "streamed": problems,
+        "read": read,
         "final": sorted(map(list, final.collect())),
     }
 print(json.dumps(told))
@@ -125,7 +136,7 @@ def clusters(running: LocalCluster, hidden: Path, server: ConnectServer) -> Iter
         found = {"seen": running, "hidden": apart}
         for each in found.values():
             each.create_table("target", COLUMNS, order_by="k", partition_by="g", timeout_s=120)
-            each.create_table("streamed", COLUMNS, order_by="k", timeout_s=120)
+            each.create_table("streamed", COLUMNS, order_by="k", feed="1 day", timeout_s=120)
             made = each.create_table("versions", COLUMNS, order_by="k", policy="replacing(g)", timeout_s=120)
             for version, first in enumerate((0, 5)):
                 made.insert({"k": [first, first + 1, 5], "g": [version] * 3, "s": [f"{version}"] * 3})
@@ -192,11 +203,16 @@ def test_what_does_not_fit_is_refused_in_our_words_and_a_failed_query_in_those_o
 def test_streams_write_by_format_and_by_a_function_that_connects_where_it_runs(
     told: dict[str, Any], clusters: dict[str, LocalCluster]
 ) -> None:
-    assert told["hidden"]["streamed"] == {"format": "", "in the function": ""}
+    assert told["hidden"]["streamed"] == {"format": "", "in the function": "", "read": ""}
     table = clusters["hidden"].table("streamed")
-    assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == sorted([*range(5), *range(5)])
+    assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == sorted([*range(5), *range(5), 8, 9])
     assert [each.batch for each in table.streams()] == [0, 0]
     assert uploads_left(clusters["hidden"], table) == []
+
+
+def test_a_stream_reads_each_row_once_and_goes_on_in_its_checkpoint(told: dict[str, Any]) -> None:
+    first = sorted([*range(5), *range(5), 8])
+    assert told["hidden"]["read"] == [first, [*first, 9]]
 
 
 def test_a_stream_without_a_connection_or_a_name_is_refused(told: dict[str, Any]) -> None:
