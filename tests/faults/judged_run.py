@@ -29,7 +29,6 @@ from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
 from replitree.coordination.supervise import Supervised
 from replitree.wire.history_format import Operation, encode_header, encode_line
-from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.histories.report import as_dict
@@ -225,9 +224,7 @@ def close(cluster: FaultCluster, table: Table, scribe: Scribe) -> bool:
         raise scribe.failure
     checks.wait_until_equal(table, cluster.names)
     checks.check_health(cluster, table)
-    recorder = Recorder(cluster.folder / "closing.jsonl", name="closing")
-    read_closing(table, cluster.names, recorder, CLOSING_S)
-    recorder.close()
+    read_closing(table, cluster.names, cluster.folder / "closing.jsonl", CLOSING_S)
     compared = checks.check_fold(table, cluster.names, scribe)
     checks.check_log(cluster, scribe)
     checks.check_logs(cluster)

@@ -29,6 +29,9 @@ HISTORY, REPORT = "history.jsonl", "report.html"
 CLOSING_S = 10.0
 """How long a closing read may take, in seconds."""
 
+MOVING_S_MAX = 90.0
+"""How long the log may move after the last client has ended, in seconds: a replica works at an insert for 60 s."""
+
 SETTLE_LOOK_S = 0.5
 LIMITS = {"parts_delay": 90_000, "parts_max": 100_000}
 """Settings of the table: inserts are small and many, and none is to be refused for that."""
@@ -122,9 +125,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     say("everything is healed; each replica is read at once more")
     wait_until_well(table, replicas, plan.settle_s)
     closing = folder / "closing.jsonl"
-    recorder = Recorder(closing, name="closing")
-    read_closing(table, replicas, recorder, CLOSING_S)
-    recorder.close()
+    read_closing(table, replicas, closing, CLOSING_S)
     verdict, operations = judge([*files, closing], folder / HISTORY)
     write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
     if verdict.fine:
@@ -171,15 +172,34 @@ def wait_until_well(table: Table, replicas: Sequence[str], settle_s: float) -> N
                 break
 
 
-def read_closing(table: Table, replicas: Sequence[str], recorder: Recorder, timeout_s: float) -> None:
-    """Read the table at each replica, when all faults are over, and record it."""
-    for name in replicas:
-        closing = recorder.read(table.name, "linearizable", replica=name, closing=True)
-        # A read that fails is recorded as failed, which is an anomaly here.
-        with contextlib.suppress(ReplitreeError), closing as asked:
-            snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=timeout_s)
-            rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
-            asked.show(rows, index=snapshot.index, replica=snapshot.replica)
+def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: float) -> None:
+    """Read the table at each replica, when all faults are over, and record it.
+
+    Closing reads are compared, so all have to show one version.  The log may still move when the last client has ended: a
+    quorum is reached, a merge is proposed.  Then every replica is read again, for `MOVING_S_MAX`, and the last reads count.
+
+    Parameters
+    ----------
+    file
+        The history of these reads; a new file.
+    timeout_s
+        How long one read may take, in seconds.
+    """
+    end = time.monotonic() + MOVING_S_MAX
+    while True:
+        versions = set[int]()
+        with contextlib.closing(Recorder(file, name="closing")) as recorder:
+            for name in replicas:
+                closing = recorder.read(table.name, "linearizable", replica=name, closing=True)
+                # A read that fails is recorded as failed, which is an anomaly here.
+                with contextlib.suppress(ReplitreeError), closing as asked:
+                    snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=timeout_s)
+                    rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
+                    asked.show(rows, index=snapshot.index, replica=snapshot.replica)
+                    versions.add(snapshot.index)
+        if len(versions) <= 1 or time.monotonic() >= end:
+            return
+        file.unlink()
 
 
 def judge(files: Sequence[Path], history: Path) -> tuple[Verdict, list[Operation]]:
