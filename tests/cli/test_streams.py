@@ -38,6 +38,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
 def test_streams_are_listed_and_forgotten(run: Run, connection: Connection) -> None:
     table = connection.table("t")
     assert run("streams", "list", "t", *URL, "--json").json == {"table": "t", "streams": []}
+    assert run("streams", "list", "t", *URL).out == "streams of t: none\n"
     for version, expected in ((3, "inserted"), (3, "duplicate"), (2, "duplicate"), (4, "inserted")):
         assert table.insert(rows(10 * version), txn_app_id="etl/1", txn_version=version).outcome == expected
     (listed,) = run("streams", "list", "t", *URL, "--json").json["streams"]

@@ -73,11 +73,13 @@ class Output:
         print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
 
     def listing(self, value: Any, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print several things of a kind: `value` for programs, a table for people."""
+        """Print several things of a kind, or that there are none: `value` for programs, a table for people."""
         if self.as_json:
             self.json(value)
-        else:
+        elif rows:
             self.table(title, columns, rows)
+        else:
+            print(plain(f"{title}: none"))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table for people; numbers stand to the right.  Where it has no room, each row becomes a paragraph."""
