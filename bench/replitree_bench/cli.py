@@ -107,6 +107,14 @@ def engines(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) ->
     _print(run.run_engines(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("streams")
+def streams(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure triggers of streams from and into tables, beside Spark's file source and Parquet sink."""
+    from replitree_bench import run
+
+    _print(run.run_streams(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("sql")
 def sql(
     scale: Scale = 0.1,

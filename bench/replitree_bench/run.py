@@ -144,6 +144,18 @@ def run_engines(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("engines", ours, theirs, rounds, f"{name} on the same files", _NOTES["engines"])
 
 
+def run_streams(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure triggers of streams: see `replitree_bench.table.streams`."""
+    from replitree_bench.table.streams import StreamBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling the tables")
+        (place / "streams").mkdir()
+        ours, theirs = _both_sides(StreamBench(cluster, spark, place / "streams").measure, rounds, say)
+        name = f"Spark {spark.version}: files of the same rows, and its Parquet sink"
+    return Report("streams", ours, theirs, rounds, name, _NOTES["streams"])
+
+
 def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
     """Measure reading in an object store, a folder by default: see `replitree_bench.store.read`."""
     from replitree_bench.store.read import StoreReadBench
@@ -421,6 +433,10 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
     "engines": {
         "dataset": "Arrow reads, and every byte is compared; for the other keys the engine reads verified files by itself",
         "peer": "each engine's own Parquet reader on the table's files, which compares nothing",
+    },
+    "streams": {
+        "durability": "ours syncs parts to disk on the replica before Spark goes on; the Parquet sink syncs nothing",
+        "machine": "Spark and two replicas share the cores; each batch has its place in a table's log, in ZooKeeper",
     },
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
