@@ -21,6 +21,8 @@ def counted(frame: DataFrame) -> Counter[str]:
     return Counter(repr([row[name] for name in columns]) for row in frame.collect())
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_a_frame_has_the_rows_of_the_feed(running: LocalCluster, spark: SparkSession) -> None:
     table = running.create_table(
         "fed", "k bigint not null, s string, l array<int>", order_by="k", partition_by="bucket(2,k)", feed="1 day"
