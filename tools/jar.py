@@ -155,10 +155,10 @@ def build() -> None:
 
 
 class ClassCopy:
-    """A class file, copied without what only compilers read (Java VM specification, chapter 4): 2 bytes of 5 of the jar.
+    """A class file, copied without what only compilers read (Java VM specification, chapter 4), which is two fifths of the jar.
 
     Nothing is compiled against the jar.  Attributes are left out, and so are constants that nothing else uses.  The others are
-    sorted, those of one kind by the texts that they name: neighbours are alike, and a zip file needs a sixteenth less.
+    sorted, those of one kind by the texts that they name: neighbours are alike then, and the zip file is a sixteenth smaller.
     """
 
     def __init__(self, data: bytes) -> None:

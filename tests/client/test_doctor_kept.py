@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replitree.client.admin.doctor import Severity
 from tests.client.test_doctor import GIB, a_cluster, a_replica, a_table, codes, the
 
@@ -14,26 +16,17 @@ def test_leases_that_keep_much_for_long_are_worth_a_word() -> None:
         assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**held, **less})))) == {}
 
 
-def test_tags_that_keep_much_are_worth_a_word() -> None:
-    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0, "tagged_parts": 9, "tagged_bytes": 4 * GIB}
-    # What tags keep is not blamed on a lease.
+@pytest.mark.parametrize(("keeper", "code"), [("tagged", "tagged-parts"), ("feed", "feed-large")])
+def test_tags_and_a_feed_that_keep_much_are_worth_a_word(keeper: str, code: str) -> None:
+    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0}
+    kept |= {f"{keeper}_parts": 8, f"{keeper}_bytes": 4 * GIB}
+    # What they keep is not blamed on a lease.
     table = a_table(a_replica("r1"), a_replica("r2", leases=1, **kept))
-    finding = the(a_cluster(table), "tagged-parts")
-    assert codes(a_cluster(table)) == {"tagged-parts": Severity.NOTICE}
-    assert "9 parts" in finding.text
-    assert "4.0 GiB" in finding.text
-    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, "tagged_bytes": 100})))) == {}
-
-
-def test_a_feed_that_keeps_much_is_worth_a_word() -> None:
-    kept = {"old_parts": 9, "old_bytes": 4 * GIB, "old_since_s": 9000.0, "feed_parts": 8, "feed_bytes": 4 * GIB}
-    # What the feed keeps is not blamed on a lease.
-    table = a_table(a_replica("r1"), a_replica("r2", leases=1, **kept))
-    finding = the(a_cluster(table), "feed-large")
-    assert codes(a_cluster(table)) == {"feed-large": Severity.NOTICE}
+    finding = the(a_cluster(table), code)
+    assert codes(a_cluster(table)) == {code: Severity.NOTICE}
     assert "8 parts" in finding.text
     assert "4.0 GiB" in finding.text
-    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, "feed_bytes": 100})))) == {}
+    assert codes(a_cluster(a_table(a_replica("r1"), a_replica("r2", **{**kept, f"{keeper}_bytes": 100})))) == {}
 
 
 def test_a_feed_with_holes_is_worth_more_where_no_replica_has_all() -> None:

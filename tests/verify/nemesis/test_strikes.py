@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +68,22 @@ def test_every_round_heals_what_it_has_struck(tmp_path: Path) -> None:
     assert all(each.begin < each.end for each in hurt.done)
     assert said[0].startswith("strike: ")
     assert said[-1].startswith("healed: ")
+
+
+def test_no_fault_is_held_for_longer_than_it_may_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    # For this module alone: what waits for a command sleeps, too.
+    monkeypatch.setattr(strikes, "time", SimpleNamespace(sleep=slept.append, monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(strikes, "AT_ONCE", (2,))
+    monkeypatch.setattr(strikes, "QUIET_S_MAX", 0.0)
+    file = tmp_path / "done"
+    short, long = marks(file, "short"), Fault("long", command("pass"), command("pass"), hold_s=600.0)
+    hurt = Strikes([short, long], 1, lambda _: None)
+    for _ in range(5):
+        slept.clear()
+        hurt.round()
+        assert len(slept) == 3
+        assert sum(slept) <= short.hold_s
 
 
 def test_the_same_seed_strikes_in_the_same_way(tmp_path: Path) -> None:

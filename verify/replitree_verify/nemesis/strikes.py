@@ -53,7 +53,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strike, heal
         The commands, word by word.  A command ends with 0 when it has done its work.
     hold_s
-        How long it lasts at most, in seconds.
+        How long it lasts at most, in seconds, besides what the commands take.
     """
 
     name: str
@@ -122,13 +122,15 @@ class Strikes:
         chance = self._random
         time.sleep(chance.uniform(0.0, QUIET_S_MAX))
         faults = chance.sample(list(self._faults), min(chance.choice(AT_ONCE), len(self._faults)))
+        # The first one lasts until the last one is healed, so none is held for longer than the shortest of them may last.
+        hold_s = min(fault.hold_s for fault in faults) / len(faults)
         try:
             for fault in faults:
                 self._say(f"strike: {fault.name}")
                 # Noted before: a command that fails may have done its work.
                 self._begun[fault] = time.monotonic_ns()
                 _run(fault.name, fault.strike)
-                time.sleep(chance.uniform(0.0, fault.hold_s / len(faults)))
+                time.sleep(chance.uniform(0.0, hold_s))
         finally:
             self.heal()
 
