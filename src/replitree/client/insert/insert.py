@@ -117,11 +117,12 @@ class TableInserter:
 
     def insert(self, data: Any, terms: Terms) -> InsertResult:
         """Insert rows: see `Table.insert`."""
-        if isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema):
+        is_table = isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema)
+        if is_table and 0 < data.num_rows <= REQUEST_ROWS_MAX:
             # The replica checks the rows again.  This check comes before the bytes are counted and written: a damaged array
             # would end the caller's process.
             check_sound(data)
-            if data.num_rows and _is_small(data):
+            if _is_small(data):
                 return self._send(data, terms)
         slices = cut(data, self._definition, terms.zone)
         first = next(slices, None)

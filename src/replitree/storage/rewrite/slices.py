@@ -67,12 +67,13 @@ def cut(data: Any, definition: TableDefinition, zone: str = UTC) -> Iterator[Sli
             check_sound(batch)
             for piece in _cut_batch(batch):
                 if waiting and (rows + piece.num_rows > SLICE_ROWS_MAX or size + piece.nbytes > SLICE_BYTES_MAX):
-                    yield Slice(conform(pa.Table.from_batches(waiting), definition, zone=zone), last=False)
+                    gathered = pa.Table.from_batches(waiting)
+                    yield Slice(conform(gathered, definition, zone=zone, sound=True), last=False)
                     waiting, rows, size = [], 0, 0
                 waiting.append(piece)
                 rows, size = rows + piece.num_rows, size + piece.nbytes
         # Wrong columns are an error even if the stream has no rows.
-        rest = conform(pa.Table.from_batches(waiting, reader.schema), definition, zone=zone)
+        rest = conform(pa.Table.from_batches(waiting, reader.schema), definition, zone=zone, sound=True)
         if rows:
             yield Slice(rest, last=True)
     elif isinstance(data, pa.Table | pa.RecordBatch):
@@ -104,9 +105,10 @@ def _cut_table(table: pa.Table, definition: TableDefinition, zone: str) -> Itera
     size = max(1, -(-rows // count))
     if not rows:
         # Wrong columns are an error even if there are no rows.
-        conform(table, definition, zone=zone)
+        conform(table, definition, zone=zone, sound=True)
     for start in range(0, rows, size):
-        yield Slice(conform(table.slice(start, size), definition, zone=zone), last=start + size >= rows)
+        some = conform(table.slice(start, size), definition, zone=zone, sound=True)
+        yield Slice(some, last=start + size >= rows)
 
 
 def _cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
