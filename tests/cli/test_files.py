@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.cli.tables.files import FileFormat, OpenedRows, RowSource, find_source, hash_file, open_rows, slices
+from replitree.cli.tables.files import (
+    FileFormat,
+    OpenedRows,
+    RowSource,
+    _ObjectLines,
+    find_source,
+    hash_file,
+    open_rows,
+    slices,
+)
 from replitree.errors import BadInput
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.definition import define_table
@@ -100,6 +110,9 @@ BROKEN = [
     ("a.jsonl", b"[1]\n", "can't be read as jsonl"),
     ("a.jsonl", b'{"id": "x"}\n', "can't be read as jsonl: column 'id' is number, and a row has string"),
     ("a.jsonl", b'{"id": 1', "can't be read as jsonl"),
+    ("a.jsonl", b' null, {"id": 1}\n', "line 1 is null; each line is to be an object"),
+    ("a.jsonl", b'{"id": 1}\n\r\n\tnull\n{"id": 2}\n', "line 3 is null"),
+    ("a.jsonl", b'{"id": 1}\n' * 1_000_000 + b"null\n", "line 1,000,001 is null"),
     ("a.parquet", b"no", "can't be read as parquet"),
     ("a.arrow", b"no", "can't be read as arrow"),
     ("a.arrow", b"ARROW1no", "can't be read as arrow"),
@@ -202,3 +215,15 @@ def test_the_word_is_infinity(tmp_path: Path, name: str, text: str) -> None:
     assert large["x"] == 1e308
     assert large["f"] == pytest.approx(3e38)
     assert none == {"x": None, "f": None}
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+def test_a_null_line_is_found_wherever_the_bytes_are_cut(size: int) -> None:
+    def read_all(text: bytes) -> bytes:
+        lines = _ObjectLines(io.BytesIO(text))
+        return b"".join(iter(lambda: lines.read(size), b""))
+
+    rows = b'{"a": null}\n{"nu": "null"}\n\n \r\n{"a": "x"} null\nnu\nll'
+    assert read_all(rows) == rows
+    with pytest.raises(BadInput, match="line 8 is null"):
+        read_all(rows + b"\n \tnull")

@@ -19,6 +19,7 @@ from replitree.protocol.upkeep.lost import Declared, Undecided, declare_lost
 from replitree.replica.http import http_exchange
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.exchange import FRAME, BundleHeader
+from replitree.replica.table import mending
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.rewrite.empty import empty_content
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
@@ -293,6 +294,7 @@ def test_a_part_is_lost_that_broke_before_its_registration_took_place(
         return answer
 
     monkeypatch.setattr(second.coordination, "perform", delay)
+    monkeypatch.setattr(mending, "ASK_AGAIN_S", 0.1)
     first.insert(rows(0), token="once")
     wait_for(lambda: lost_count(first) + lost_count(second) == 1, "one of them declares it lost")
     # The commit of the loss has fenced both: until they are active again they refuse inserts.

@@ -251,6 +251,42 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
+_NULL_LINE = re.compile(rb"\n[ \t\r]*null")
+
+
+class _ObjectLines(io.RawIOBase):
+    """The bytes of JSON lines, of which none begins with ``null``.
+
+    Arrow's reader shows such a line as a row of nulls; where it comes first in a block, the reader ends the process.
+
+    Parameters
+    ----------
+    inner
+        Has ``read``: the bytes.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._line = 1
+        self._begun = b"\n"  # the line that the last bytes have begun, while it may become such a line
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._inner.read(size)
+        text = self._begun + data
+        if found := _NULL_LINE.search(text):
+            line = self._line + text.count(b"\n", len(self._begun), found.start() + 1)
+            raise BadInput(f"line {line:,} is null; each line is to be an object")
+        self._line += data.count(b"\n")
+        _, newline, begun = text.rpartition(b"\n")
+        self._begun = newline + begun.strip() if b"null".startswith(begun.strip()) else b""
+        return data
+
+
 def _stream(raw: _Counted, source: RowSource) -> Any:
     """Return the uncompressed bytes as an Arrow input stream."""
     import pyarrow as pa
@@ -445,7 +481,8 @@ def _read_jsonl(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any
 
     schema = None if expected is None else pa.schema([_json_field(field) for field in expected])
     options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer")
-    reader = json.open_json(_stream(raw, source), json.ReadOptions(block_size=BLOCK_BYTES), options)
+    lines = pa.PythonFile(_ObjectLines(_stream(raw, source)), mode="r")
+    reader = json.open_json(lines, json.ReadOptions(block_size=BLOCK_BYTES), options)
     return _with_types(reader.schema, expected), _parsed(iter(reader), meant)
 
 
