@@ -27,6 +27,7 @@ def test_every_engine_is_measured_both_ways(tmp_path: Path, monkeypatch: pytest.
         "polars_range_s",
         "polars_dataset_s",
         "pandas_filter_s",
+        "pandas_fresh_s",
         "duckdb_arrow_s",
         "polars_arrow_s",
         "arrow_in_duckdb_s",
