@@ -113,6 +113,7 @@ nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=6
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.streamed --seed $(SEED)
+	$(BIN)/python -m tests.faults.streamed --seed $(SEED) --from-table
 	$(BIN)/python -m tests.shared.rounds --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
 	$(BIN)/python -m tests.damage.run --damages 10000 --seed $(SEED)

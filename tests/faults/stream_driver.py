@@ -1,14 +1,16 @@
-"""A Spark driver whose streaming query copies a folder of files into a table, one file in each batch.
+"""A Spark driver whose streaming query brings rows into a table: those of one file, or of one insert, in each batch.
 
-``python -m tests.faults.stream_driver WAY URL TOKEN_FILE FOLDER CHECKPOINT``, where the way is one of `WAYS`.
+``python -m tests.faults.stream_driver WAY URL TOKEN_FILE SOURCE CHECKPOINT [MASTER]``, where the way is one of `WAYS`, and the
+source is a folder of files, or the name of a table.
 
-It ends when every file is in the table.  A query that fails, because no replica answers or ZooKeeper has no leader, is started
+It ends when everything is in the table.  A query that fails, because no replica answers or ZooKeeper has no leader, is started
 again from its checkpoint, as a service would start it.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
@@ -24,6 +26,9 @@ WAYS = ("format", "executors", "driver")
 
 SCHEMA = "k bigint, batch int"
 TABLE = "target"
+WHERE = "k % 10 <> 9"
+"""The rows that the query passes on."""
+
 FAILURES_MAX = 200
 """A query that fails so often in one driver is not stopped by the faults alone."""
 
@@ -34,15 +39,22 @@ MAY_NOT_BE = "StreamReplaced"
 """What no fault may cause: the checkpoint is always the same."""
 
 
-def main(way: str, url: str, token_file: str, folder: str, checkpoint: str) -> int:
+def main(way: str, url: str, token_file: str, source: str, checkpoint: str, master: str = "local[1]") -> int:
     """Run the query to its end; return the exit status."""
-    spark = spark_session(master="local[1]", conf={"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": 1})
+    own = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m"}
+    conf = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": 1} | own
+    spark = spark_session(master=master, conf=conf)
     spark.sparkContext.setLogLevel("OFF")
-    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
+    named = {"url": url, "tokenFile": token_file}
+    if Path(source).is_dir():
+        stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(source)
+    else:
+        reader = spark.readStream.format("replitree").options(**named, startingVersion="earliest")
+        stream = reader.option("maxEntriesPerTrigger", 1).load(source)
+    stream = stream.where(WHERE)
     writer: DataStreamWriter
     if way == "format":
-        named = {"url": url, "tokenFile": token_file, "table": TABLE}
-        writer = stream.writeStream.format("replitree").options(**named, quorum=2)
+        writer = stream.writeStream.format("replitree").options(**named, table=TABLE, quorum=2)
     else:
         table = connect(url, token_file=token_file).table(TABLE)
         write = into(table, via="executors" if way == "executors" else "driver", quorum=2)

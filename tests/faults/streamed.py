@@ -1,8 +1,12 @@
 """``python -m tests.faults.streamed``: a stream into a table while its driver, replicas and the ensemble's leader are killed.
 
-A driver of Spark copies files into a table, one file in each batch (`tests.faults.stream_driver`).  It is killed (SIGKILL) in
-the middle of batches, batch 0 among them, and started again from the same checkpoint; meanwhile the nemesis kills replicas and
-the leader of the ensemble.  In the end every replica must have every key once: the multiset of the files' rows.
+A driver of Spark brings rows into a table, those of one file in each batch (`tests.faults.stream_driver`).  It is killed
+(SIGKILL) in the middle of batches, batch 0 among them, and started again from the same checkpoint; meanwhile the nemesis kills
+replicas and the leader of the ensemble.  In the end every replica must have every key once: the multiset of the rows that the
+query passes on.
+
+With ``--from-table`` the rows come from another table, one insert in each batch, and Spark is a standalone cluster of two
+workers that do not see the replicas' folders; their executors are killed, too.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +36,19 @@ from typing_extensions import override
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
 from replitree.errors import CoordinationUnavailable
+from replitree_bench.kit.standalone import StandaloneSpark, way_to_hide
 from tests.faults.arguments import say
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import Nemesis
 from tests.faults.schedule import rounds
 from tests.faults.stream_driver import BEGINS, FAILED, SCHEMA, TABLE, WAYS
+from tests.spark.deaths import executors_below
 from tests.waiting import wait_for
 
 ROWS = 10
-"""Rows of each file, and so of each batch."""
+"""Rows of each file or insert, and so of each batch; the last one is not passed on (`tests.faults.stream_driver.WHERE`)."""
+
+SOURCE = "source"
 
 KINDS = ("kill", "kill", "zk-kill-leader")
 """What the nemesis does: each strike kills one process."""
@@ -75,6 +83,8 @@ class Plan:
         How the rows go into the table: one of `WAYS`.
     seconds
         After so many seconds nothing is killed any more, and the files that no batch has begun are taken away.
+    from_table
+        Whether the rows come from a table, through executors that are killed, too.
     """
 
     seed: int
@@ -82,6 +92,7 @@ class Plan:
     kills: int
     way: str = "format"
     seconds: float = float("inf")
+    from_table: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +123,46 @@ class Report:
 
 
 class Stream:
-    """The files, the checkpoint, and the driver of the moment."""
+    """Where the rows come from, the checkpoint, and the driver of the moment.
 
-    def __init__(self, cluster: FaultCluster, batches: int, way: str) -> None:
-        self._cluster, self._way = cluster, way
+    Parameters
+    ----------
+    cluster
+        Has the table, and the rows if they come from a table.
+    spark
+        The standalone cluster for rows of a table; None: files, which the driver reads itself.
+    """
+
+    def __init__(self, cluster: FaultCluster, plan: Plan, spark: StandaloneSpark | None) -> None:
+        self._cluster, self._plan, self._spark = cluster, plan, spark
         self._folder, self._checkpoint = cluster.folder / "in", cluster.folder / "checkpoint"
         self.log = cluster.folder / "driver.log"
         self._driver: subprocess.Popen[bytes] | None = None
         self._begins = 0
+        rows = (rows_of(number) for number in range(plan.batches))
+        if spark is not None:
+            copies = len(cluster.names)
+            source = cluster.connection.create_table(SOURCE, SCHEMA, order_by="k", feed="1 day", wait_replicas=copies)
+            for each in rows:
+                source.insert(each)
+            return
         self._folder.mkdir(parents=True)
-        for number in range(batches):
-            keys = pa.array(range(ROWS * number, ROWS * (number + 1)), pa.int64())
-            rows = pa.table({"k": keys, "batch": pa.array([number] * ROWS, pa.int32())})
-            pq.write_table(rows, self._folder / f"{number:06d}.parquet")
+        for number, each in enumerate(rows):
+            pq.write_table(each, self._folder / f"{number:06d}.parquet")
 
     def launch(self) -> None:
         """Start a driver in a process group of its own."""
-        places = (self._cluster.ensemble.url, self._cluster.folder / TOKEN_FILE, self._folder, self._checkpoint)
-        command = [sys.executable, "-m", "tests.faults.stream_driver", self._way, *map(str, places)]
+        spark = self._spark
+        source = self._folder if spark is None else SOURCE
+        places = (self._cluster.ensemble.url, self._cluster.folder / TOKEN_FILE, source, self._checkpoint)
+        master = () if spark is None else (spark.master,)
+        command = [sys.executable, "-m", "tests.faults.stream_driver", self._plan.way, *map(str, places), *master]
         self._begins = self._count(BEGINS)
         with self.log.open("ab") as log:
             self._driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def has_ended(self) -> bool:
-        """Whether every file is in the table; fails if the driver has given up."""
+        """Whether all rows are in the table; fails if the driver has given up."""
         assert self._driver is not None
         code = self._driver.poll()
         assert code in (None, 0), f"the driver ended with {code}; its log is {self.log}"
@@ -189,28 +216,46 @@ class Striker(threading.Thread):
     ----------
     plan, strikes
         How many batches there are, and how many strikes.
+    spark
+        The standalone cluster, of which every second turn kills an executor; None: there is none.
     """
 
-    def __init__(self, nemesis: Nemesis, stream: Stream, plan: Plan, strikes: int) -> None:
+    def __init__(
+        self, nemesis: Nemesis, stream: Stream, plan: Plan, strikes: int, spark: StandaloneSpark | None
+    ) -> None:
         super().__init__(name="striker", daemon=True)
         self._nemesis, self._stream, self._plan, self._strikes = nemesis, stream, plan, strikes
+        self._spark, self._chance = spark, random.Random(f"{plan.seed}/executors")
+        self.executors = 0
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
 
     @override
     def run(self) -> None:
         try:
-            for what in rounds(self._plan.seed, self._nemesis.scene, KINDS):
-                done = self._nemesis.struck.total()
+            for turn, what in enumerate(rounds(self._plan.seed, self._nemesis.scene, KINDS)):
+                done = self._nemesis.struck.total() + self.executors
                 if done >= self._strikes:
                     return
                 while self._stream.begun() < self._plan.batches * done // self._strikes:
                     self._nemesis.look_after()
                     if self._stopped.wait(LOOK_S):
                         return
-                self._nemesis.round(what)
+                if self._spark is not None and turn % 2:
+                    self._kill_executor(self._spark)
+                else:
+                    self._nemesis.round(what)
         except BaseException as error:  # noqa: BLE001 - the thread of the run raises it
             self._failure = error
+
+    def _kill_executor(self, spark: StandaloneSpark) -> None:
+        """Kill an executor, as soon as there is one: its worker starts another."""
+        while not self._stopped.wait(LOOK_S):
+            with suppress(ProcessLookupError):
+                if found := executors_below(spark.folder):
+                    os.kill(self._chance.choice(found), signal.SIGKILL)
+                    self.executors += 1
+                    return
 
     def check(self) -> None:
         """Raise what has ended the thread before its time."""
@@ -246,7 +291,7 @@ def kill_drivers(
 
         def in_batch(least: int = least) -> bool:
             striker.check()
-            assert not stream.has_ended(), "every file is in the table before every driver was killed"
+            assert not stream.has_ended(), "all rows are in the table before every driver was killed"
             return stream.is_in_batch(least) or time.monotonic() > end
 
         wait_for(in_batch, f"a batch from {least} on; the log is {stream.log}", BATCH_S_MAX)
@@ -288,10 +333,12 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
     """Carry out a plan; raise AssertionError when a row is missing or there twice."""
     began = time.monotonic()
     end = began + plan.seconds
-    with FaultCluster(folder) as cluster:
+    with ExitStack() as stack:
+        spark = stack.enter_context(StandaloneSpark(way_to_hide(folder))) if plan.from_table else None
+        cluster = stack.enter_context(FaultCluster(folder))
         table = cluster.connection.create_table(TABLE, SCHEMA, order_by="k", wait_replicas=len(cluster.names))
-        stream, nemesis = Stream(cluster, plan.batches, plan.way), Nemesis(cluster, say=tell)
-        striker = Striker(nemesis, stream, plan, plan.kills - plan.kills // 3)
+        stream, nemesis = Stream(cluster, plan, spark), Nemesis(cluster, say=tell)
+        striker = Striker(nemesis, stream, plan, plan.kills - plan.kills // 3, spark)
         stream.launch()
         striker.start()
 
@@ -301,7 +348,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
 
         try:
             killed = kill_drivers(stream, striker, table, plan, end, tell)
-            wait_for(at_end, "every file is in the table", RUN_S_MAX)
+            wait_for(at_end, "all rows are in the table", RUN_S_MAX)
             striker.stop()
             striker.check()
             batches = plan.batches
@@ -320,7 +367,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
             way=plan.way,
             batches=batches,
             rows=batches * ROWS,
-            kills={"driver": killed.drivers, **nemesis.struck},
+            kills={"driver": killed.drivers, "executor": striker.executors, **nemesis.struck},
             repeated=killed.repeated,
             taken=killed.taken,
             failures=stream.failures(),
@@ -328,9 +375,15 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
         )
 
 
+def rows_of(number: int) -> pa.Table:
+    """Return the rows of one file or insert."""
+    keys = pa.array(range(ROWS * number, ROWS * (number + 1)), pa.int64())
+    return pa.table({"k": keys, "batch": pa.array([number] * ROWS, pa.int32())})
+
+
 def reckon(cluster: FaultCluster, table: Table, batches: int) -> None:
-    """Compare the multiset of keys in every replica with that of the files."""
-    wanted = Counter(range(ROWS * batches))
+    """Compare the multiset of keys in every replica with that of the rows that the query passes on."""
+    wanted = Counter(key for key in range(ROWS * batches) if key % 10 != 9)
     for name in cluster.names:
         found = Counter(table.replica(name).to_arrow(level="linearizable")["k"].to_pylist())
         assert found == wanted, f"{name}: missing {sorted(wanted - found)[:20]}, too many {sorted(found - wanted)[:20]}"
@@ -348,10 +401,13 @@ def main() -> int:
         "--way", choices=WAYS, default="format", help="the data source, or into with rows via tasks or driver"
     )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="kill nothing after so long, and end")
+    parser.add_argument("--from-table", action="store_true", help="rows of a table, through executors that are killed")
     arguments = parser.parse_args()
+    if arguments.from_table and arguments.seconds != float("inf"):
+        parser.error("--seconds takes files away that no batch has: with --from-table, name fewer batches instead")
     folder = Path(tempfile.mkdtemp(prefix=f"replitree-streamed-{arguments.seed}-"))
     print(f"seed {arguments.seed} in {folder}, which is kept if the run fails", flush=True)
-    plan = Plan(arguments.seed, arguments.batches, arguments.kills, arguments.way, arguments.seconds)
+    plan = Plan(**vars(arguments))
     report = run(plan, folder, say)
     print(json.dumps(dataclasses.asdict(report)), flush=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -50,6 +50,17 @@ def with_a_death(frame: DataFrame, marker: Path, *, of_worker: bool = False) -> 
     return frame.withColumn("k", first_one_dies(col("k")))
 
 
+def executors_below(folder: Path) -> list[int]:
+    """Return the process ids of the executors that work below a folder."""
+    found = []
+    for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
+        # Any process may end meanwhile.
+        with suppress(OSError):
+            if EXECUTOR in (process / "cmdline").read_bytes() and (process / "cwd").readlink().is_relative_to(folder):
+                found.append(int(process.name))
+    return sorted(found)
+
+
 def executor_of(port: int) -> int:
     """Return the process id of the executor that has the connection from a local port, itself or in a Python worker."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
