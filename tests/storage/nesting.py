@@ -225,6 +225,8 @@ def _field_changed(
     if kind == "drop":
         left = Struct((*fields[:place], *fields[place + 1 :]))
         return (f"DROP COLUMN {text}", put(node, path, left)) if len(fields) > 1 else None
+    if not free:
+        return None
     name = draw(st.sampled_from(free))
     if kind == "rename":
         new = Struct((*fields[:place], replace(one, name=name), *fields[place + 1 :]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_parts_of_every_version_show_the_newest_columns(data: st.DataObject) -> 
             found.to_table(columns=some).to_pylist()
         )
         column = data.draw(st.sampled_from(story.definition.columns))
-        shown = [row[column.id] for row in story.rows if row[column.id] is not None]
+        shown = [row[column.id] for row in story.rows if row[column.id] is not None and not is_nan(row[column.id])]
         if shown:
             value = pa.scalar(data.draw(st.sampled_from(shown)), column.arrow_type)
             condition = data.draw(st.sampled_from(CONDITIONS))(pc.field(column.name), pc.scalar(value))
@@ -134,6 +135,12 @@ def test_a_footer_that_is_damaged_is_refused(tmp_path: Path) -> None:
 
 # --- what statistics prove --------------------------------------------------------------------------------------------------
 
+
+def is_nan(value: object) -> bool:
+    """Whether a value is no constant for a condition: beside NaN Arrow's reader leaves out rows of any Parquet file."""
+    return isinstance(value, float) and math.isnan(value)
+
+
 CONDITIONS: list[Any] = [
     lambda field, value: field == value,
     lambda field, value: field != value,
@@ -167,8 +174,9 @@ def test_a_filter_finds_the_rows_that_it_finds_in_all_parts(data: st.DataObject)
         found = dataset(parts, definition)
         whole = read_parts(parts, definition)
         name = data.draw(st.sampled_from(order))
-        present = [row[name] for row in every if row[name] is not None]
-        value = data.draw(st.sampled_from(present) if present else values(columns.field(name).type))
+        present = [row[name] for row in every if row[name] is not None and not is_nan(row[name])]
+        drawn = values(columns.field(name).type).filter(lambda value: not is_nan(value))
+        value = data.draw(st.sampled_from(present) if present else drawn)
         scalar = pa.scalar(value, columns.field(name).type)
         condition = data.draw(st.sampled_from(CONDITIONS))(pc.field(name), pc.scalar(scalar))
         # In memory there are no statistics that could prove anything.

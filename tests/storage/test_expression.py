@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -199,6 +200,15 @@ def test_every_calculation_gives_its_type_or_says_why_not(
     assert len(found) == len(left)
     either = [a is None or b is None for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)]
     assert [value is None for value in found.to_pylist()] == either
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.decimal128(3, 0)], ids=str)
+def test_a_number_below_1_is_left_by_every_whole_divisor(kind: pa.DataType) -> None:
+    one = pa.array([Decimal("0.25"), Decimal("-0.99"), None, Decimal("0.50")], pa.decimal128(2, 2))
+    other = pa.array([Decimal(3), Decimal(-1), Decimal(2), None], pa.decimal128(3, 0)).cast(kind)
+    result = arithmetic_type("%", one.type, kind)
+    assert result is not None
+    assert calculate("%", one, other, result).to_pylist() == [Decimal("0.25"), Decimal("-0.99"), None, None]
 
 
 @given(st.data(), st.sampled_from("+-*%"))

@@ -69,6 +69,10 @@ def calculate(sign: str, left: pa.Array, right: pa.Array, result: pa.DataType) -
             if missing > 0:
                 left = left.cast(pa.decimal256(left.type.precision + missing, left.type.scale + missing))
             return _rounded(_checked(pc.divide_checked, left, right), result)
+        if left.type.precision == left.type.scale and right.type.scale == 0:
+            # Every whole divisor leaves a number below 1 as it is.  Their quotient's type has no digit before the point, and
+            # there Arrow can't cut off what is after it.
+            return _rounded(pc.if_else(right.is_valid(), left, pa.scalar(None, left.type)), result)
         quotient = pc.trunc(_checked(pc.divide_checked, left, right))
         whole = quotient.cast(pa.decimal256(max(1, quotient.type.precision - quotient.type.scale), 0))
         return _rounded(_checked(pc.subtract_checked, left, _checked(pc.multiply_checked, whole, right)), result)
