@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree_verify.histories.reading import read_files
 from tests.cli.conftest import Run
+from tests.cli.started import COMMAND, STOP_S_MAX
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
 
@@ -63,3 +67,32 @@ def test_rows_that_get_lost_are_noticed_and_the_table_stays(run: Run, tmp_path: 
         assert ran.status == 1
         assert ran.json["verdict"]["counts"]["S5"] > 0
         assert cluster.tables() == (ran.json["table"],)
+
+
+def test_what_is_struck_is_healed_before_a_run_that_is_stopped_ends(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    with LocalCluster(tmp_path / "cluster", 2, durable=False, settings={"test_cluster": True}):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            struck, healed = tmp_path / f"struck-{number}", tmp_path / f"healed-{number}"
+            held = toml("held", ["touch", str(struck)], ["touch", str(healed)]).replace("hold_s = 1.5", "hold_s = 500")
+            faults.write_text(held)
+            command = [
+                *COMMAND,
+                "verify",
+                "nemesis",
+                "--dir",
+                str(tmp_path / "cluster"),
+                "--seconds",
+                "600",
+                "--clients",
+                "1",
+            ]
+            run = subprocess.Popen([*command, "--faults", str(faults)], start_new_session=True)
+            try:
+                wait_for(struck.exists, "the fault strikes")
+                assert not healed.exists()
+                run.send_signal(number)
+                assert run.wait(STOP_S_MAX) != 0
+                assert healed.exists()
+            finally:
+                run.kill()

@@ -70,8 +70,9 @@ def missing(text: str) -> list[str]:
     """Return the files, and the functions in them, that a text names and that do not exist."""
     found = []
     plain = re.sub(r"^(?:--- a|\+\+\+ b)/", "", text, flags=re.MULTILINE)  # the heads of a patch
+    own = re.findall(r"Save \w+ as `(\w+\.py)`", text)  # the programs of a tutorial
     for name, function in NAMED.findall(plain):
-        for each in meant(name):
+        for each in set(meant(name)) - set(own):
             there = [path for path in files() if fnmatch.fnmatchcase(path, f"*/{each}")]
             if not there or (function and not any(f"def {function}(" in read(path[1:]) for path in there)):
                 found.append(f"{each}::{function}" if function else each)

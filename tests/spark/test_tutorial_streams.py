@@ -20,7 +20,7 @@ from tests.project.source import ROOT
 from tests.waiting import wait_for
 
 PAGE = (ROOT / "docs/tutorial-streams.md").read_text(encoding="utf-8")
-PROGRAM = re.compile(r"^`(\w+\.py)` [^`]*?(?:`\w+` [^`]*?)?:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"Save \w+ as `(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PAID = [order for order in range(900) if order % 3 != 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,8 @@ def nemesis(
     # Not on standard output, where programs read the result.
     progress = console(errors=True)
     progress.print(f"history and report: {folder}")
+    # As Ctrl-C does: what is struck is healed before this process ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with at.connect() as connection:
             ran = run(connection, plan, folder, progress.print)
