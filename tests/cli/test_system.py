@@ -124,9 +124,11 @@ def test_interrupted_insert_is_repeated_without_duplicates(cluster: Cluster, tab
         file.writelines(f"{i},row\n" for i in range(count))
     command = [*COMMAND, "insert", table, str(tmp_path / "many.csv"), "--dir", str(cluster.folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    wait_for(lambda: cluster.json("status", table)["tables"][0]["log_tail"] > 0)
-    process.kill()
-    process.wait(STOP_S_MAX)
+    try:
+        wait_for(lambda: cluster.json("status", table)["tables"][0]["log_tail"] > 0)
+    finally:
+        process.kill()
+        process.wait(STOP_S_MAX)
     done = cluster.json("insert", table, str(tmp_path / "many.csv"))
     assert done["duplicates"] >= 262_144
     assert done["inserted"] + done["duplicates"] == count

@@ -79,7 +79,7 @@ def test_rows_without_a_number_can_not_be_recorded(connection: Connection, file:
     for data in ({"s": ["a"]}, {"k": [1, 1]}, {"k": [-1]}, {"k": [None]}):
         with pytest.raises(BadInput, match="number"):
             table.insert(data)
-    with pytest.raises(BadInput, match="takes rows in memory"):
+    with pytest.raises(BadInput, match="takes rows that can be read twice"):
         table.insert(pa.RecordBatchReader.from_batches(table.schema, []))
     with pytest.raises(BadInput, match="overwrite without recording"):
         table.insert(ROWS, overwrite="all")

@@ -1,23 +1,36 @@
 """A table that writes down what is asked of it, for the command `verify history`.
 
-Recorded are `insert` of rows in memory and `to_arrow` of the whole table.  What else a table can do is done and not recorded; a
-program that reads in other ways says what it saw with `replitree.wire.history_recorder.Recorder.read`.
+Recorded are inserts of rows that can be read twice, those of Spark's frames and of streams by `replitree.spark.into` among
+them, and reads of the whole table by `to_arrow` and `to_df`.  A frame is calculated for the history when it is made.  What
+else a table can do is done and not recorded; a program that reads in other ways says what it saw with
+`replitree.wire.history_recorder.Recorder.read`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.insert.terms import InsertResult
-from replitree.client.table import Table
+from replitree.client.insert.terms import InsertResult, Terms
+from replitree.client.read.as_of import AsOf
+from replitree.client.read.read_options import ReadOptions
+from replitree.client.read.scan import Scan
+from replitree.client.read.snapshot import Snapshot
+from replitree.client.table import SNAPSHOT_S, Table
+from replitree.client.transport.frames import is_frame
+from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
+from replitree.protocol.state.read import ReadLevel
 from replitree.wire.history_format import NUMBER_MAX, Level
 from replitree.wire.history_recorder import Recorder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class RecordedTable(Table):
@@ -40,25 +53,38 @@ class RecordedTable(Table):
         return RecordedTable(self._definition, self._catalog, self._http, self._written, name, recorder=self._recorder)
 
     @override
-    def insert(self, data: Any, token: str | None = None, replica: str | None = None, **options: Any) -> InsertResult:
-        if replica is not None and replica != self._pinned:
-            return self.replica(replica).insert(data, token, **options)
-        if options.get("overwrite") is not None:
+    def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:
+        if terms.overwrite is not None:
             raise BadInput("a history is of tables from which nothing is removed: overwrite without recording")
+        if not is_frame(data):
+            return self._insert_recorded(data, self._numbers_in(data), terms, merge_schema=merge_schema)
+        # The numbers are calculated before the insert: kept, its rows are the same ones.
+        kept = data.persist()
+        try:
+            found = kept.select(self._key()).toArrow().column(0).to_pylist()
+            return self._insert_recorded(kept, found, terms, merge_schema=merge_schema)
+        finally:
+            kept.unpersist()
+
+    def _numbers_in(self, data: Any) -> list[Any]:
+        """Return the numbers of rows in memory."""
         key = self._key()
         try:
             if isinstance(data, pa.Table | pa.RecordBatch):
-                found: list[Any] = data.column(key).to_pylist()
-            elif isinstance(data, Mapping):
-                found = list(data[key])
-            elif isinstance(data, list):
-                found = [row[key] for row in data]
-            else:
-                raise BadInput(
-                    "a recorded insert takes rows in memory: an Arrow table, a dict of columns, or a list of dicts"
-                )
+                return list(data.column(key).to_pylist())
+            if isinstance(data, Mapping):
+                return list(data[key])
+            if isinstance(data, list):
+                return [row[key] for row in data]
         except KeyError as error:
             raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
+        raise BadInput(
+            "a recorded insert takes rows that can be read twice: an Arrow table, a dict of columns, a list of dicts, or a"
+            " DataFrame of Spark"
+        )
+
+    def _insert_recorded(self, data: Any, found: list[Any], terms: Terms, *, merge_schema: bool) -> InsertResult:
+        key = self._key()
         check_numbers(found, key, self.name)
         if len(set(found)) < len(found):
             twice = next(number for number, count in Counter(found).items() if count > 1)
@@ -66,10 +92,12 @@ class RecordedTable(Table):
                 f"column {key} of table {self.name} numbers the rows of a history, each once; {twice} is there twice"
             )
         if not found:
-            return super().insert(data, token, **options)
-        quorum = least_quorum(options.get("quorum"))
+            return super().insert_on_terms(data, terms, merge_schema=merge_schema)
+        quorum = least_quorum(None if terms.quorum is None else terms.quorum.size)
+        batch = terms.batch
+        token = terms.token if batch is None else f"{batch.stream}/{batch.batch}"
         with self._recorder.insert(self.name, found, token=token, replica=self._pinned, quorum=quorum) as asked:
-            result = super().insert(data, token, **options)
+            result = super().insert_on_terms(data, terms, merge_schema=merge_schema)
             asked.settle(index=result.index, settled=result.settled)
         return result
 
@@ -94,6 +122,39 @@ class RecordedTable(Table):
             check_numbers(numbers, key, self.name)
             asked.show(numbers, index=snapshot.index, replica=snapshot.replica)
         return found
+
+    @override
+    def to_df(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        min_index: int | None = None,
+        *,
+        level: ReadLevel | None = None,
+        as_of: AsOf | None = None,
+        final: bool = False,
+        timeout_s: float = SNAPSHOT_S,
+        through: Through | None = None,
+    ) -> DataFrame:
+        taken: list[Snapshot] = []
+
+        def take(options: ReadOptions) -> Snapshot:
+            taken.append(self._snapshot(options))
+            return taken[-1]
+
+        options = ReadOptions(level, min_index, self._index_of(as_of), timeout_s, where, final)
+        scan = Scan(replace(self._source(), take=take), columns, options)
+        key = self._key()
+        if where is not None or final or (columns is not None and key not in columns):
+            return scan.to_df(spark, through=through)
+        asked_level: Level = level or ("eventual" if as_of is None else "as_of")
+        with self._recorder.read(self.name, asked_level, replica=self._pinned) as asked:
+            frame = scan.to_df(spark, through=through)
+            numbers = frame.select(key).toArrow().column(0).to_pylist()
+            check_numbers(numbers, key, self.name)
+            asked.show(numbers, index=taken[-1].index, replica=taken[-1].replica)
+        return frame
 
     def _key(self) -> str:
         """Return the column that numbers the rows.

@@ -743,11 +743,11 @@ class Table(TableChanges):
         return found
 
     def _scan(self, columns: Sequence[str] | None, options: ReadOptions) -> Scan:
-        def before_frame(spark: SparkSession) -> None:
-            frames().include_written(self, spark)
+        return Scan(self._source(), columns, options)
 
-        source = ScanSource(lambda: self._definition, self._snapshot, None, self._http, before_frame)
-        return Scan(source, columns, options)
+    def _source(self) -> ScanSource:
+        source = ScanSource(lambda: self._definition, self._snapshot, None, self._http)
+        return replace(source, before_frame=lambda spark: frames().include_written(self, spark))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows of a snapshot that is taken now as a capsule of Arrow's C stream interface."""
