@@ -105,7 +105,10 @@ class BrokenOff(MemoryCoordination):
             if self.left in (1, ROUNDS):
                 self.seen.append(self._look())
             self.left -= 1
+            asked_in = self.session_id
             self._break_off(ends=self.left % 2 == 0)
+            # Another thread may have begun a new session meanwhile, in which the commit would be applied.
+            return self.shared.commit(asked_in, effect)
         return super().perform(effect)
 
     def _look(self) -> object:
