@@ -29,7 +29,7 @@ QUERY_S_MAX = 400.0
 
 
 class Reader:
-    """Somebody's shell in the folder of the cluster."""
+    """Runs the commands of the page in the folder of the cluster, and kills what they leave behind."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

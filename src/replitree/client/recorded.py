@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,14 @@ import pyarrow as pa
 from typing_extensions import override
 
 from replitree.client.insert.terms import InsertResult, Terms
-from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import ReadOptions
 from replitree.client.read.scan import Scan
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.frames import is_frame
-from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
-from replitree.protocol.state.read import ReadLevel
 from replitree.wire.history_format import NUMBER_MAX, Level
-from replitree.wire.history_recorder import Recorder
+from replitree.wire.history_recorder import OpenOperation, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,18 +107,13 @@ class RecordedTable(Table):
         min_index: int | None = None,
         **options: Any,
     ) -> pa.Table:
-        key = self._key()
-        partly = where is not None or (columns is not None and key not in columns) or options.get("final", False)
-        if partly:
+        if self._is_partly(columns, where, options):
             return super().to_arrow(columns, where, min_index, **options)
         final = options.pop("final", False)
-        level: Level = options.get("level") or ("eventual" if options.get("as_of") is None else "as_of")
-        with self._recorder.read(self.name, level, replica=self._pinned) as asked:
+        with self._reading(options) as asked:
             snapshot = self.snapshot(min_index, **options)
             found = snapshot.to_arrow(columns, final=final)
-            numbers = found.column(key).to_pylist()
-            check_numbers(numbers, key, self.name)
-            asked.show(numbers, index=snapshot.index, replica=snapshot.replica)
+            self._show(asked, found, snapshot)
         return found
 
     @override
@@ -130,31 +123,39 @@ class RecordedTable(Table):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         min_index: int | None = None,
-        *,
-        level: ReadLevel | None = None,
-        as_of: AsOf | None = None,
-        final: bool = False,
-        timeout_s: float = SNAPSHOT_S,
-        through: Through | None = None,
+        **options: Any,
     ) -> DataFrame:
+        if self._is_partly(columns, where, options):
+            return super().to_df(spark, columns, where, min_index, **options)
         taken: list[Snapshot] = []
 
-        def take(options: ReadOptions) -> Snapshot:
-            taken.append(self._snapshot(options))
+        def take(read: ReadOptions) -> Snapshot:
+            taken.append(self._snapshot(read))
             return taken[-1]
 
-        options = ReadOptions(level, min_index, self._index_of(as_of), timeout_s, where, final)
-        scan = Scan(replace(self._source(), take=take), columns, options)
-        key = self._key()
-        if where is not None or final or (columns is not None and key not in columns):
-            return scan.to_df(spark, through=through)
-        asked_level: Level = level or ("eventual" if as_of is None else "as_of")
-        with self._recorder.read(self.name, asked_level, replica=self._pinned) as asked:
-            frame = scan.to_df(spark, through=through)
-            numbers = frame.select(key).toArrow().column(0).to_pylist()
-            check_numbers(numbers, key, self.name)
-            asked.show(numbers, index=taken[-1].index, replica=taken[-1].replica)
+        with self._reading(options) as asked:
+            through, as_of = options.pop("through", None), self._index_of(options.pop("as_of", None))
+            read = ReadOptions(min_index=min_index, as_of=as_of, **{"timeout_s": SNAPSHOT_S} | options)
+            frame = Scan(replace(self._source(), take=take), columns, read).to_df(spark, through=through)
+            self._show(asked, frame.select(self._key()).toArrow(), taken[-1])
         return frame
+
+    def _is_partly(self, columns: Sequence[str] | None, where: str | None, options: Mapping[str, Any]) -> bool:
+        """Whether a read leaves rows out, or their numbers: a history has no such read."""
+        key = self._key()
+        return where is not None or (columns is not None and key not in columns) or options.get("final", False)
+
+    def _reading(self, options: Mapping[str, Any]) -> AbstractContextManager[OpenOperation]:
+        """Record the read that is done inside, at the level that its options name."""
+        level: Level = options.get("level") or ("eventual" if options.get("as_of") is None else "as_of")
+        return self._recorder.read(self.name, level, replica=self._pinned)
+
+    def _show(self, asked: OpenOperation, found: pa.Table, snapshot: Snapshot) -> None:
+        """Take down the numbers of the rows that a read of a snapshot has found."""
+        key = self._key()
+        numbers = found.column(key).to_pylist()
+        check_numbers(numbers, key, self.name)
+        asked.show(numbers, index=snapshot.index, replica=snapshot.replica)
 
     def _key(self) -> str:
         """Return the column that numbers the rows.
