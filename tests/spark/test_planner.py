@@ -18,6 +18,7 @@ from replitree.errors import TableNotFound
 from replitree.spark.catalog import planner
 from replitree.spark.catalog.planner import Planner
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
+from replitree.spark.session import written
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.definition import define_table
 from replitree.wire.ticket import read_ticket
@@ -170,13 +171,14 @@ def test_load_that_promises_more_than_eventual_asks_though_a_load_has_just_asked
     assert planned.planner.load(PlannerRequest(2, "load", table="t", options=asked))["index"] == 8
 
 
+@pytest.mark.parametrize("noted", [(7, -1), (-1, 7), (-1, 6)])
 def test_load_after_a_job_of_the_application_has_written_asks(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, noted: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(planner, "NEWEST_S", 3600.0)
     planned.show(7, "one")
     first = planned.planner.load(LOAD)
-    monkeypatch.setattr(planner, "last_written", lambda *_: 7)
+    monkeypatch.setattr(written, "last_written", lambda *_: noted)
     planned.show(8, "two")
     assert (first["index"], planned.planner.load(LOAD)["index"]) == (7, 8)
 

@@ -35,12 +35,15 @@ def inserted(index: int | None, settled: int | None = None) -> InsertResult:
 
 
 def test_highest_index_of_an_application_is_remembered_for_each_table(driver: Writer) -> None:
-    assert last_written("a", driver) is None
+    assert last_written("a", driver) == (-1, -1)
     for index in (3, 7, 5):
         note_written("a", inserted(index).counts_at, driver)
     note_written("b", inserted(1, settled=9).counts_at, driver)
     note_written("a", inserted(None).counts_at, driver)
-    assert (last_written("a", driver), last_written("b", driver), last_written("c", driver)) == (7, 9, None)
+    for index in (4, 8, 6):
+        note_written("a", index, driver, is_mutation=True)
+    found = [last_written(table, driver) for table in ("a", "b", "c")]
+    assert found == [(7, 8), (9, -1), (-1, -1)]
 
 
 def test_other_applications_know_nothing_of_it_and_remove_what_an_ended_one_left(
@@ -48,12 +51,12 @@ def test_other_applications_know_nothing_of_it_and_remove_what_an_ended_one_left
 ) -> None:
     ended = Writer(driver.machine, driver.pid, driver.started + 1)
     note_written("a", inserted(3).counts_at, ended)
-    assert last_written("a", ended) is None or last_written("a", driver) is None
+    assert (-1, -1) in (last_written("a", ended), last_written("a", driver))
     note_written("a", inserted(1).counts_at, driver)
     [folder] = (tmp_path / f"replitree-written-{os.getuid()}").iterdir()
     assert folder.name == f"{driver.pid}-{driver.started}"
     assert folder.parent.stat().st_mode & 0o777 == 0o700
-    assert last_written("a", driver) == 1
+    assert last_written("a", driver) == (1, -1)
 
 
 def test_process_that_works_for_no_java_notes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +69,7 @@ def test_folder_of_another_user_is_not_believed(driver: Writer, tmp_path: Path) 
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"replitree-written-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     note_written("a", inserted(3).counts_at, driver)
-    assert last_written("a", driver) is None
+    assert last_written("a", driver) == (-1, -1)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

@@ -44,10 +44,10 @@ class SparkFrames(Frames):
         remember(table, spark)
 
     @override
-    def note_written(self, table: Table, index: int | None) -> None:
+    def note_written(self, table: Table, index: int | None, *, is_mutation: bool) -> None:
         from replitree.spark.session.written import note_through_table
 
-        note_through_table(table, index)
+        note_through_table(table, index, is_mutation=is_mutation)
 
     @override
     def read(

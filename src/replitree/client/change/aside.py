@@ -16,6 +16,7 @@ from replitree.client.change.changing import LOOK_S, ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.insert.terms import InsertResult
 from replitree.client.insert.upload import InsertAnswer
+from replitree.client.transport.frames import note_for_frames
 from replitree.errors import ReplicaUnavailable, Unavailable
 
 T = TypeVar("T")
@@ -82,6 +83,7 @@ class TableAside(ChangingTable):
         hint = "look at the table and at detached() there before it is attached again"
         _, done = self._commander.once("attach", {"name": name}, InsertAnswer, hint, timeout_s=timeout_s)
         self._written.add(done.index)
+        note_for_frames(self, done.index)
         return InsertResult(done.index, done.rows, done.outcome, None)
 
     def remove_detached(self, name: str) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from replitree.client.change.command import Commander, CommandResult
+from replitree.client.transport.frames import note_for_frames
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -40,5 +41,7 @@ class ChangingTable(ABC):
         result = self._commander.command(verb, body, command_id, timeout_s=timeout_s)
         # Only finished commands are noted: later snapshots would wait for the others.
         if result.finished:
-            (self._written.add_mutation if verb == "mutations" else self._written.add)(result.index)
+            is_mutation = verb == "mutations"
+            (self._written.add_mutation if is_mutation else self._written.add)(result.index)
+            note_for_frames(self, result.index, is_mutation=is_mutation)
         return result

@@ -8,7 +8,6 @@ from __future__ import annotations
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
-from replitree.client.transport.frames import note_for_frames
 from replitree.storage.schema.types import format_path, format_type, parse_type
 
 
@@ -30,9 +29,6 @@ class TableColumns(ChangingTable):
         result = self._command("alter", {"sql": sql}, command_id, timeout_s)
         if result.schema_version is not None:
             self._known(result.schema_version)
-        if result.finished:
-            # SQL of this program would wait for the others.
-            note_for_frames(self, result.index)
         return result
 
     def add_column(self, name: str, kind: str, default: str | None = None) -> CommandResult:

@@ -34,6 +34,7 @@ from replitree.client.change.command import CommandResult
 from replitree.client.change.reserved import Reservation, reserve
 from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
 from replitree.client.read.snapshot import SnapshotPart
+from replitree.client.transport.frames import note_for_frames
 from replitree.client.transport.http import AnswerLost
 from replitree.client.transport.lease import Lease
 from replitree.errors import BadInput, ConcurrentChange, ReplicaUnavailable, Unavailable
@@ -246,6 +247,7 @@ class RewritePlan:
         # As of other commands, only finished ones are noted: later reads through the table's connection show them.
         if done.finished:
             self.table.inserter.written.add(done.index)
+            note_for_frames(self.table, done.index)
         return done
 
 

@@ -36,7 +36,7 @@ class Frames(Protocol):
     def include_written(self, table: Any, spark: Any) -> None:
         """Let later reads of the table include what jobs of this session's application have written."""
 
-    def note_written(self, table: Any, index: int | None) -> None:
+    def note_written(self, table: Any, index: int | None, *, is_mutation: bool) -> None:
         """Let later reads by Spark's jobs and SQL in this process include the entry at a log index, and all before it."""
 
     def read(self, snapshot: Any, spark: Any, columns: Sequence[str] | None, where: str | None, *, final: bool) -> Any:
@@ -51,10 +51,10 @@ def is_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.")
 
 
-def note_for_frames(table: Any, index: int | None) -> None:
+def note_for_frames(table: Any, index: int | None, *, is_mutation: bool = False) -> None:
     """Tell Spark of a new log entry, where this process has begun to use it: SQL of the same program then shows it."""
     if "pyspark.core.context" in sys.modules:
-        frames().note_written(table, index)
+        frames().note_written(table, index, is_mutation=is_mutation)
 
 
 @cache

@@ -60,7 +60,7 @@ from replitree.spark.session.options import (
     table_name,
 )
 from replitree.spark.session.types import spark_schema, spark_type
-from replitree.spark.session.written import last_written, note_written
+from replitree.spark.session.written import include_written, note_written
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.located import is_local_master
 from replitree.spark.store.remote import remote_files, remote_options
@@ -122,10 +122,15 @@ class _KeptSnapshot:
 
 
 class _Newest(NamedTuple):
-    """The newest snapshot of a table that is kept: its handle, and when a replica was asked for it (monotonic seconds)."""
+    """The newest snapshot of a table that is kept.
+
+    It has its handle, when a replica was asked for it (monotonic seconds), and the log index of the newest mutation whose rows
+    it had to include (-1: none).
+    """
 
     handle: str
     asked_at: float
+    mutated: int
 
 
 class Planner:
@@ -248,11 +253,13 @@ class Planner:
         level = read_level(options)
         if self._reads_log(held, options) and level in (None, "eventual"):
             level = "sequential"
-        self._include_written(held.table)
+        include_written(held.table, self._driver)
         min_index, timeout_s = number(options, "minindex"), min(seconds(options, SNAPSHOT_S), UNCHANGED_S)
         written = held.table.inserter.written
-        needed = max(written.index, written.mutated) if min_index is None else min_index
-        if level in (None, "eventual") and needed < held.snapshot.index and now < newest.asked_at + NEWEST_S:
+        needed, mutated = written.index if min_index is None else min_index, written.mutated
+        # A snapshot may have the entry of a mutation and not yet its rows.
+        has_all = needed < held.snapshot.index and mutated <= newest.mutated
+        if level in (None, "eventual") and has_all and now < newest.asked_at + NEWEST_S:
             return known
         try:
             is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
@@ -263,19 +270,16 @@ class Planner:
         if not is_same:
             return None
         with self._lock:
-            self._newest[request.table] = _Newest(newest.handle, now)
+            self._newest[request.table] = _Newest(newest.handle, now, mutated)
         return known
-
-    def _include_written(self, table: Table) -> None:
-        """Let reads of a table include what jobs of this application have written."""
-        table.inserter.written.add(last_written(table.definition.table_id, self._driver))
 
     def _snapshot(self, table: Table, request: PlannerRequest) -> tuple[str, _KeptSnapshot]:
         """Return the snapshot of a read under its handle: one that is kept, when the table has the same parts, or a new one."""
         options, now = request.read_options, time.monotonic()
         level, as_of = read_level(options), _as_of(options)
         if as_of is None:
-            self._include_written(table)
+            include_written(table, self._driver)
+        mutated = table.inserter.written.mutated
         take = partial(table.snapshot, number(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
         if self._find(f"{table.definition.table_id}/") is not None:
             # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
@@ -283,13 +287,13 @@ class Planner:
             if known is not None and not self._reads_log(known[1], options):
                 if as_of is None:
                     with self._lock:
-                        self._newest[request.table] = _Newest(known[0], now)
+                        self._newest[request.table] = _Newest(known[0], now, mutated)
                 return known
         held = self._described(table, take(level=level, lease_s=FRAME_LEASE_S))
         if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
             held.snapshot.close()
             held = self._described(table, take(level="sequential", lease_s=FRAME_LEASE_S))
-        return self._keep(held, now if as_of is None else None)
+        return self._keep(held, (now, mutated) if as_of is None else None)
 
     def _reads_log(self, held: _KeptSnapshot, options: dict[str, str]) -> bool:
         """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
@@ -374,14 +378,14 @@ class Planner:
                     return handle, held
         return None
 
-    def _keep(self, held: _KeptSnapshot, asked_at: float | None) -> tuple[str, _KeptSnapshot]:
-        """Keep a snapshot, the newest one as of this time or one of an older index; return it with its handle."""
+    def _keep(self, held: _KeptSnapshot, asked: tuple[float, int] | None) -> tuple[str, _KeptSnapshot]:
+        """Keep a snapshot and return it with its handle; `asked` is as in `_Newest`, and None of an older index."""
         with self._lock:
             self._number += 1
             handle = f"{self._name(held.snapshot)[0]}{self._number}"
             self._held[handle] = held
-            if asked_at is not None:
-                self._newest[held.snapshot.definition.name] = _Newest(handle, asked_at)
+            if asked is not None:
+                self._newest[held.snapshot.definition.name] = _Newest(handle, *asked)
             if len(self._held) > SNAPSHOTS_MAX:
                 forgotten, other = self._held.popitem(last=False)
                 newest = self._newest.get(other.snapshot.definition.name)

@@ -52,7 +52,7 @@ from replitree.spark.session.options import (
     table_name,
 )
 from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
-from replitree.spark.session.written import last_written
+from replitree.spark.session.written import include_written
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, StoredFile
 from replitree.storage.rewrite.key_range import KeyRange
 from replitree.storage.rewrite.read import scan_files
@@ -154,12 +154,11 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     options = plan.options
     with open_connection(options) as connection:
         table = open_table(connection, options)
-        # By default what jobs of this application have written is included.
         as_of = read_as_of(options)
-        says_when = "minindex" in options or as_of is not None
-        least = number(options, "minindex") if says_when else last_written(table.definition.table_id)
+        if "minindex" not in options and as_of is None:
+            include_written(table)
         snapshot = table.snapshot(
-            least,
+            number(options, "minindex"),
             level=read_level(options),
             as_of=as_of,
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,

@@ -2,15 +2,14 @@
 
 The data source commits in a Python worker that ends with the plan, and so does its next read: the two share no memory.  The
 driver's Java process outlives both.  Each commit notes its log index in a file below a private folder that is named by that
-process; a read that asks for nothing in particular includes this index.
+process; a read that asks for nothing in particular includes this index.  Of a mutation it includes the changed rows as well.
 
 Guarantees: a read of an application shows what its earlier jobs have committed, through `format("replitree")` or
 `Table.to_df`, whichever replica answers.  A note that can't be written or read makes a read no worse than without it.
 
-An insert or a change of the columns through a `Table` is noted, too, in a process that has begun a session: its SQL shows the
-rows and the columns.
+A finished change through a `Table` is noted, too, in a process that has begun a session: its SQL shows the change.
 
-Absent on purpose: deletes, updates and other commands; inserts by processes without a session of their own.
+Absent on purpose: changes by processes without a session of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from replitree.client.table import Table
 
 
-def note_written(table_id: str, index: int | None, driver: Writer | None = None) -> None:
+def note_written(table_id: str, index: int | None, driver: Writer | None = None, *, is_mutation: bool = False) -> None:
     """Note what a job has written.
 
     Parameters
@@ -44,9 +43,11 @@ def note_written(table_id: str, index: int | None, driver: Writer | None = None)
     table_id
         Of the table.
     index
-        `InsertResult.counts_at` of an insert, or the log index of a change of the columns; None: nothing was written.
+        `InsertResult.counts_at` of an insert, or the log index of a finished command; None: nothing was written.
     driver
         The application's Java process; by default the one that this process works for.
+    is_mutation
+        Whether the command is an update or a delete, whose entry a replica has before the changed rows.
     """
     found = driver or driver_process()
     if index is None or not found.pid or found.pid == os.getpid():
@@ -62,14 +63,16 @@ def note_written(table_id: str, index: int | None, driver: Writer | None = None)
         # Jobs of one application may commit at once.
         with private.open_file(folder / "lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if index > (last_written(table_id, found) or -1):
+            before = last_written(table_id, found)
+            after = (before[0], max(before[1], index)) if is_mutation else (max(before[0], index), before[1])
+            if after != before:
                 draft = folder / f".{table_id}"
-                private.write_file(draft, str(index).encode())
+                private.write_file(draft, f"{after[0]} {after[1]}".encode())
                 draft.replace(folder / table_id)
 
 
-def last_written(table_id: str, driver: Writer | None = None) -> int | None:
-    """Return the log index up to which a read must see to include what the application's jobs have written; None: nothing.
+def last_written(table_id: str, driver: Writer | None = None) -> tuple[int, int]:
+    """Return the highest log index that the application has written, and that of its mutations; -1 is none.
 
     Parameters
     ----------
@@ -78,11 +81,19 @@ def last_written(table_id: str, driver: Writer | None = None) -> int | None:
     """
     found = driver or driver_process()
     with suppress(OSError, ValueError):
-        return int((_folder(found) / table_id).read_text(encoding="ascii"))
-    return None
+        index, mutated = (_folder(found) / table_id).read_text(encoding="ascii").split()
+        return int(index), int(mutated)
+    return -1, -1
 
 
-def note_through_table(table: Table, index: int | None) -> None:
+def include_written(table: Table, driver: Writer | None = None) -> None:
+    """Let the later reads of a table's connection include what the application has written; `driver` as `note_written`."""
+    index, mutated = last_written(table.definition.table_id, driver)
+    table.inserter.written.add(index)
+    table.inserter.written.add_mutation(mutated)
+
+
+def note_through_table(table: Table, index: int | None, *, is_mutation: bool) -> None:
     """Note what was written through a `Table` for the application of this process, if it has begun one."""
     from pyspark import SparkContext
 
@@ -91,7 +102,7 @@ def note_through_table(table: Table, index: int | None) -> None:
         return
     # A Java process that has ended reads nothing any more.
     with suppress(Exception):
-        note_written(table.definition.table_id, index, _java_process(gateway))
+        note_written(table.definition.table_id, index, _java_process(gateway), is_mutation=is_mutation)
 
 
 def remember(table: Table, spark: SparkSession) -> None:
@@ -99,7 +110,7 @@ def remember(table: Table, spark: SparkSession) -> None:
     # A session without a JVM of its own, such as Spark Connect's, tells nothing.
     with suppress(Exception):
         gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way
-        table.inserter.written.add(last_written(table.definition.table_id, _java_process(gateway)))
+        include_written(table, _java_process(gateway))
 
 
 # Six calls of the JVM are a tenth of those that a frame takes.
@@ -125,4 +136,4 @@ def _folder(driver: Writer) -> Path:
     return parent / f"{driver.pid}-{driver.started}"
 
 
-__all__ = ["last_written", "note_through_table", "note_written", "remember"]
+__all__ = ["include_written", "last_written", "note_through_table", "note_written", "remember"]
