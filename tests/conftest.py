@@ -45,6 +45,8 @@ LONG = (
     "storage/test_mutate_spark.py",
     "storage/test_spark.py",
     "spark/test_standalone.py",
+    "spark/test_standalone_statements.py",
+    "spark/test_streams_elsewhere.py",
     "spark/test_store.py",
     "client/test_shared_system.py",
     "spark/test_s3a.py",
@@ -98,11 +100,11 @@ SPARK_ELSEWHERE = (
     "tests/storage/test_mutate_spark.py",
     "tests/storage/test_spark.py",
     "tests/spark/test_standalone.py",
-    "tests/spark/test_standalone_deaths.py",
     "tests/spark/test_standalone_statements.py",
     "tests/spark/test_streams_elsewhere.py",
+    "tests/spark/test_standalone_deaths.py",
 )
-"""Files that one worker runs: each begins a session of its own, three without replicas and four with executors elsewhere.
+"""Files that one worker runs: three begin sessions without replicas, and four share a standalone cluster of Spark's.
 
 The Java machine keeps the settings of its first session; those of the first file limit nothing.
 """

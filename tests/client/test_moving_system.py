@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
 
-ROUNDS = 4
+ROUNDS = 2
 """Switches of the storage, each with a replica killed in the middle of the moves."""
 
 

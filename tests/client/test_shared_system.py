@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.system
 
 SETTINGS = {"old_parts_lifetime_s": 0.5, "shared_cache_bytes": 0, "session_timeout_s": 6.0, "fetch_wait_s": 5.0}
-ROUNDS = 3
+ROUNDS = 2
 """Kills with SIGKILL."""
 
 

@@ -26,8 +26,9 @@ def test_killed_processes_are_counted() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("store", ["seaweed", pytest.param("folder", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("store", ["seaweed", "folder"])
 def test_replicas_and_their_store_are_killed_and_nothing_is_lost_or_left(tmp_path: Path, store: str) -> None:
     report = run(Plan(seed=SEED, rounds=4, store=store), tmp_path)
     assert report.rounds >= 4

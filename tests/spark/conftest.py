@@ -1,4 +1,7 @@
-"""One Spark session and one cluster for all files; a file that needs other settings ends it before it begins its own."""
+"""One Spark session and one cluster for all files; a file that needs other settings ends it before it begins its own.
+
+So it is with a standalone cluster of Spark's: the files that need one share its processes, and its session where they can.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,12 @@ class SharedSpark:
 
     def __init__(self) -> None:
         self._session: SparkSession | None = None
+        self._master, self._conf = "", dict[str, object]()
 
     def session(self) -> SparkSession:
         """Return the session; the first caller begins it."""
+        if self._master:
+            self.stop()
         if self._session is None:
             # `make` has made it; a single file of tests may be run without, after the Scala sources have changed.
             assert jar.main() == 0
@@ -58,6 +64,15 @@ class SharedSpark:
                 },
             )
             self._session.sparkContext.setLogLevel("OFF")
+        return self._session
+
+    def elsewhere(self, master: str, conf: Mapping[str, object]) -> SparkSession:
+        """Return a session of a master with these settings; the first caller ends the session before, and begins it."""
+        if self._session is None or (self._master, self._conf) != (master, conf):
+            self.stop()
+            self._session = spark_session(master=master, conf=conf)
+            self._session.sparkContext.setLogLevel("OFF")
+            self._master, self._conf = master, dict(conf)
         return self._session
 
     @contextmanager
@@ -80,6 +95,7 @@ class SharedSpark:
         if self._session is not None:
             self._session.stop()
             self._session = None
+        self._master, self._conf = "", {}
 
 
 @pytest.fixture(scope="package")
@@ -153,54 +169,50 @@ def uploads_left(cluster: LocalCluster, table: Table) -> list[str]:
 # --- a standalone cluster whose executors do not see the replicas' folders ---
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that executors do not see."""
     return tmp_path_factory.mktemp("hidden")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def standalone(hidden: Path) -> Iterator[StandaloneSpark]:
     with standalone_spark(hidden) as started:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def replicas(hidden: Path, standalone: StandaloneSpark) -> Iterator[LocalCluster]:
     del standalone  # Its processes start meanwhile.
     with LocalCluster(hidden / "replicas", 2, durable=False) as cluster:
         yield cluster
 
 
+@pytest.fixture(scope="package")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where sessions of that cluster write their event logs."""
+    return tmp_path_factory.mktemp("events")
+
+
 @pytest.fixture(scope="module")
 def elsewhere(
-    standalone: StandaloneSpark,
-    replicas: LocalCluster,
-    shared_spark: SharedSpark,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[SparkSession]:
-    shared_spark.stop()
-    session = spark_session(
-        master=standalone.master,
-        conf={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.driver.maxResultSize": RESULT_BYTES_MAX,
-            "spark.executor.memory": "512m",
-            # A worker that a test adds is left to another driver.
-            "spark.cores.max": 2,
-            "spark.sql.shuffle.partitions": 2,
-            # Each query runs once here: compiling it costs more than running it.
-            "spark.sql.codegen.wholeStage": False,
-            "spark.executor.extraJavaOptions": java_options(),
-            f"{CATALOG}.url": str(replicas.folder),
-        }
-        | logging_to(tmp_path_factory.mktemp("events")),
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    standalone: StandaloneSpark, replicas: LocalCluster, shared_spark: SharedSpark, events: Path
+) -> SparkSession:
+    conf: dict[str, object] = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.maxResultSize": RESULT_BYTES_MAX,
+        "spark.executor.memory": "512m",
+        # A worker that a test adds is left to another driver.
+        "spark.cores.max": 2,
+        "spark.sql.shuffle.partitions": 2,
+        # Each query runs once here: compiling it costs more than running it.
+        "spark.sql.codegen.wholeStage": False,
+        "spark.executor.extraJavaOptions": java_options(),
+        f"{CATALOG}.url": str(replicas.folder),
+    }
+    return shared_spark.elsewhere(standalone.master, conf | logging_to(events))
 
 
 @pytest.fixture

@@ -121,10 +121,10 @@ def by_insert(spark: SparkSession, replicas: LocalCluster) -> None:
 @pytest.mark.parametrize(
     ("load", "victim"),
     [
-        # By day each way and each victim, at night the other pairs, too.
+        # By day a worker, and an executor in the test below; at night the other pairs, too.
         pytest.param(by_source, "executor", marks=pytest.mark.nightly),
         (by_source, "worker"),
-        (by_insert, "executor"),
+        pytest.param(by_insert, "executor", marks=pytest.mark.nightly),
         pytest.param(by_insert, "worker", marks=pytest.mark.nightly),
     ],
 )

@@ -179,7 +179,8 @@ def test_no_reader_shows_a_wrong_row_where_no_good_copy_is_left(
 ) -> None:
     stored.remove_copies()
     ways = readers(session, stored)
-    assert ways["to_df"]() == ways["source"]() == RIGHT
+    # Not by the source: the catalog's process would keep blocks that are whole, and `read_afresh` reaches only this one.
+    assert ways["to_df"]() == RIGHT
     stored.objects[stored.key] = damages(stored.good)[what]
     said = {}
     for name in ways if what == "footer" else ("to_df", "source"):
@@ -194,7 +195,7 @@ def test_no_reader_shows_a_wrong_row_where_no_good_copy_is_left(
     assert [name for name, text in said.items() if not any(reason in text for reason in reasons)] == []
     stored.objects[stored.key] = stored.good
     stored.read_afresh()
-    assert ways["to_df"]() == RIGHT, "what was damaged is not kept"
+    assert ways["to_df"]() == ways["source"]() == RIGHT, "what was damaged is not kept"
 
 
 @pytest.mark.parametrize("what", KINDS)
