@@ -11,7 +11,7 @@ import pytest
 
 from replitree.errors import BadInput
 from replitree_verify.nemesis import strikes
-from replitree_verify.nemesis.strikes import Fault, RunFailed, Strikes, read_faults
+from replitree_verify.nemesis.strikes import CommandedFault, RunFailed, Strikes, read_faults
 
 
 def command(script: str, *arguments: object) -> tuple[str, ...]:
@@ -21,9 +21,9 @@ def command(script: str, *arguments: object) -> tuple[str, ...]:
 APPEND = "Path(sys.argv[1]).open('a').write(sys.argv[2])"
 
 
-def marks(file: Path, name: str) -> Fault:
+def marks(file: Path, name: str) -> CommandedFault:
     """Return a fault that writes down when it strikes and when it is healed."""
-    return Fault(name, command(APPEND, file, f"+{name}"), command(APPEND, file, f"-{name}"), hold_s=0.01)
+    return CommandedFault(name, command(APPEND, file, f"+{name}"), command(APPEND, file, f"-{name}"), hold_s=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_faults_are_read_and_what_is_wrong_is_said(tmp_path: Path) -> None:
     file.write_text(
         '[[fault]]\nname = "kill r2"\nstrike = ["docker", "kill", "r2"]\nheal = ["docker", "start", "r2"]\n'
     )
-    assert read_faults(file) == (Fault("kill r2", ("docker", "kill", "r2"), ("docker", "start", "r2")),)
+    assert read_faults(file) == (CommandedFault("kill r2", ("docker", "kill", "r2"), ("docker", "start", "r2")),)
     for text, problem in (
         ("", "fault"),
         ("[[fault]", "faults.toml"),
@@ -77,7 +77,7 @@ def test_no_fault_is_held_for_longer_than_it_may_last(tmp_path: Path, monkeypatc
     monkeypatch.setattr(strikes, "AT_ONCE", (2,))
     monkeypatch.setattr(strikes, "QUIET_S_MAX", 0.0)
     file = tmp_path / "done"
-    short, long = marks(file, "short"), Fault("long", command("pass"), command("pass"), hold_s=600.0)
+    short, long = marks(file, "short"), CommandedFault("long", command("pass"), command("pass"), hold_s=600.0)
     hurt = Strikes([short, long], 1, lambda _: None)
     for _ in range(5):
         slept.clear()
@@ -106,7 +106,7 @@ def test_a_strike_that_fails_ends_the_run_and_is_healed_all_the_same(
     tmp_path: Path, strike: tuple[str, ...], problem: str
 ) -> None:
     file = tmp_path / "done"
-    hurt = Strikes([Fault("broken", strike, command(APPEND, file, "healed"), 0.01)], 1, lambda _: None)
+    hurt = Strikes([CommandedFault("broken", strike, command(APPEND, file, "healed"), 0.01)], 1, lambda _: None)
     with pytest.raises(RunFailed, match=f"fault 'broken'.*{problem}"):
         hurt.round()
     assert file.read_text() == "healed"
@@ -116,8 +116,8 @@ def test_what_can_not_be_healed_is_tried_again_and_then_said(tmp_path: Path) -> 
     file = tmp_path / "done"
     fails_twice = "done = Path(sys.argv[1]); done.open('a').write('x'); sys.exit(len(done.read_text()) < 3)"
     faults = [
-        Fault("stubborn", command("pass"), command(fails_twice, file), 0.01),
-        Fault("lasting", command("pass"), command("sys.exit(1)"), 0.01),
+        CommandedFault("stubborn", command("pass"), command(fails_twice, file), 0.01),
+        CommandedFault("lasting", command("pass"), command("sys.exit(1)"), 0.01),
     ]
     hurt = Strikes(faults[:1], 1, lambda _: None)
     hurt.round()

@@ -21,7 +21,7 @@ from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.nemesis.overview import write_report
-from replitree_verify.nemesis.strikes import Fault, RunFailed, Strikes
+from replitree_verify.nemesis.strikes import CommandedFault, RunFailed, Strikes
 from replitree_verify.nemesis.visitors import SCHEMA, Crowd
 
 CONNECTIONS = 2
@@ -58,7 +58,7 @@ class Plan:
     seed: int
     seconds: float
     visitors: int
-    faults: tuple[Fault, ...]
+    faults: tuple[CommandedFault, ...]
     settle_s: float = 60.0
 
 

@@ -43,8 +43,8 @@ QUIET_S_MAX = 4.0
 Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
-class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault.
+class CommandedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fault that commands of the user make and heal.
 
     Attributes
     ----------
@@ -63,14 +63,14 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fault: Annotated[tuple[Fault, ...], msgspec.Meta(min_length=1)]
+    fault: Annotated[tuple[CommandedFault, ...], msgspec.Meta(min_length=1)]
 
 
 class RunFailed(ReplitreeError):
     """The run could not be carried out: a command of a fault did not do its work, or a visitor met a defect."""
 
 
-def read_faults(file: Path) -> tuple[Fault, ...]:
+def read_faults(file: Path) -> tuple[CommandedFault, ...]:
     """Read a file of faults.
 
     Raises
@@ -104,10 +104,10 @@ class Strikes:
         Hears what is done.
     """
 
-    def __init__(self, faults: Sequence[Fault], seed: int, say: Callable[[str], object]) -> None:
+    def __init__(self, faults: Sequence[CommandedFault], seed: int, say: Callable[[str], object]) -> None:
         self._faults, self._say = faults, say
         self._random = random.Random(f"{seed}/strikes")  # noqa: S311 - repeatable is what it must be
-        self._begun: dict[Fault, int] = {}
+        self._begun: dict[CommandedFault, int] = {}
         self.done: list[Struck] = []
         """What has struck and was healed."""
 
@@ -150,7 +150,7 @@ class Strikes:
             raise failed
 
 
-def _heal(fault: Fault) -> None:
+def _heal(fault: CommandedFault) -> None:
     for _ in range(HEAL_TRIES - 1):
         try:
             return _run(fault.name, fault.heal)
@@ -183,4 +183,4 @@ def _run(name: str, command: Sequence[str]) -> None:
         raise RunFailed(f"fault {name!r}: `{words}` ended with {done.returncode}{last and f': {last}'}")
 
 
-__all__ = ["Fault", "RunFailed", "Strikes", "read_faults"]
+__all__ = ["CommandedFault", "RunFailed", "Strikes", "read_faults"]
