@@ -46,6 +46,12 @@ AT_NIGHT = {
     "tests/machines/rounds/test_rounds.py::test_killed_leaders_under_load_while_the_group_suffers_lose_nothing": (
         "directories",
     ),
+    "tests/cli/test_system.py::test_sql_prints_csv": (),
+    "tests/client/test_shared_merges_system.py::test_who_merges_is_paused_for_longer_than_its_session": (),
+    "tests/client/test_tags_system.py::test_tagged_versions_survive_kills_of_all_replicas": (),
+    "tests/spark/test_named_tables.py::test_a_session_without_the_jar_says_so_as_soon_as_spark_asks": (),
+    "tests/spark/test_s3a.py::test_statements_of_the_catalog_need_no_s3a_and_write_objects": (),
+    "tests/spark/test_store_write.py::test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good": (),
     "tests/replica/test_last_owners.py::test_two_last_owners_let_go_at_once": ("zookeeper-folder",),
     "tests/spark/test_store_write.py::test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),
@@ -67,7 +73,9 @@ AT_NIGHT = {
     ),
     "tests/spark/test_stream_deaths.py::test_many_drivers_that_are_killed_lose_and_double_no_row": (),
     "tests/spark/test_standalone.py::test_an_executor_is_killed_while_it_reads": (),
+    "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_reads": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_writes": (),
+    "tests/spark/test_standalone.py::test_an_executor_is_killed_while_it_merges": (),
     "tests/spark/test_standalone.py::test_a_worker_is_killed_while_it_merges": (),
     "tests/spark/test_standalone_statements.py::test_one_is_killed_while_a_statement_rewrites_rows": (
         *("executor-merge", "worker-update", "worker-merge"),
