@@ -1,10 +1,11 @@
-"""The pages on SQL: their statements and their programs run, in their order."""
+"""The pages on SQL and on writing: their statements and their programs run, in their order."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from replitree.client.cluster import LocalCluster
@@ -47,3 +48,21 @@ def test_statements_and_programs_of_the_pages_run(
         spark.sql("use spark_catalog.default")
         running.drop_table("events")
     assert settings == {f"{CATALOG}.url": "replitree-data"}
+
+
+def test_programs_of_the_page_on_writing_run(spark: SparkSession, running: LocalCluster) -> None:
+    spark.conf.set(f"{CATALOG}.url", str(running.folder))
+    columns = "id bigint not null, kind string"
+    table = running.create_table("events", columns, order_by="id", partition_by="bucket(2, id)", wait_replicas=2)
+    blocks = BLOCK.findall((ROOT / "docs/writing.md").read_text(encoding="utf-8"))
+    names = {"table": table, "url": str(running.folder), "spark": spark, "pa": pa}
+    kept = []
+    try:
+        for language, text in blocks:
+            assert language == "python"
+            exec(text, names)
+            kept.append(sorted(table.to_arrow(level="linearizable")["id"].to_pylist()))
+    finally:
+        running.drop_table("events")
+    first = [*range(1, 9), *range(10, 20), *range(10, 20)]
+    assert kept == [sorted(first), sorted([*first, 20]), sorted([*first, 20, 30]), [1]]
