@@ -124,8 +124,14 @@ class _KeptSnapshot:
 class _Newest(NamedTuple):
     """The newest snapshot of a table that is kept.
 
-    It has its handle, when a replica was asked for it (monotonic seconds), and the log index of the newest mutation whose rows
-    it had to include (-1: none).
+    Attributes
+    ----------
+    handle
+        Of the snapshot.
+    asked_at
+        When a replica was asked for it, in monotonic seconds.
+    mutated
+        The log index of the newest mutation whose rows the replica had to include; -1: none.
     """
 
     handle: str
@@ -379,7 +385,7 @@ class Planner:
         return None
 
     def _keep(self, held: _KeptSnapshot, asked: tuple[float, int] | None) -> tuple[str, _KeptSnapshot]:
-        """Keep a snapshot and return it with its handle; `asked` is as in `_Newest`, and None of an older index."""
+        """Keep a snapshot, return it with its handle; `asked` is `_Newest`'s time and mutation, None for an older index."""
         with self._lock:
             self._number += 1
             handle = f"{self._name(held.snapshot)[0]}{self._number}"
