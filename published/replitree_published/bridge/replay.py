@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
+from operator import itemgetter
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
@@ -240,6 +241,8 @@ def _with_parents(path: str) -> Iterator[str]:
 def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     """Replay one table; return how many events there were, who followed them, and what is wrong.
 
+    If no guess about commits without an answer explains everything, the answer is that of the guess that comes furthest.
+
     Raises
     ------
     BadInput
@@ -256,7 +259,7 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     if len(incarnations) > 1:
         raise BadInput(f"{path} was made anew while it was traced, by a drop or a restore: trace each table by itself")
     table, names = TablePlace(path, incarnation="".join(incarnations)), tuple(sorted(name for _, name in replicas))
-    first = _replay(table, names, traces, {})
+    first = furthest = _replay(table, names, traces, {})
     _, replay, wrong = first
     if wrong is None or not replay.missed:
         return first
@@ -266,8 +269,9 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
             again = _replay(table, names, traces, _by_event(chosen))
             if again[2] is None:
                 return again
+            furthest = max(furthest, again, key=itemgetter(0))  # a wrong guess ends early, at what a right one explains
     if is_all:
-        return first
+        return furthest
     raise Undecided(
         f"{wrong}; unless some of {len(replay.missed)} commits without an answer took place, and no {MISSED_FEW} do"
     )

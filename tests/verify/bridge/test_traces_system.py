@@ -122,6 +122,25 @@ class Copy:
             for line in left
         ]
 
+    def take_out_last_answers(self, count: int) -> None:
+        """Take out the last answers to r1's registrations of parts before it was killed."""
+        killed = min(
+            (name for name in self.files if name.startswith("r1-")), key=lambda name: int(name.split("-")[-1][:-6])
+        )
+        lines = self.files[killed]
+        registered = {
+            line.number
+            for line in lines
+            if isinstance(line, CommitSent) and any("/parts/" in step.path for step in line.steps)
+        }
+        answers = [
+            line
+            for line in lines
+            if isinstance(line, CommitEnded) and line.outcome == "applied" and line.number in registered
+        ]
+        for answer in answers[-count:]:
+            lines.remove(answer)
+
     def change_told(self, index: int, **changes: int) -> None:
         for lines in self.files.values():
             for at, line in enumerate(lines):
@@ -174,24 +193,17 @@ def test_the_last_insert_whose_entry_was_taken_out_is_missed_by_its_client(copy:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_answers_that_a_killed_process_did_not_live_to_write_down_are_found_out(copy: Copy, count: int) -> None:
-    killed = min(
-        (name for name in copy.files if name.startswith("r1-")), key=lambda name: int(name.split("-")[-1][:-6])
-    )
-    lines = copy.files[killed]
-    registered = {
-        line.number
-        for line in lines
-        if isinstance(line, CommitSent) and any("/parts/" in step.path for step in line.steps)
-    }
-    answers = [
-        line
-        for line in lines
-        if isinstance(line, CommitEnded) and line.outcome == "applied" and line.number in registered
-    ]
-    for answer in answers[-count:]:
-        lines.remove(answer)
+    copy.take_out_last_answers(count)
     found = copy.replayed()
     assert (found.violations, found.undecided) == ([], "")
+
+
+def test_what_is_wrong_is_told_though_answers_are_missing(copy: Copy) -> None:
+    copy.take_out_last_answers(3)
+    told = next(line for lines in copy.files.values() for line in lines if isinstance(line, Told) and line.settled)
+    assert told.settled is not None
+    copy.change_told(told.index, settled=told.settled + 1)
+    assert f"heard that {told.index} was settled at {told.settled + 1}; no trace has that there" in copy.what_is_wrong()
 
 
 def test_lines_that_were_taken_out_leave_a_gap(copy: Copy) -> None:
