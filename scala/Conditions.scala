@@ -26,6 +26,19 @@ object Conditions {
     if (texts.exists(_.isEmpty)) None else Some(texts.flatten.mkString(" AND "))
   }
 
+  /** A filter that means the same, with both sides of each AND and OR in the order of their texts. */
+  def ordered(filter: Filter): Filter = filter match {
+    case And(left, right) => both(left, right)(And.apply)
+    case Or(left, right) => both(left, right)(Or.apply)
+    case Not(inner) => Not(ordered(inner))
+    case other => other
+  }
+
+  private def both(left: Filter, right: Filter)(join: (Filter, Filter) => Filter): Filter = {
+    val (a, b) = (ordered(left), ordered(right))
+    if (a.toString <= b.toString) join(a, b) else join(b, a)
+  }
+
   private def condition(filter: Filter): Option[String] = filter match {
     case EqualTo(name, value) => compare(name, "=", value)
     case EqualNullSafe(name, null) => Some(s"${column(name)} IS NULL")

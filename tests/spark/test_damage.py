@@ -24,6 +24,7 @@ from replitree.spark.read.views import sql_views
 from replitree.spark.session import damage_reports
 from replitree.spark.session.actions import ActionFailed
 from replitree.spark.session.types import spark_schema
+from replitree.spark.store.located import VERIFY_PAGES
 from replitree.storage.files.durable import file_checksum
 from replitree.storage.files.sums import is_summed, sums_path
 from replitree.storage.parts.manifest import FileEntry
@@ -321,4 +322,4 @@ def test_a_page_with_a_wrong_checksum_fails_the_query_where_nothing_else_verifie
     data[len(data) // 3] ^= 1
     copy.write_bytes(data)
     with pytest.raises((PySparkException, Py4JError), match=r"CRC|hecksum"):
-        read_files(spark, spark_schema(table.definition), [str(copy)]).collect()
+        read_files(spark, spark_schema(table.definition), [str(copy)], VERIFY_PAGES).collect()

@@ -183,7 +183,6 @@ def read_files(
         .option("mergeSchema", "false")
         .option("ignoreMissingFiles", "false")
         .option("ignoreCorruptFiles", "false")
-        .option("parquet.page.verify-checksum.enabled", "true")
         .option("datetimeRebaseMode", "CORRECTED")
     )
     settings = {DISCOVERY: PATHS_MAX} | ({LOCALITY: "true"} if options else {})

@@ -47,6 +47,9 @@ S3A_OPTION = "spark.replitree.s3a"
 """Setting of a session: `true` reads large objects with S3A.  S3A compares no checksums of ours: of what it reads, only page
 data is verified, by the checksums in Parquet's pages; a page header or a footer that has changed may show wrong rows."""
 
+VERIFY_PAGES = {"parquet.page.verify-checksum.enabled": "true"}
+"""Option of a reader whose client compares no checksums of ours; all others do before Parquet has a byte."""
+
 _LOOKING = {
     "fs.s3a.bucket.{bucket}.attempts.maximum": "1",
     "fs.s3a.bucket.{bucket}.retry.limit": "1",
@@ -208,7 +211,7 @@ class _S3A:
 
     @property
     def options(self) -> Mapping[str, str]:
-        return {}
+        return VERIFY_PAGES
 
     def urls(self, stored: StoredParts, parts: Sequence[SnapshotPart]) -> list[str]:
         return [_s3a(stored, part, file) for part in parts for file in part.manifest.files]
