@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from replitree.protocol.core.effects import StoreFailed
-from replitree_verify.effects import clients, disk, memory, mending, moving, store, tags, tree
+from replitree_verify.effects import clients, consumers, disk, memory, mending, moving, store, tags, tree
 from replitree_verify.effects.row import Takes
 from replitree_verify.outcomes.branch import Branch, Scene
 from replitree_verify.outcomes.local import Done, Here
 from replitree_verify.probes.catalog import Seen
 
-ROWS = (*tree.ROWS, *disk.ROWS, *memory.ROWS, *clients.ROWS, *mending.ROWS, *store.ROWS, *moving.ROWS, *tags.ROWS)
+ROWS = (
+    *(*tree.ROWS, *disk.ROWS, *memory.ROWS, *clients.ROWS, *mending.ROWS, *store.ROWS, *moving.ROWS, *tags.ROWS),
+    *consumers.ROWS,
+)
 
 ROW_OF = {row.effect: row for row in ROWS}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from replitree_verify.models import (
     clean,
     combined,
+    consume,
     drop,
     ids,
     insert,
@@ -55,6 +56,7 @@ MODELS: dict[str, Model] = {
         *restore.MODELS,
         *read.MODELS,
         *read.TAGS,
+        *consume.MODELS,
         *stored.MODELS,
         *stored_merges.MODELS,
         *rejoined.MODELS,

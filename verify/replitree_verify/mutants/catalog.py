@@ -28,6 +28,7 @@ MUTANTS: dict[str, Mutant] = {
         *read_mutants("moved"),
         *read_mutants("uploads"),
         *read_mutants("streams"),
+        *read_mutants("consumers"),
     )
 }
 """Every mutant by its name.

@@ -12,6 +12,7 @@ from replitree.protocol.program import (
     candidate,
     cleaner,
     commands,
+    consumer,
     executor,
     inserter,
     keeper,
@@ -39,7 +40,7 @@ from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
-    *(rewriter, tagger),
+    *(rewriter, tagger, consumer),
     *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, upkeep),
 )
 """The modules that define stages."""

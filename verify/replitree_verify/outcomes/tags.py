@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.program.tagger import (
+    AwaitNaming,
     AwaitOld,
-    AwaitTagging,
+    NamingTurn,
     OldTurn,
     ReleaseVersion,
     RemoveOld,
-    TaggingTurn,
     TakenVersion,
     TakeVersion,
 )
 from replitree.protocol.upkeep.tags import TagValue
+from replitree_verify.outcomes.consumers import kept_by
 from replitree_verify.outcomes.local import Done, Here, remember
+from replitree_verify.probes.catalog import Seen
 from replitree_verify.world.history import Log
 from replitree_verify.world.memory import State
 
@@ -26,22 +29,34 @@ TAGGED = EntryId("tag")
 
 
 def await_old(_effect: AwaitOld, here: Here) -> Done | None:
-    """Wait until there are old parts without a lease that no known tag keeps, or tags have changed."""
+    """Wait until there are old parts without a lease that no known tag or consumer keeps, or these have changed."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    old = tuple(name for name in here.disk.old if name not in memory.leased)
-    node = here.tree.get(layout.tags(here.replica.table))
-    is_known = (None if node is None else node.version) == memory.tags.version
-    if not old or (is_known and memory.tags.parts.issuperset(old)):
+    log, table = Log(here.tree, here.replica.table), here.replica.table
+    held = frozenset[str]().union(*(() if memory.feed_from is None else log.fed_from(memory.feed_from).values()))
+    old = tuple(name for name in here.disk.old if name not in memory.leased and name not in held)
+    parents = here.tree.get(layout.tags(table)), here.tree.get(layout.consumers(table))
+    versions = tuple(None if node is None else node.version for node in parents)
+    kept = memory.tags.parts | kept_by(memory.consumers, log)
+    if not old or (versions == (memory.tags.version, memory.consumers.version) and kept.issuperset(old)):
         return None
-    return remember(here, replace(memory, chosen=old), OldTurn(old, memory.tags))
+    return remember(here, replace(memory, chosen=old), OldTurn(old, memory.tags, memory.consumers))
 
 
 def remove_old(effect: RemoveOld, here: Here) -> Done:
-    """Delete what was chosen, still is, and is in no tag."""
-    gone = (part for part in effect.parts if part in here.memory.chosen and part not in effect.tags.parts)
-    return Done(None, replace(here.memory, chosen=(), tags=effect.tags), here.disk.without_parts(*gone))
+    """Delete what was chosen, still is, and is kept by no tag and no consumer."""
+    kept = effect.tags.parts | kept_by(effect.consumers, Log(here.tree, here.replica.table))
+    gone = (part for part in effect.parts if part in here.memory.chosen and part not in kept)
+    memory = replace(here.memory, chosen=(), tags=effect.tags, consumers=effect.consumers)
+    return Done(None, memory, here.disk.without_parts(*gone))
+
+
+def became_of_old_parts(seen: Seen) -> str | Literal[False]:
+    """Return the rare branch that a removal of old parts belongs to."""
+    if seen.disk_changed:
+        return "old parts deleted"
+    return "old parts kept" if seen.effect.tags.parts or seen.effect.consumers.holding else False
 
 
 def take_version(effect: TakeVersion, here: Here) -> Done | None:
@@ -60,12 +75,12 @@ def take_version(effect: TakeVersion, here: Here) -> Done | None:
     return remember(here, replace(memory, chosen=chosen, leased=names), TakenVersion(here.me, memory.epoch, tag))
 
 
-def await_tagging(_effect: AwaitTagging, here: Here) -> Done | None:
+def await_tagging(_effect: AwaitNaming, here: Here) -> Done | None:
     """Wait until the process is active."""
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    return remember(here, memory, TaggingTurn(here.me, memory.epoch))
+    return remember(here, memory, NamingTurn(here.me, memory.epoch))
 
 
 def release_version(_effect: ReleaseVersion, here: Here) -> Done:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from replitree.protocol.program import candidate, commands, executor, inserter, keeper, leader, life, puller, rewriter
 from replitree.protocol.program import upkeep as share_upkeep
 from replitree_verify.process import (
+    consumers,
     fsck,
     longlife,
     lost_parts,
@@ -64,7 +65,7 @@ _WORKING: dict[str, Callable[..., Any]] = {
 WORKING = ("puller", *_WORKING, "candidate", "mover")
 """The threads that work on whatever comes, beside the life thread."""
 _DUTIES = longlife.DUTIES | lost_parts.DUTIES | quorums.DUTIES | upkeep.DUTIES | restore_duties.DUTIES
-_DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES | tags.DUTIES
+_DUTIES |= shares.DUTIES | fsck.DUTIES | uploads.DUTIES | tags.DUTIES | consumers.DUTIES
 _GOES_ON = (*lost_parts.GOES_ON, *restore_duties.DUTIES, *uploads.DUTIES, *tags.GOES_ON)
 """Duties that the next process of a seat does as well."""
 

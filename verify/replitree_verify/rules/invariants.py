@@ -45,7 +45,13 @@ from replitree_verify.rules.rewrites import (
     commands_are_given_once,
     rewrites_apply_as_a_whole,
 )
-from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
+from replitree_verify.rules.rows import (
+    consumers_have_their_feed,
+    detached_rows_are_kept,
+    inserted_rows_are_there,
+    needless_old_parts,
+    tagged_parts_are_there,
+)
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.rules.streams import OF_STREAMS, repeats
 from replitree_verify.world.disk import Disk, requests_in, rows_in
@@ -402,7 +408,7 @@ def quiet_states_agree(look: Look) -> str | None:
         }
         if strays and seat in look.model.keepers:
             return f"CONVERGES: {name} has registered {', '.join(sorted(strays))}, which other parts cover"
-        garbage = _garbage(look, name)
+        garbage = _garbage(look, name) + needless_old_parts(look, seat)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)}, which nothing needs"
     return all_are_counted(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
@@ -489,6 +495,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     acknowledged_inserts_are_settled: ("answers",),
     settled_rows_are_on_enough_disks: ("disks",),
     tagged_parts_are_there: ("disks",),
+    consumers_have_their_feed: ("disks",),
     **dict.fromkeys(OF_STREAMS, ()),
 }
 """The invariants of states, and what each looks at besides the tree."""
@@ -518,6 +525,7 @@ NAMES: dict[str, str] = {
     "I9": "a replaced process changes nothing",
     "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
     "TAGGED": "the parts of a tagged version are on the disk of the replica that made the tag",
+    "F7": "what a consumer of the feed keeps is there until its hold ends, and its hold ends visibly",
     "LOST": "no replica has what is declared lost, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "S1": "of the inserts of one batch of a stream at most one takes effect",

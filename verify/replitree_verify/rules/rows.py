@@ -1,13 +1,16 @@
-"""What must hold of rows, wherever the parts are that have them: the second half of `I2`, `KEPT`, and `TAGGED`."""
+"""What must hold of rows, wherever the parts are that have them: the second half of `I2`, `KEPT`, `TAGGED` and `F7`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, GetEntry, RewriteEntry, staged_names
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.upkeep.consumers import ConsumerValue, decode_consumer
 from replitree.protocol.upkeep.tags import decode_tag
+from replitree_verify.process.consumers import overdue_at
 from replitree_verify.rules.lost import is_fragile
 from replitree_verify.world.disk import requests_in, rows_in
 
@@ -88,14 +91,74 @@ def tagged_parts_are_there(look: Look) -> str | None:
         # Another replica may have deleted the parts of a version before that got its tag.
         is_early = any("tag" in step for step in look.model.prelude)
         for replica in look.model.joined if is_early else (tag.replica,):
-            disk = look.disk(replica)
-            # A process that died before it had marked the part as old has set it aside at its next start.
-            aside = {rows_in(content) for content in disk.aside}
-            lacking = [
-                part
-                for part in tag.parts
-                if disk.content(part) is None and look.log.lineage[parse_part(part)].rows not in aside
-            ]
+            lacking = _lacking(look, replica, tag.parts)
             if lacking:
-                return f"TAGGED: {replica} has no {lacking[0]} any more, which tag {name} keeps"
+                return f"TAGGED: {replica} has no {lacking} any more, which tag {name} keeps"
     return None
+
+
+def _lacking(look: Look, replica: str, parts: Iterable[str]) -> str | None:
+    """Return a part that a replica does not have; None: it has all, or has set them aside."""
+    disk = look.disk(replica)
+    # A process that died before it had marked the part as old has set it aside at its next start.
+    aside = {rows_in(content) for content in disk.aside}
+    lineage = look.log.lineage
+    gone = (part for part in parts if disk.content(part) is None and lineage[parse_part(part)].rows not in aside)
+    return next(gone, None)
+
+
+def consumers_have_their_feed(look: Look) -> str | None:
+    """F7: what a consumer keeps is at the replica that made it until its hold ends, and its hold ends visibly.
+
+    Where the consumer was made in the prelude, it is at every replica that has executed the entries.
+    """
+    tree, table, model = look.log.tree, look.log.table, look.model
+    if not model.keeps_old:
+        return None
+    names = tree.children(layout.consumers(table)) or () if tree.exists(layout.consumers(table)) else ()
+    dropped = {str(duty.arguments[0]) for duty in model.duties if duty.name == "unconsume"}
+    gone = sorted(model.consumed_early - dropped - {*names})
+    if gone:
+        return f"F7: consumer {gone[0]} is gone, and no client has dropped it"
+    for name in names:
+        node = tree.get(layout.consumer(table, name))
+        assert node is not None
+        value = decode_consumer(node.value, name)
+        if value.expired:
+            if value.expired != overdue_at(value.index):
+                return f"F7: consumer {name} stands at {value.index}, and was marked because it was {value.expired}"
+            continue
+        for replica in model.joined if name in model.consumed_early else (value.replica,):
+            lacking = _lacking(look, replica, _kept_for(value, look, replica))
+            if lacking:
+                return f"F7: {replica} has no {lacking} any more, which consumer {name} keeps"
+    return None
+
+
+def _kept_for(value: ConsumerValue, look: Look, replica: str) -> frozenset[str]:
+    """Return the names of the parts that a replica keeps for a consumer, of those that it has had."""
+    log, place = look.log, look.log.replica(replica)
+    pointer, queued = log.pointer(place), {index for index, _ in log.queue(place)}
+    fed = (parts for at, parts in log.fed_from(value.index).items() if at < pointer and at not in queued)
+    snapshot = () if value.snapshot is None else log.parts_at(value.snapshot)
+    return frozenset(part.name for part in snapshot).union(*fed)
+
+
+def needless_old_parts(look: Look, seat: str) -> list[str]:
+    """Return the old parts that a seat keeps although nothing needs them, if it deletes any."""
+    memory, log = look.memories[seat], look.log
+    clears = any(duty.seat == seat and duty.name == "clear" for duty in look.model.duties)
+    if not clears or memory.feed_from is not None:
+        return []
+    kept, tree = {*memory.leased}, log.tree
+    for parent in (layout.tags(log.table), layout.consumers(log.table)):
+        for name in tree.children(parent) or () if tree.exists(parent) else ():
+            node = tree.get(f"{parent}/{name}")
+            assert node is not None
+            if parent == layout.tags(log.table):
+                kept.update(decode_tag(node.value, name).parts)
+                continue
+            value = decode_consumer(node.value, name)
+            if not value.expired:
+                kept.update(value.parts, *log.fed_from(value.index).values())
+    return [part for part in look.disk(look.model.place(seat).name).old if part not in kept]

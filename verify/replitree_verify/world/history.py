@@ -35,6 +35,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import log_start, next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.feed.definition import OpenInserts, advance, step_of
 from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
 from replitree.protocol.state.pull import Queued
 from replitree_verify.world.disk import merged_content, mutated_content, rows_in
@@ -170,6 +171,10 @@ class Log:
         """Return the parts of the log below an index."""
         # Fold k is that of the first k entries, and so many have an index below this one.
         return self._folded[1][bisect_left(self._indexes, index)]
+
+    def fed_from(self, index: int) -> Mapping[LogIndex, frozenset[str]]:
+        """Return the entries at or above an index, each with the names of the parts that its feed needs."""
+        return {at: parts for at, parts in _fed(self.entries) if at >= index and parts}
 
     def open_at(self, index: int) -> tuple[LogIndex, ...]:
         """Return the inserts that are open below an index."""
@@ -316,6 +321,17 @@ def _folded(
     if since is not None and since.at == end:
         folds[-1] = PartSet.of(map(parse_part, since.parts))
     return tuple(items), tuple(folds)
+
+
+@lru_cache(maxsize=64)
+def _fed(entries: tuple[Queued, ...]) -> tuple[tuple[LogIndex, frozenset[str]], ...]:
+    """Return for each entry of a log the names of the parts that its feed needs."""
+    opens, opened, found = OpenInserts(), tuple[LogIndex, ...](), list[tuple[LogIndex, frozenset[str]]]()
+    for item in entries:
+        opened = open_after(opened, item.index, item.entry)
+        opens, feed = advance(opens, step_of(item.entry, item.change, opened))
+        found.append((item.index, frozenset(part.name for unit in feed.units for part in unit.parts)))
+    return tuple(found)
 
 
 def log_parents(tree: Tree, table: TablePlace) -> tuple[int, ...]:

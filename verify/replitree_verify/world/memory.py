@@ -17,6 +17,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.execute.making import result_of
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.state.pull import Loaded, Place, Queued
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS, Consumers
 from replitree.protocol.upkeep.tags import NO_TAGS, Tags
 from replitree_verify.world.moves import MovesKnown
 
@@ -121,7 +122,9 @@ class Memory:
     paused
         Whether it merges nothing, because an operator said so.
     chosen, leased, tags
-        The old parts that it is about to delete, those that it keeps for a tag, and the tags that it read last.
+        The old parts that it is about to delete, those that it keeps for a tag or a snapshot, and the tags that it read last.
+    feed_from, consumers
+        From which index on it holds the feed for a consumer that is being made, and the consumers that it read last.
     """
 
     incarnation: int
@@ -148,6 +151,8 @@ class Memory:
     chosen: tuple[str, ...] = ()
     leased: tuple[str, ...] = ()
     tags: Tags = NO_TAGS
+    feed_from: LogIndex | None = None
+    consumers: Consumers = NO_CONSUMERS
     moves: MovesKnown = MovesKnown()  # noqa: RUF009 - immutable
 
     @property

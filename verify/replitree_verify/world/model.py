@@ -267,6 +267,14 @@ class Model:
         return any(duty.name == "clear" for duty in self.duties)
 
     @property
+    def consumed_early(self) -> frozenset[str]:
+        """The names of the consumers of the change feed that are made in the prelude."""
+        made = ((f"{each.seat} {each.name}{number}", each) for number, each in enumerate(self.duties, 1))
+        return frozenset(
+            str(duty.arguments[0]) for step, duty in made if duty.name == "consume" and step in self.prelude
+        )
+
+    @property
     def is_losing(self) -> bool:
         """Whether parts may be declared lost."""
         return any(duty.name == "lose" for duty in self.duties)

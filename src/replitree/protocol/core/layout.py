@@ -14,6 +14,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <table>/results/<part>                content hash of a merge's or mutation's result, as its first publisher recorded it
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
     <table>/tags/<name>                   an earlier version of the table whose parts stay (`protocol.upkeep.tags`)
+    <table>/consumers/<name>              up to where a named reader has read the feed (`protocol.upkeep.consumers`)
     <table>/epochs/<r>                    the last epoch of a replica of this name that was dropped (`protocol.core.epochs`)
     <table>/zero_copy_s3/shared/<id>/<owner>  an owner of a share: objects of several replicas' parts (`protocol.shares.share`)
     <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
@@ -199,6 +200,11 @@ def store(root: str, name: str) -> str:
 def tables(root: str) -> str:
     """Return the folder of all tables of a cluster whose nodes lie below `root`."""
     return f"{root.rstrip('/')}/tables"
+
+
+def root_of(table: TablePlace) -> str:
+    """Return the path below which the nodes of a table's cluster lie."""
+    return table.path.rpartition("/tables/")[0]
 
 
 def table_path(root: str, name: str) -> str:
@@ -404,6 +410,16 @@ def tags(table: TablePlace) -> str:
 def tag(table: TablePlace, name: str) -> str:
     """Return the node of one tag."""
     return f"{tags(table)}/{name}"
+
+
+def consumers(table: TablePlace) -> str:
+    """Return the parent of the table's consumers; it comes with the first of them, and its version counts their changes."""
+    return f"{table.path}/consumers"
+
+
+def consumer(table: TablePlace, name: str) -> str:
+    """Return the node of one consumer."""
+    return f"{consumers(table)}/{name}"
 
 
 def epochs(table: TablePlace) -> str:

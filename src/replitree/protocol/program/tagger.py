@@ -1,4 +1,7 @@
-"""Tags and old parts: make and delete a tag, and delete the old parts that no tag keeps (`replitree.protocol.upkeep.tags`)."""
+"""Tags and old parts: make and delete a tag, and delete the old parts that no tag and no consumer keeps.
+
+(`replitree.protocol.upkeep.tags`, `replitree.protocol.upkeep.consumers`)
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from replitree.protocol.core.effects import Epoch, LogIndex
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
-from replitree.protocol.upkeep import tags
+from replitree.protocol.upkeep import consumers, tags
+from replitree.protocol.upkeep.consumers import Consumers
 from replitree.protocol.upkeep.tags import Tags, TagValue
 
 # --- effects ------------------------------------------------------------------------------------------------------------------
@@ -19,24 +23,30 @@ from replitree.protocol.upkeep.tags import Tags, TagValue
 class AwaitOld(MemoryEffect):
     """Wait until old parts may be deleted as far as this process knows, and choose them.  Outcome: `OldTurn`.
 
-    What gets a lease from now on is not chosen any more.
+    What gets a lease from now on is not chosen any more.  When the feed is held from now on (`consumer.HoldFeed`), nothing is.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OldTurn:
-    """What the removal of old parts works with: the parts that were chosen, and the tags that the process read last."""
+    """What the removal of old parts works with: the parts that were chosen, and what the process read last."""
 
     parts: tuple[str, ...]
     tags: Tags
+    consumers: Consumers
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveOld(MemoryEffect):
-    """Delete from the disk, of the parts that were chosen and still are, those that no tag names; remember the tags."""
+    """Delete from the disk, of the parts that were chosen and still are, those that no tag and no consumer keeps.
+
+    A consumer keeps the parts of its snapshot, and those that the feed of an entry at or above its index needs.  The process
+    remembers both.
+    """
 
     parts: tuple[str, ...]
     tags: Tags
+    consumers: Consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +69,13 @@ class TakenVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitTagging(MemoryEffect):
-    """Wait, while active, until a tag is to be deleted.  Outcome: `TaggingTurn`."""
+class AwaitNaming(MemoryEffect):
+    """Wait, while active, until a named node is to be changed.  Outcome: `NamingTurn`."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaggingTurn:
-    """The process that deletes a tag, and its epoch."""
+class NamingTurn:
+    """The process that changes a named node, and its epoch."""
 
     me: bytes
     epoch: Epoch
@@ -94,7 +104,7 @@ def make_tag(replica: Replica, name: str, index: fx.LogIndex | None = None) -> S
 
 def delete_tag(replica: Replica, name: str) -> Stage:
     """Delete a tag; find out whether it is gone."""
-    turn: TaggingTurn = yield AwaitTagging()
+    turn: NamingTurn = yield AwaitNaming()
     outcome = yield from tags.delete_tag(replica, turn.me, turn.epoch, name)
     if isinstance(outcome, fx.InDoubt | Replaced):
         yield ReportTrouble()
@@ -104,19 +114,20 @@ def delete_tag(replica: Replica, name: str) -> Stage:
 def remove_next(replica: Replica) -> Stage:
     """Delete old parts whose time is over, now and then."""
     turn: OldTurn = yield AwaitOld()
-    # The tags are read after the parts were chosen: a tag that is made later has a lease on its parts before.
-    found = yield from tags.read_tags(replica.table, turn.tags)
-    yield RemoveOld(turn.parts, found)
+    # Both are read after the parts were chosen: what is made later has a lease on its parts, or holds the feed, before.
+    tagged = yield from tags.read_tags(replica.table, turn.tags)
+    held = yield from consumers.read_consumers(replica.table, turn.consumers)
+    yield RemoveOld(turn.parts, tagged, held)
     return Then(remove_next, (replica,))
 
 
 __all__ = [
+    "AwaitNaming",
     "AwaitOld",
-    "AwaitTagging",
+    "NamingTurn",
     "OldTurn",
     "ReleaseVersion",
     "RemoveOld",
-    "TaggingTurn",
     "TakeVersion",
     "TakenVersion",
     "delete_tag",

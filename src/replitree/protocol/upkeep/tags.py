@@ -20,39 +20,39 @@ When the answer to the commit is lost, the lease stays until the new epoch has d
 
 A replica that had deleted a part before, or that joined or recovered later, may lack parts of a tag.  Reads go to another one.
 
-Every change raises the version of the node ``tags``, so a replica reads the list again only when it has changed.
+Every change raises the version of the node ``tags`` (`replitree.protocol.upkeep.named_nodes`), so a replica reads the list
+again only when it has changed.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
 from replitree.decoding import json_decoder
-from replitree.errors import InvalidName
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import decode_value
-from replitree.protocol.membership.activate import REPLACED, Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
+from replitree.protocol.membership.activate import REPLACED, Replaced
+from replitree.protocol.upkeep.named_nodes import (
+    NODE_BYTES_MAX,
+    Change,
+    Found,
+    Made,
+    NotChanged,
+    change_node,
+    check_node_name,
+    list_nodes,
+    make_node,
+)
 
 TAG_FORMAT = 1
 
-TAG_BYTES_MAX = 900_000
-"""Bytes of a tag's node at most: ZooKeeper takes 1 MB in one commit."""
-
 TAGS_MAX = 100
 """Tags that a table has at most: each replica reads all of them when one has changed."""
-
-TRIES_MAX = 10
-"""Tries of a commit while others change tags at the same time."""
-
-NAME_LENGTH_MAX = 100
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 def check_tag_name(name: str) -> str:
@@ -66,12 +66,7 @@ def check_tag_name(name: str) -> str:
     >>> check_tag_name("before-load")
     'before-load'
     """
-    if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
-        raise InvalidName(
-            f"{name!r} can't be a tag's name: use letters, digits, _, . and -, a letter first,"
-            f" at most {NAME_LENGTH_MAX} characters"
-        )
-    return name
+    return check_node_name(name, "a tag")
 
 
 class TagValue(msgspec.Struct, frozen=True):
@@ -140,18 +135,12 @@ def read_tags(table: TablePlace, known: Tags = NO_TAGS) -> fx.Procedure[Tags]:
     """Read the tags as they are now; `known` are those that were read before."""
     # No sync is needed.  A part is old because this process has pulled an entry, or has committed its activation, after the
     # part left the table; what its session reads from then on is at least as new.
-    node: fx.Node | None = yield fx.Get(layout.tags(table))
-    if node is None:
-        return NO_TAGS
-    if node.version == known.version:
+    listed = yield from list_nodes(layout.tags(table), known.version)
+    if listed is None:
         return known
-    # The version is read before the list: a change in between is read the next time.
-    names = (yield fx.Children(layout.tags(table))) or ()
-    paths = tuple(layout.tag(table, name) for name in names)
-    many: fx.Many = yield fx.GetMany(paths)
-    found = zip(names, paths, many.nodes, strict=True)
     return Tags(
-        node.version, tuple((name, decode_tag(tag.value, path)) for name, path, tag in found if tag is not None)
+        listed.version,
+        tuple((name, decode_tag(node.value, layout.tag(table, name))) for name, node in listed.nodes),
     )
 
 
@@ -169,14 +158,7 @@ class OtherTag:
     tag: TagValue | None
 
 
-@dataclass(frozen=True, slots=True)
-class TagNotChanged:
-    """Nothing was changed, for this reason."""
-
-    reason: str
-
-
-TagOutcome: TypeAlias = TagChanged | OtherTag | TagNotChanged | Replaced | fx.InDoubt
+TagOutcome: TypeAlias = TagChanged | OtherTag | NotChanged | Replaced | fx.InDoubt
 """After `InDoubt` the tag may be made or deleted until the replica has another epoch."""
 
 
@@ -190,86 +172,40 @@ def put_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str, value: TagV
     name, value
         The tag; its parts are on this replica's disk, and stay there until this has ended.
     """
-    table, has_parent = replica.table, True
-    path, encoded = layout.tag(table, name), encode_tag(value)
-    if len(encoded) > TAG_BYTES_MAX:
-        return TagNotChanged(
+    table, encoded = replica.table, encode_tag(value)
+    path = layout.tag(table, name)
+    if len(encoded) > NODE_BYTES_MAX:
+        return NotChanged(
             f"the version has {len(value.parts):,} parts, whose names do not fit into one node; merge first"
             f" (replitree optimize {table.name} --final)"
         )
-    for _ in range(TRIES_MAX):
-        parent = fx.Set(layout.tags(table), b"", fx.ANY_VERSION) if has_parent else fx.Create(layout.tags(table))
-        outcome = yield from _commit(replica, me, epoch, parent, fx.Create(path, encoded))
-        match outcome:
-            case fx.Applied():
-                return TagChanged(value)
-            case int(newer):
-                epoch = fx.Epoch(newer)
-            case fx.Refused(operation=fx.Create(path=refused)) if refused == path:
-                return (yield from _found(table, name, value.id))
-            case fx.Refused():
-                has_parent = not has_parent
-                continue
-            case _:
-                return outcome
-        # An earlier commit of this call may have taken place.
-        known = yield from _found(table, name, value.id)
-        if known != OtherTag(None):
-            return known
-    return TagNotChanged("others change tags all the time; try again")
+    outcome = yield from make_node(
+        replica, me, epoch, path, encoded, lambda node: decode_tag(node.value, path).id == value.id
+    )
+    match outcome:
+        case Made():
+            return TagChanged(value)
+        case Found(node):
+            tag = None if node is None else decode_tag(node.value, path)
+            return TagChanged(tag) if tag is not None and tag.id == value.id else OtherTag(tag)
+    return outcome
 
 
 def delete_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str) -> fx.Procedure[TagOutcome]:
     """Delete a tag; parameters as `put_tag`."""
-    table, deleted = replica.table, None
-    for _ in range(TRIES_MAX):
-        yield fx.Sync(layout.tags(table))
-        node: fx.Node | None = yield fx.Get(layout.tag(table, name))
-        if node is None:
-            # An earlier commit of this call was applied although its answer was lost.
-            return OtherTag(None) if deleted is None else TagChanged(deleted)
-        value = decode_tag(node.value, layout.tag(table, name))
-        if deleted is not None and deleted.id != value.id:
-            return TagChanged(deleted)
-        deleted = value
-        parent = fx.Set(layout.tags(table), b"", fx.ANY_VERSION)
-        outcome = yield from _commit(replica, me, epoch, parent, fx.Delete(layout.tag(table, name), node.version))
-        match outcome:
-            case fx.Applied():
-                return TagChanged(value)
-            case int(newer):
-                epoch = fx.Epoch(newer)
-            case fx.Refused():
-                deleted = None
-            case _:
-                return outcome
-    return TagNotChanged("others change tags all the time; try again")
+    path = layout.tag(replica.table, name)
 
+    def decide(node: fx.Node | None, tried: fx.Node | None) -> Change[TagOutcome]:
+        deleted = None if tried is None else decode_tag(tried.value, path)
+        value = None if node is None else decode_tag(node.value, path)
+        # An earlier commit of this call was applied although its answer was lost.
+        if deleted is not None and (value is None or value.id != deleted.id):
+            return Change(None, TagChanged(deleted))
+        if node is None or value is None:
+            return Change(None, OtherTag(None))
+        return Change(fx.Delete(path, fx.ANY_VERSION), TagChanged(value))
 
-def _found(table: TablePlace, name: str, command: fx.EntryId) -> fx.Procedure[TagChanged | OtherTag]:
-    """Look what has the name now."""
-    yield fx.Sync(layout.tags(table))
-    node: fx.Node | None = yield fx.Get(layout.tag(table, name))
-    tag = None if node is None else decode_tag(node.value, layout.tag(table, name))
-    return TagChanged(tag) if tag is not None and tag.id == command else OtherTag(tag)
-
-
-def _commit(
-    replica: Replica, me: bytes, epoch: fx.Epoch, *operations: fx.Operation
-) -> fx.Procedure[fx.Applied | fx.Refused | fx.Epoch | TagNotChanged | Replaced | fx.InDoubt]:
-    """Commit a change of tags; an epoch: look again, and commit under it."""
-    committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), *operations)
-    match committed:
-        case fx.Refused(operation=fx.Check()):
-            newer = yield from newer_epoch(replica, me, epoch)
-            return TagNotChanged(newer.reason) if isinstance(newer, NoEpoch) else newer.epoch
-        case fx.Unknown():
-            # The new epoch decides it: it took place by now, or never will.
-            renewed = yield from renew_epoch(replica, me, epoch)
-            if isinstance(renewed, Activated):
-                return renewed.epoch
-            return renewed if isinstance(renewed, Replaced) else fx.InDoubt()
-    return committed
+    return (yield from change_node(replica, me, epoch, path, decide))
 
 
 __all__ = [
@@ -277,7 +213,6 @@ __all__ = [
     "REPLACED",
     "OtherTag",
     "TagChanged",
-    "TagNotChanged",
     "TagOutcome",
     "TagValue",
     "Tags",
