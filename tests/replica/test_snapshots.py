@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import LeaseLost, Unavailable
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS
 from replitree.replica.kit import old_parts
 from replitree.replica.kit.old_parts import OldParts
 from replitree.storage.disk.store import PartStore
@@ -41,7 +42,7 @@ def merge(cluster: InProcessCluster) -> None:
 
 def remove_due(old: OldParts) -> int:
     """Delete the old parts whose time is over and that no lease or tag keeps; return how many."""
-    return old.remove_chosen(old.choose_due(), old.tags)
+    return old.remove_chosen(old.choose_due(), old.tags, NO_CONSUMERS)
 
 
 def names(snapshot: dict[str, object]) -> list[str]:

@@ -4,6 +4,7 @@
 
     SnapshotExpired
     ├── OffsetExpired       the feed is not kept that far back any more: `index` is the earliest start
+    │   └── ConsumerExpired the hold of a consumer has ended: `index` is where it stands
     ├── FeedGap             rows were lost, and no replica can list them: `index` is the entry
     └── TableReplaced       the table is another one than the reader began with
     BadInput
@@ -25,6 +26,10 @@ class OffsetExpired(SnapshotExpired):
     def __init__(self, message: str, index: int = -1) -> None:
         super().__init__(message)
         self.index = index
+
+
+class ConsumerExpired(OffsetExpired):
+    """The hold of a named consumer has ended, and what it has not read may be gone; `index`: where it stands."""
 
 
 class FeedGap(SnapshotExpired):
@@ -61,8 +66,17 @@ class SchemaChanged(SchemaMismatch):
 
 FeedError: TypeAlias = OffsetExpired | FeedGap | TableReplaced | FeedOff | SchemaChanged
 FEED_ERRORS: dict[str, type[FeedError]] = {
-    kind.__name__: kind for kind in (OffsetExpired, FeedGap, TableReplaced, FeedOff, SchemaChanged)
+    kind.__name__: kind for kind in (OffsetExpired, ConsumerExpired, FeedGap, TableReplaced, FeedOff, SchemaChanged)
 }
 """By name, as they travel."""
 
-__all__ = ["FEED_ERRORS", "FeedError", "FeedGap", "FeedOff", "OffsetExpired", "SchemaChanged", "TableReplaced"]
+__all__ = [
+    "FEED_ERRORS",
+    "ConsumerExpired",
+    "FeedError",
+    "FeedGap",
+    "FeedOff",
+    "OffsetExpired",
+    "SchemaChanged",
+    "TableReplaced",
+]

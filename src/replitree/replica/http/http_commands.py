@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, set storage, keep, feed, tag, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, keep, feed, tag, consume, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -17,11 +17,13 @@ from aiohttp import web
 from replitree.errors import BadInput, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.core.effects import EntryId, LogIndex
 from replitree.protocol.core.parts import Part
+from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, HOLD_S
 from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seconds, shortened, wait_until, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.snapshot_requests import version_here
 from replitree.replica.parts.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
+from replitree.replica.table.consuming import ConsumerWish
 from replitree.replica.table.table_replica import TableReplica
 
 LOOK_AGAIN_S = 0.1
@@ -105,6 +107,23 @@ class TagBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_index: int = 0
 
 
+class ConsumerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a consumer: its name, the id of the command, where it begins, and its limits in seconds and bytes."""
+
+    name: str
+    id: str
+    index: int
+    snapshot: bool = False
+    hold_s: float = HOLD_S
+    bytes_max: int = HOLD_BYTES_MAX
+
+
+class MovedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a move of a consumer: everything below the index was read."""
+
+    index: int
+
+
 class CommandHandlers(Handlers):
     """The handlers."""
 
@@ -124,6 +143,9 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.post(f"{table}/tags", self._tag),
             web.delete(f"{table}/tags/{{name}}", self._delete_tag),
+            web.post(f"{table}/consumers", self._make_consumer),
+            web.put(f"{table}/consumers/{{name}}", self._move_consumer),
+            web.delete(f"{table}/consumers/{{name}}", self._drop_consumer),
             web.get(f"{table}/streams", self._streams),
             web.delete(f"{table}/streams/{{stream}}", self._forget_stream),
             web.get(f"{table}/detached", self._detached),
@@ -215,6 +237,33 @@ class CommandHandlers(Handlers):
     async def _delete_tag(self, request: web.Request) -> web.Response:
         deleted = await asyncio.to_thread(self._table(request).tagging.delete, request.match_info["name"])
         return json_response({"deleted": deleted})
+
+    # --- consumers ---
+
+    async def _make_consumer(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), request.query.get("wait_s", str(WAIT_S_DEFAULT))
+        body = await read_body(request, ConsumerBody)
+        if body.index < 0 or body.hold_s <= 0 or body.bytes_max <= 0:
+            raise BadInput("a consumer begins at an index of the log, 0 or above, and its limits are above 0")
+        index = await version_here(table, {"as_of": str(body.index), "wait_s": wait_s})
+        wish = ConsumerWish(body.name, EntryId(body.id), index, body.snapshot, body.hold_s, body.bytes_max)
+        made = await asyncio.to_thread(table.consuming.make, wish)
+        return json_response({"index": made.index})
+
+    async def _move_consumer(self, request: web.Request) -> web.Response:
+        table, name = self._table(request), request.match_info["name"]
+        body = await read_body(request, MovedBody)
+        # What this replica has pulled is certainly in the log; otherwise the log's end is asked for.
+        if body.index > table.progress.index:
+            end = await table.end_of_log.ask(table.context.config.session_timeout_s)
+            if body.index > end:
+                raise BadInput(f"consumer {name} was not moved to {body.index}: the log ends at {end}")
+        moved = await asyncio.to_thread(table.consuming.move, name, LogIndex(body.index))
+        return json_response({"index": moved.index})
+
+    async def _drop_consumer(self, request: web.Request) -> web.Response:
+        dropped = await asyncio.to_thread(self._table(request).consuming.drop, request.match_info["name"])
+        return json_response({"dropped": dropped})
 
     # --- streams ---
 

@@ -21,9 +21,13 @@ from replitree.errors import ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, is_damaged_by
+from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.replica.kit.version_log import NotedEntry, Segment, VersionLog
 
 _NO_OPENS, _NOWHERE = OpenInserts(), LogIndex(-1)
+_NEVER = 0, _NOWHERE
+"""When a part is needed that no known entry needs."""
+
 TRIM_S = 60.0
 """How often what is needed no more is forgotten, in seconds."""
 
@@ -42,13 +46,14 @@ class FedEntry:
 class _Known:
     """What entries without a gap say, from `first` up to `end`.
 
-    `needed` has for each part the timestamp of the last entry that needs it, the newest last; `losses` has the lost parts.
+    `needed` has for each part the timestamp and the index of the last entry that needs it, the newest last; `losses` has the
+    lost parts.
     """
 
     first: LogIndex = _NOWHERE
     end: LogIndex = _NOWHERE
     opens: OpenInserts = _NO_OPENS
-    needed: dict[str, int] = field(default_factory=dict)
+    needed: dict[str, tuple[int, LogIndex]] = field(default_factory=dict)
     losses: list[tuple[LogIndex, Part]] = field(default_factory=list)
 
     def follow(self, segments: Iterable[Segment]) -> None:
@@ -77,7 +82,7 @@ class _Known:
             for part in unit.parts:
                 # The newest come last.
                 self.needed.pop(part.name, None)
-                self.needed[part.name] = noted.timestamp_us
+                self.needed[part.name] = noted.timestamp_us, noted.index
         if step.lost and not step.change.is_empty:
             self.losses.append((noted.index, parse_part(step.lost)))
         self.end = noted.changed.next
@@ -131,7 +136,6 @@ class FeedJournal:
                 # What is below was read from the disk a moment ago.
                 if noted.index == self.end:
                     self._known.take(noted)
-            self._trim()
 
     def removed_before(self, first: LogIndex) -> None:
         """Take note that the version log begins here now."""
@@ -151,17 +155,27 @@ class FeedJournal:
                     # Otherwise more was appended meanwhile: it is read, too.
                     if self._changes == changes:
                         self._known, self._is_read = known, True
-                        self._trim()
                         return
 
-    def _trim(self) -> None:
-        """Forget what is needed no more, now and then."""
+    @property
+    def is_long(self) -> bool:
+        """Whether `trim` has something to forget, which it has not done for a while."""
         kept_s, now = self._feed_s(), self._clock()
-        if kept_s is not None and now >= self._trimmed_at + TRIM_S:
-            self._trimmed_at = now
-            since_us = 1_000_000 * (now - kept_s)
+        if not self._is_read or now < self._trimmed_at + TRIM_S:
+            return False
+        with self._lock:
+            oldest_us, _ = next(iter(self._known.needed.values()), (None, 0))
+        return oldest_us is not None and oldest_us < 1_000_000 * (now - (kept_s or 0.0))
+
+    def trim(self, floor: LogIndex) -> None:
+        """Forget what is needed no more: neither for the feed's time, nor from an index on, which consumers hold."""
+        kept_s, now = self._feed_s() or 0.0, self._clock()
+        self._trimmed_at = now
+        since_us = 1_000_000 * (now - kept_s)
+        with self._lock:
             needed = self._known.needed
-            for part in list(takewhile(lambda part: needed[part] < since_us, needed)):
+            over = takewhile(lambda part: needed[part][0] < since_us and needed[part][1] < floor, needed)
+            for part in list(over):
                 del needed[part]
 
     def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
@@ -173,17 +187,32 @@ class FeedJournal:
         since_us = 1_000_000 * (self._clock() - kept_s)
         with self._lock:
             needed = self._known.needed
-            return tuple(part for part in parts if needed.get(part, 0) < since_us)
+            return tuple(part for part in parts if needed.get(part, _NEVER)[0] < since_us)
 
-    def needed(self) -> tuple[str, ...]:
-        """Return the parts that the feed needs, those of the newest entries last.  Raises as `unneeded`."""
+    def needed_from(self, parts: Sequence[str], index: LogIndex) -> frozenset[str]:
+        """Return those of some parts that entries at or above an index need.  Raises OSError when the disk refuses."""
+        self.read()
+        with self._lock:
+            needed = self._known.needed
+            return frozenset(part for part in parts if needed.get(part, _NEVER)[1] >= index)
+
+    def needed(self, floor: LogIndex = NO_FLOOR) -> tuple[str, ...]:
+        """Return the parts that the feed needs, and those of entries at or above an index, those of the newest entries last.
+
+        Raises as `unneeded`.
+        """
         kept_s = self._feed_s()
-        if kept_s is None:
+        if kept_s is None and floor >= NO_FLOOR:
             return ()
         self.read()
-        since_us = 1_000_000 * (self._clock() - kept_s)
+        since_us = 0 if kept_s is None else 1_000_000 * (self._clock() - kept_s)
         with self._lock:
-            return tuple(part for part, last_us in self._known.needed.items() if last_us >= since_us)
+            needed = self._known.needed.items()
+            return tuple(
+                part
+                for part, (last_us, last) in needed
+                if last >= floor or (kept_s is not None and last_us >= since_us)
+            )
 
     def entries(self, start: LogIndex, end: LogIndex) -> Iterator[FedEntry]:
         """Give the entries from an index up to another, both of them from `first` to `end`.

@@ -1,13 +1,15 @@
 """Old parts: parts that have left the table, and that readers may still need.
 
 A part that left the table stays on disk for its lifetime, for as long as a client has a *lease* on a snapshot with it, and for
-as long as a tag names it (`replitree.protocol.upkeep.tags`) or the change feed needs it (`replitree.replica.kit.feed_journal`).
+as long as a tag names it (`replitree.protocol.upkeep.tags`), the change feed needs it (`replitree.replica.kit.feed_journal`),
+or a consumer of the feed has not read it (`replitree.protocol.upkeep.consumers`).
 An empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's
 time.
 
 A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
-lifetime protects it.  What may be removed is chosen and removed in two steps, with a look at the tags in between.  Whatever
-gets a lease meanwhile is not chosen any more: so no lease is given on a part that goes.
+lifetime protects it.  What may be removed is chosen and removed in two steps, with a look at the tags and consumers in between.
+Whatever gets a lease meanwhile is not chosen any more: so no lease is given on a part that goes.  A *hold* on the feed, while a
+consumer is made, is of an index instead of parts, and from then on nothing is chosen any more.
 
 Absent on purpose: which parts are old (the fold knows; `replitree.replica.perform.progress` hears it).
 """
@@ -18,11 +20,13 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from replitree import private
 from replitree.errors import CorruptPart, LeaseLost, Unavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS, NO_FLOOR, Consumers, ConsumerValue
 from replitree.protocol.upkeep.tags import NO_TAGS, Tags
 from replitree.storage.disk.store import PartStore
 
@@ -68,7 +72,9 @@ class OldParts:
     keep_s
         Returns the seconds that the table's definition says instead of `lifetime_s`, or None.
     unneeded
-        Returns those of some parts that the change feed does not need.
+        Returns those of some parts that the change feed does not need for its own time.
+    needed_from
+        Returns those of some parts that the feed of entries at or above an index needs.
     """
 
     def __init__(
@@ -78,19 +84,25 @@ class OldParts:
         clock: Callable[[], float] = time.time,
         keep_s: Callable[[], float | None] = lambda: None,
         unneeded: Callable[[Sequence[str]], Sequence[str]] = lambda parts: parts,
+        needed_from: Callable[[Sequence[str], LogIndex], Collection[str]] = lambda _parts, _index: (),
     ) -> None:
-        self._store = store
+        self._store, self._needed_from = store, needed_from
         self._lifetime_s, self._keep_s, self._unneeded = lifetime_s, keep_s, unneeded
         self._clock = clock
-        self._lock = threading.Lock()
+        # A hold begins before a removal or after it; it is taken before `_lock`.
+        self._removal, self._lock = threading.Lock(), threading.Lock()
+        self._holds: dict[str, LogIndex] = {}
         self._leases: dict[str, _Lease] = {}
         self._marks = store.root / RETIRED
         private.make_folder(self._marks, exist_ok=True)
         with os.scandir(self._marks) as marks:
             self._old = {mark.name: _Old(mark.stat().st_mtime) for mark in marks}
         self._chosen: frozenset[str] = frozenset()
+        self._may_forget = False
         self.tags: Tags = NO_TAGS
         """The tags of the table, as they were read last."""
+        self.consumers: Consumers = NO_CONSUMERS
+        """The consumers of the change feed, as they were read last."""
         self._unread = list(self._old)
         """Parts whose bytes are not known yet: after a start there may be as many as the table has parts."""
 
@@ -140,33 +152,63 @@ class OldParts:
         # Outside of the lock: the journal may have to be read first.  A part that gets a lease meanwhile is seen below.
         free = self._unneeded(over)
         with self._lock:
+            held_from = min(self._holds.values(), default=NO_FLOOR)
+        held = frozenset(self._needed_from(free, held_from)) if held_from < NO_FLOOR else frozenset()
+        with self._lock:
+            if min(self._holds.values(), default=NO_FLOOR) < held_from:
+                # The feed is held since a moment ago: the next choice knows what that is.
+                self._chosen, self._may_forget = frozenset(), False
+                return ()
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
-            due = tuple(part for part in free if part in self._old and part not in leased)
-            self._chosen = frozenset(due)
+            due = tuple(part for part in free if part in self._old and part not in leased and part not in held)
+            self._chosen, self._may_forget = frozenset(due), True
         return due
 
-    def remove_chosen(self, parts: Iterable[str], tags: Tags) -> int:
-        """Delete what `choose_due` returned, still is chosen, and is in no tag; return how many parts.
+    def remove_chosen(
+        self,
+        parts: Sequence[str],
+        tags: Tags,
+        consumers: Consumers,
+        forget: Callable[[LogIndex], object] = lambda _floor: None,
+    ) -> int:
+        """Delete what `choose_due` returned, still is chosen, and nothing keeps; return how many parts.
 
         Parameters
         ----------
         parts
             What was returned.
-        tags
-            The tags, read after the choice.
+        tags, consumers
+            The tags and the consumers, read after the choice.
+        forget
+            Forgets what is known of the entries below an index, where it is old; called unless the feed is held meanwhile.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
         """
-        kept = tags.parts
-        with self._lock:
-            self.tags = tags
-            due = [part for part in parts if part in self._chosen and part not in kept][:REMOVE_AT_ONCE]
-            self._chosen = frozenset()
-            for part in due:
-                del self._old[part]
+        with self._removal:
+            needed = self.kept_for(consumers, parts)
+            kept = tags.parts
+            with self._lock:
+                self.tags, self.consumers = tags, consumers
+                due = [part for part in parts if part in self._chosen and part not in kept and part not in needed]
+                due = due[:REMOVE_AT_ONCE]
+                self._chosen, may_forget = frozenset(), self._may_forget
+                for part in due:
+                    del self._old[part]
+            if may_forget:
+                forget(min([consumers.floor, *self._holds.values()]))
         if due:
             self._store.remove_parts(due)
             for part in due:
                 (self._marks / part).unlink(missing_ok=True)
         return len(due)
+
+    def kept_for(self, consumers: Consumers, parts: Sequence[str]) -> frozenset[str]:
+        """Return those of some parts that consumers keep.  Raises OSError when the disk refuses."""
+        needed = self._needed_from(parts, consumers.floor) if parts and consumers.floor < NO_FLOOR else ()
+        return consumers.parts.intersection(parts).union(needed)
 
     def _bytes(self, part: str) -> int:
         try:
@@ -231,6 +273,40 @@ class OldParts:
         for lease in [lease for lease, held in self._leases.items() if held.until < now]:
             del self._leases[lease]
 
+    # --- holds ---
+
+    def hold_feed(self, index: LogIndex) -> str:
+        """Keep what the feed needs from an index on until the hold is released; return the hold's id.
+
+        The caller checks after this call that everything is there.
+        """
+        with self._removal, self._lock:
+            hold = secrets.token_hex(16)
+            self._holds[hold], self._chosen, self._may_forget = index, frozenset(), False
+            return hold
+
+    def release_feed(self, hold: str) -> None:
+        """Let go of a hold.  Idempotent."""
+        with self._lock:
+            self._holds.pop(hold, None)
+
+    @property
+    def feed_floor(self) -> LogIndex:
+        """The lowest index from which on the feed is kept for consumers, as far as they are known here."""
+        with self._lock:
+            return min([self.consumers.floor, *self._holds.values()])
+
+    def bytes_for(self, consumer: ConsumerValue) -> int:
+        """Return the bytes of the old parts that are kept for one consumer alone.  Raises OSError when the disk refuses."""
+        with self._lock:
+            before, tagged = self._clock() - self.kept_s, self.tags.parts
+            sizes = {
+                part: old.bytes or 0 for part, old in self._old.items() if old.since <= before and part not in tagged
+            }
+        over = self._unneeded(tuple(sizes))
+        needed = frozenset(self._needed_from(over, LogIndex(consumer.index))).union(consumer.parts)
+        return sum(sizes[part] for part in over if part in needed)
+
     # --- looking ---
 
     def names(self) -> frozenset[str]:
@@ -247,7 +323,8 @@ class OldParts:
     def sizes(self) -> dict[str, int]:
         """Return how many old parts there are and how many bytes they have, the same of those in tags, and the leases held.
 
-        Of those that only the feed keeps, `feed_parts` and `feed_bytes` say the same; they are left out when the disk refuses.
+        Of those that only the feed keeps, `feed_parts` and `feed_bytes` say the same, and of those that it keeps for consumers
+        alone, `consumer_parts` and `consumer_bytes`; they are left out when the disk refuses.
         """
         with self._lock:
             self._expire()
@@ -263,7 +340,10 @@ class OldParts:
         untagged = [part for part in sizes if part not in tagged]
         try:
             # Outside of the lock: the journal may have to be read first.
-            fed = set(untagged).difference(self._unneeded(untagged))
+            unneeded = self._unneeded(untagged)
+            consumed = self.kept_for(self.consumers, unneeded)
         except OSError:
             return found
-        return found | {"feed_parts": len(fed), "feed_bytes": sum(sizes[part] for part in fed)}
+        fed = set(untagged).difference(unneeded)
+        found |= {"feed_parts": len(fed), "feed_bytes": sum(sizes[part] for part in fed)}
+        return found | {"consumer_parts": len(consumed), "consumer_bytes": sum(sizes[part] for part in consumed)}

@@ -21,7 +21,8 @@ Each line also says what the change feed must know of its entry (`replitree.prot
 entry's timestamp in the feed.  So this log is the feed's journal.  Lines that an older version has written do not say that:
 the feed begins after them.
 
-A segment goes when its last entry is older than the caller says and at least `RECENT_ENTRIES` entries came after it.
+A segment goes when its last entry is older than the caller says, at least `RECENT_ENTRIES` entries came after it, and no
+consumer of the feed holds one of its entries.
 
 Absent on purpose: whether the parts of a version are still on disk (`replitree.replica.kit.old_parts`).
 """
@@ -48,6 +49,7 @@ from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.feed.definition import RULES, OpenInserts, Step, timestamp_us
+from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.storage.files.durable import is_folder, write_all
 from replitree.storage.files.formats import refuse_newer
 from replitree.wire.reached import Reached
@@ -313,16 +315,16 @@ class VersionLog:
             path.unlink(missing_ok=True)
         self._begins = None
 
-    def remove_old(self, before: float) -> None:
+    def remove_old(self, before: float, floor: LogIndex = NO_FLOOR) -> None:
         """Remove the segments whose last entry was written before a time, seconds since the epoch, but for recent entries.
 
-        Raises OSError when the disk refuses.
+        Entries at or above `floor` stay, too.  Raises OSError when the disk refuses.
         """
         begins = self._all_begins()
         recent = begins[-1] - RECENT_ENTRIES if begins else 0
         for number, (first, end) in enumerate(pairwise(begins), start=1):
             path = self._folder / str(first)
-            if end > recent or path.stat().st_mtime >= before:
+            if end > min(recent, floor) or path.stat().st_mtime >= before:
                 return
             path.unlink(missing_ok=True)
             self._begins = begins[number:]

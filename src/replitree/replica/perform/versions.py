@@ -85,6 +85,8 @@ class Versions:
         self._end: LogIndex | None = None
         self._opened: tuple[LogIndex, ...] = ()
         self._is_refused = False
+        self.has_full = True
+        """Whether entries may be old enough to be forgotten: a segment has begun since `forget_old`, or this process."""
 
     def take_in(self, entries: Sequence[Queued], place: Place, written_ms: Mapping[LogIndex, int]) -> None:
         """Write what a pull has brought, before other threads know it.
@@ -123,6 +125,18 @@ class Versions:
         with self._lock, self._reporting():
             if place is not None and (self._end is None or self._end < place.pointer.index):
                 self._catch_up(place)
+
+    def forget_old(self, floor: LogIndex) -> None:
+        """Forget entries that are old, but for those at or above an index, which consumers of the feed hold.
+
+        Raises OSError when the disk refuses.
+        """
+        self.journal.trim(floor)
+        with self._lock:
+            self.has_full = False
+            kept_s = max(self._old_parts.kept_s, self._feed_s() or 0.0)
+            self._versions.remove_old(time.time() - kept_s, floor)
+            self.journal.removed_before(self._versions.first() or LogIndex(0))
 
     def at(self, index: LogIndex) -> Version | None:
         """Return what the table was at an index, or None when that is not known here."""
@@ -216,9 +230,7 @@ class Versions:
         end, self._opened = changes[-1].next, changes[-1].opened
         if self._versions.entries >= SEGMENT_ENTRIES and end == place.pointer.index:
             self._versions.begin(Version(end, place.parts, place.open))
-            kept_s = max(self._old_parts.kept_s, self._feed_s() or 0.0)
-            self._versions.remove_old(time.time() - kept_s)
-            self.journal.removed_before(self._versions.first() or LogIndex(0))
+            self.has_full = True
         self._end, self._is_refused = end, False
         self.journal.appended(noted)
 

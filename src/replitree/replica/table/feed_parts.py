@@ -1,8 +1,8 @@
 """Feed parts: parts that the change feed needs, that have left the table, and that this replica has not got.
 
 A replica that was away may get a merged part in place of the parts of inserts (`replitree.protocol.state.fetch`).  While the
-feed is on, it fetches these from replicas that keep them, some at a time, the newest first.  They are old parts from the first
-moment on: no commit registers them.
+feed is on, or a consumer holds them, it fetches these from replicas that keep them, some at a time, the newest first.  They are
+old parts from the first moment on: no commit registers them.
 
 Guarantee: no part that the table has, or that an entry of the queue still brings or takes, is touched.  A part that is gone
 from the fold, and of which no entry of the queue speaks, is never registered again: names of parts never come back.
@@ -47,7 +47,7 @@ class FeedParts:
     def look(self) -> None:
         """Fetch some parts that are missing.  Raises OSError when the disk refuses."""
         definition = self._context.definitions.current
-        if not definition.feed or definition.is_shared:
+        if definition.is_shared or not (definition.feed or self._old_parts.consumers.holding):
             return
         # What no replica has is asked for again only now and then: one that has it may have been away.
         if time.monotonic() >= self._forget_at:
@@ -68,7 +68,7 @@ class FeedParts:
 
     def missing(self) -> list[Part]:
         """Return what the feed needs and this replica has not got, the newest last.  Raises OSError when the disk refuses."""
-        needed = map(parse_part, self._journal.needed())
+        needed = map(parse_part, self._journal.needed(self._old_parts.feed_floor))
         with self._progress.changed:
             place, queue = self._progress.place, self._progress.queue()
             if place is None or self._progress.is_torn:

@@ -138,12 +138,19 @@ class Feeds:
         unreadable = self._why_unreadable()
         if unreadable is not None:
             raise ReplicaUnavailable(f"{unreadable}; ask another replica")
-        if not self._feed:
+        # What a consumer holds is there also when the feed was turned off since.
+        if not self._feed and not self._old_parts.consumers.holding:
             raise FeedOff(
                 "the table keeps no change feed: turn it on with `replitree table feed` or table.set_feed('24h'), for what"
                 " comes from then on"
             )
         self._journal.read()
+
+    def check_from(self, start: LogIndex) -> None:
+        """Check that everything from an index on is here.  Raises as `take`."""
+        earliest = self.earliest()
+        if start < earliest:
+            raise self._expired(start, f"replica {self._name} has not everything before {earliest} any more")
 
     def _check_parts(self, start: LogIndex, entries: Iterable[FedEntry]) -> None:
         """Check that all parts are here and whole; the lease, if there is one, was given before."""
@@ -177,9 +184,9 @@ class Feeds:
     def _expired(self, start: LogIndex, why: str) -> OffsetExpired:
         earliest = self.earliest()
         return OffsetExpired(
-            f"the feed is asked for from {start}, and here it starts at {earliest}, kept for {self._feed} ({why}): read"
-            f" table.snapshot(level='linearizable') and go on from its index, or start at {earliest}; table.set_feed keeps it"
-            " longer",
+            f"the feed is asked for from {start}, and here it starts at {earliest}, kept for"
+            f" {self._feed or 'consumers'} ({why}): read table.snapshot(level='linearizable') and go on from its index, or"
+            f" start at {earliest}; table.set_feed keeps it longer",
             earliest,
         )
 

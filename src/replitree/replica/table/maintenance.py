@@ -1,9 +1,9 @@
 """What an active replica does again and again, beside its entries: mend, let go, and clear away.
 
 One round, in this order: fetch again what is broken; declare lost what no replica has; take back the registration of parts that
-others cover; fetch what the change feed lacks, and remove old parts whose time is over; let go of shares; remove prepared
-merges and uploads that are not wanted; read the definition if it is newer, and follow its storage policy.  A round that fails
-is begun again.
+others cover; fetch what the change feed lacks, mark consumers whose hold is over, and remove old parts whose time is over; let
+go of shares; remove prepared merges and uploads that are not wanted; read the definition if it is newer, and follow its storage
+policy.  A round that fails is begun again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.table.consuming import Consuming
 from replitree.replica.table.feed_parts import FeedParts
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
@@ -32,7 +33,7 @@ ORPHANS_S = 30.0
 """How often the disk is looked through for parts that will never be registered."""
 
 TAGS_S = 10.0
-"""How often it is looked whether tags have changed while they keep all parts that are due, in seconds."""
+"""How often it is looked whether tags and consumers have changed while they keep all parts that are due, in seconds."""
 
 SETTLE_S = 60.0
 """How often at most rounds that fail may cost an epoch, in seconds."""
@@ -60,6 +61,8 @@ class Maintenance:
         What a round asks.
     feed_parts
         Fetches what the change feed lacks.
+    consuming
+        Marks consumers of the feed whose hold is over.
     """
 
     def __init__(
@@ -69,11 +72,12 @@ class Maintenance:
         availability: Availability,
         keepers: Keepers,
         feed_parts: FeedParts,
+        consuming: Consuming,
     ) -> None:
         self._context = context
         self._progress, self._old_parts, self._versions = parts.progress, parts.old_parts, parts.versions
         self._availability = availability
-        self._keepers, self.feed_parts = keepers, feed_parts
+        self._keepers, self.feed_parts, self._consuming = keepers, feed_parts, consuming
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at, self._tags_read_at, self._tags_problem = 0.0, float("-inf"), ""
 
@@ -129,6 +133,7 @@ class Maintenance:
         self._versions.catch_up()
         if epoch is not None:
             self.feed_parts.look()
+            self._consuming.look()
         if not progress.has_strays and self._availability.active_epoch() is not None:
             self._remove_old()
         sharing = keepers.storage.sharing
@@ -142,26 +147,31 @@ class Maintenance:
             keepers.storage.follow(epoch)
 
     def _remove_old(self) -> None:
-        """Remove the old parts whose time is over and that no tag keeps; without an answer of coordination, none."""
+        """Remove the old parts whose time is over and that nothing keeps; without an answer of coordination, none."""
         old, held = self._old_parts, self._progress.held
         due = tuple(part for part in old.choose_due() if parse_part(part) not in held)
         # This is asked after the choice: a part that left after a change of the retention was chosen after that was noted.
         if self._context.definitions.is_behind:
             return
-        # What tags keep is always due: without news there is nothing to read.
-        if not due or (time.monotonic() - self._tags_read_at < TAGS_S and old.tags.parts.issuperset(due)):
+        versions = self._versions
+        if not due and not versions.has_full and not versions.journal.is_long:
             return
+        # What tags and consumers keep is always due: without news there is nothing to read.
+        if time.monotonic() - self._tags_read_at < TAGS_S:
+            kept = old.tags.parts | old.kept_for(old.consumers, due)
+            if kept.issuperset(due):
+                return
 
         def remember(effect: MemoryEffect) -> OldTurn | None:
             match effect:
                 case AwaitOld():
-                    return OldTurn(due, old.tags)
-                case RemoveOld(parts, tags):
-                    old.remove_chosen(parts, tags)
+                    return OldTurn(due, old.tags, old.consumers)
+                case RemoveOld(parts, tags, consumers):
+                    old.remove_chosen(parts, tags, consumers, versions.forget_old)
                     self._tags_read_at = time.monotonic()
             return None
 
-        # They are removed when it answers again.  A tag that can't be read keeps all of them, and holds up nothing else.
+        # They are removed when it answers again.  What can't be read keeps all of them, and holds up nothing else.
         try:
             Driver(self._context.performer, remember).run(Then(remove_next, (self._context.replica,)))
             self._tags_problem = ""
@@ -169,5 +179,5 @@ class Maintenance:
             pass
         except UnsupportedFormat as error:
             if str(error) != self._tags_problem:
-                self._context.log.warning("old parts stay: a tag can't be read", reason=str(error))
+                self._context.log.warning("old parts stay: a tag or a consumer can't be read", reason=str(error))
             self._tags_problem = str(error)

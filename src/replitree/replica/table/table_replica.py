@@ -45,6 +45,7 @@ from replitree.replica.perform.store_performer import StorePerformer
 from replitree.replica.perform.versions import Versions
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
+from replitree.replica.table.consuming import Consuming
 from replitree.replica.table.end_of_log import EndOfLog
 from replitree.replica.table.feed_parts import FeedParts
 from replitree.replica.table.feeds import Feeds
@@ -53,6 +54,7 @@ from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.maintenance import Keepers, Maintenance
 from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
+from replitree.replica.table.naming import Naming
 from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
@@ -95,7 +97,11 @@ class TableReplica:
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
         self.old_parts = OldParts(
-            self.store, config.old_parts_lifetime_s, keep_s=lambda: self.definition.keep_s, unneeded=self._unneeded
+            self.store,
+            config.old_parts_lifetime_s,
+            keep_s=lambda: self.definition.keep_s,
+            unneeded=self._unneeded,
+            needed_from=self._needed_from,
         )
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._commit, self._check_refused
@@ -142,19 +148,27 @@ class TableReplica:
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
         )
-        self.tagging = Tagging(context, parts, availability, self.snapshots)
-        self.end_of_log = EndOfLog(self.performer, self.progress)
+        self.end_of_log, naming = EndOfLog(self.performer, self.progress), Naming(context, availability)
+        self.tagging = Tagging(context, parts, self.snapshots, naming)
+        self.consuming = Consuming(context, parts, self.snapshots, naming, lambda: self.feeds)
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
-        self.maintenance = Maintenance(context, parts, availability, keepers, FeedParts(context, parts, exchange))
+        self.maintenance = Maintenance(
+            context, parts, availability, keepers, FeedParts(context, parts, exchange), self.consuming
+        )
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
-        self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
-        self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+        self._life, self._mend = (
+            threading.Thread(target=target, name=f"{name}-{definition.name}", daemon=True)
+            for name, target in (("life", self._live), ("mend", self._maintain))
+        )
 
     def _unneeded(self, parts: Sequence[str]) -> Sequence[str]:
         return self.local_parts.versions.journal.unneeded(parts)
+
+    def _needed_from(self, parts: Sequence[str], index: fx.LogIndex) -> frozenset[str]:
+        return self.local_parts.versions.journal.needed_from(parts, index)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform

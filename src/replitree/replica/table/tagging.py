@@ -6,36 +6,14 @@ The replica takes a snapshot of the version with a lease, and commits the tag wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, ReplitreeError, SnapshotExpired
+from replitree.errors import BadInput, CorruptPart, SnapshotExpired
 from replitree.protocol.core import effects as fx
-from replitree.protocol.membership.activate import REPLACED, Replaced
-from replitree.protocol.program.stages import MemoryEffect, ReportTrouble, Then
-from replitree.protocol.program.tagger import (
-    AwaitTagging,
-    ReleaseVersion,
-    TaggingTurn,
-    TakenVersion,
-    TakeVersion,
-    delete_tag,
-    make_tag,
-)
-from replitree.protocol.upkeep.tags import (
-    TAGS_MAX,
-    OtherTag,
-    TagChanged,
-    TagNotChanged,
-    TagOutcome,
-    TagValue,
-    check_tag_name,
-    read_tags,
-)
-from replitree.replica.kit.evidence import Evidence
+from replitree.protocol.program.stages import MemoryEffect, Then
+from replitree.protocol.program.tagger import ReleaseVersion, TakenVersion, TakeVersion, delete_tag, make_tag
+from replitree.protocol.upkeep.tags import TAGS_MAX, OtherTag, TagChanged, TagValue, check_tag_name, read_tags
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
-from replitree.replica.perform.driver import Driver
+from replitree.replica.table.naming import Naming
 from replitree.replica.table.snapshots import Snapshots
 
 
@@ -46,14 +24,13 @@ class Tagging:
     ----------
     parts, snapshots
         The parts on this disk, and what takes snapshots of them.
+    naming
+        Commits the changes.
     """
 
-    def __init__(
-        self, context: TableContext, parts: LocalParts, availability: Availability, snapshots: Snapshots
-    ) -> None:
-        self._context = context
+    def __init__(self, context: TableContext, parts: LocalParts, snapshots: Snapshots, naming: Naming) -> None:
+        self._context, self._naming = context, naming
         self._store, self._old_parts = parts.store, parts.old_parts
-        self._availability = availability
         self._snapshots = snapshots
 
     def make(self, name: str, index: fx.LogIndex, command: fx.EntryId) -> TagValue:
@@ -76,7 +53,7 @@ class Tagging:
             There may be a tag; repeat it with the same id.
         """
         check_tag_name(name)
-        context, epoch = self._context, self._availability.epoch()
+        context = self._context
         known = context.performer.look_up(read_tags(context.replica.table))
         if len(known.tags) >= TAGS_MAX and name not in dict(known.tags):
             raise BadInput(f"table {context.replica.table.name} has {TAGS_MAX} tags: delete some first")
@@ -91,7 +68,7 @@ class Tagging:
         rows, size = sum(each.rows for each in manifests), sum(each.bytes for each in manifests)
         tag = TagValue(index, command, context.replica.name, tuple(sorted(taken.parts)), rows, size)
 
-        def remember(effect: MemoryEffect) -> TakenVersion | None:
+        def remember(effect: MemoryEffect, epoch: fx.Epoch) -> TakenVersion | None:
             match effect:
                 case TakeVersion():
                     return TakenVersion(context.identity.encode(), epoch, tag)
@@ -99,63 +76,20 @@ class Tagging:
                     self._old_parts.release(lease)
             return None
 
-        return self._changed(Then(make_tag, (context.replica, name, index)), remember, name)
+        outcome = self._naming.change(Then(make_tag, (context.replica, name, index)), f"tag {name}", remember)
+        match outcome:
+            case TagChanged(made):
+                return made
+            case OtherTag(TagValue(index=other)):
+                raise BadInput(
+                    f"there is a tag {name!r} already, of version {other}: delete it first, or give another name"
+                )
+        raise BadInput(f"tag {name!r} was made, and deleted by another client a moment later")
 
     def delete(self, name: str) -> bool:
         """Take a name away; False when there is no such tag.  Raises as `make`."""
-        context, epoch = self._context, self._availability.epoch()
-
-        def remember(effect: MemoryEffect) -> TaggingTurn | None:
-            return TaggingTurn(context.identity.encode(), epoch) if isinstance(effect, AwaitTagging) else None
-
-        try:
-            self._changed(Then(delete_tag, (context.replica, name)), remember, name)
-        except _NoTag:
-            return False
-        return True
-
-    def _changed(self, stage: Then, remember: Callable[[MemoryEffect], object], name: str) -> TagValue:
-        """Run a stage that changes a tag, and return the tag."""
-        context = self._context
-        committed: list[fx.Committed] = []
-
-        def perform(effect: fx.Effect) -> object:
-            outcome = context.performer.perform(effect)
-            if isinstance(effect, fx.Commit):
-                committed.append(outcome)
-            return outcome
-
-        def remembered(effect: MemoryEffect) -> object:
-            if isinstance(effect, ReportTrouble):
-                self._availability.trouble(Evidence.UNKNOWN, "the answer to the commit of a tag was lost")
-            return remember(effect)
-
-        try:
-            outcome: TagOutcome = Driver(context.performer, remembered, perform).finish(stage)
-        except (ReplitreeError, OSError) as error:
-            if all(isinstance(each, fx.Refused) for each in committed):
-                raise
-            # The lease stays: the commit may have taken place.
-            self._availability.trouble(Evidence.UNKNOWN, "the change of a tag has ended without an answer")
-            raise OutcomeUnknown(f"tag {name} may be changed ({error}); repeat it with the same id", "") from error
-        match outcome:
-            case TagChanged(tag):
-                return tag
-            case OtherTag(TagValue(index=index)):
-                raise BadInput(
-                    f"there is a tag {name!r} already, of version {index}: delete it first, or give another name"
-                )
-            case OtherTag():
-                raise _NoTag(f"there is no tag {name!r}")
-            case TagNotChanged(reason):
-                raise ReadOnly(f"nothing was changed: {reason}")
-            case Replaced():
-                raise ReadOnly(f"nothing was changed: {REPLACED}")
-        raise OutcomeUnknown(f"tag {name} may be changed; repeat it with the same id", "")
-
-
-class _NoTag(BadInput):
-    """There is no tag of this name."""
+        outcome = self._naming.change(Then(delete_tag, (self._context.replica, name)), f"tag {name}")
+        return isinstance(outcome, TagChanged)
 
 
 __all__ = ["Tagging"]
