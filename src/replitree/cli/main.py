@@ -28,7 +28,7 @@ from replitree.cli import demo, version
 from replitree.cli.cluster import blobd, doctor, fsck, repair, restore, server, status, up
 from replitree.cli.output import print_error
 from replitree.cli.plugins import PluginGroup
-from replitree.cli.tables import aside, change, changes, insert, log, optimize, sql, streams, table, tag
+from replitree.cli.tables import aside, change, changes, consumers, insert, log, optimize, sql, streams, table, tag
 from replitree.cli.tablets import tablet
 from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplicaBehind, ReplitreeError
@@ -74,6 +74,7 @@ for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS
 table.app.command("log")(log.log)
 app.add_typer(table.app, name="table")
 app.add_typer(streams.app, name="streams")
+app.add_typer(consumers.app, name="consumers")
 app.command("optimize")(optimize.optimize)
 app.command("insert")(insert.insert)
 app.command("sql")(sql.sql)

@@ -520,11 +520,12 @@ class Table(TableChanges):
             tag=body.tag,
         )
 
-    def changes(
+    def changes(  # noqa: PLR0913 - each is an option of the read
         self,
-        start: int,
+        start: int | None = None,
         end: int | None = None,
         *,
+        consumer: str | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         of: str | None = None,
@@ -544,6 +545,8 @@ class Table(TableChanges):
         start, end
             From the entry at `start` up to the one at `end`, not included.  By default up to the end of what a replica has:
             all that this connection has written.  `Changes.end` is where the next read starts.
+        consumer
+            Instead of `start`: what this consumer has not read.  `move_consumer` says that it has, when the rows are safe.
         columns
             Names, in the order wanted; all by default.  `_change_type`, `_commit_version` and `_commit_timestamp` follow.
         where
@@ -559,7 +562,7 @@ class Table(TableChanges):
 
         Raises
         ------
-        FeedOff, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
+        FeedOff, OffsetExpired, ConsumerExpired, FeedGap, TableReplaced, SchemaChanged
             See `replitree.wire.feed_errors`; each says what to do.
         BadInput
             `start` is above the end of the log or above `end`, a column is unknown, or `where` can't be read.
@@ -568,7 +571,8 @@ class Table(TableChanges):
         """
         from replitree.client.read.feed import ChangesWish, read_changes
 
-        wish = ChangesWish(start, end, columns, where, of, schema_version, lease_s, timeout_s)
+        begin = self._begin(start, consumer)
+        wish = ChangesWish(begin, end, columns, where, of, schema_version, lease_s, timeout_s)
         return read_changes(self._ask_feed, wish, self._definition)
 
     def feed_page(
@@ -594,12 +598,14 @@ class Table(TableChanges):
         wish = ChangesWish(start, end, None, None, of, None, lease_s, timeout_s)
         return self._ask_feed(wish.query(start, end), timeout_s)
 
+    @override
     def watch_feed(self) -> FeedWatch:
         """Return what asks again and again how far the change feed goes."""
         from replitree.client.read.feed_watch import FeedWatch
 
         return FeedWatch(self.name, self._http, self._router)
 
+    @override
     def index_of(self, as_of: AsOf) -> int:
         """Return the index of the log that a time, or the name of a tag, means: see `snapshot`.
 

@@ -8,7 +8,10 @@ import typer
 
 from replitree.cli.options import Cluster, Name, check_name, on_cluster
 
-Start = Annotated[int, typer.Argument(metavar="FROM", min=0, help="Index of the first entry of the log.")]
+Start = Annotated[
+    int | None,
+    typer.Argument(metavar="FROM", min=0, help="Index of the first entry of the log.", show_default="the consumer's"),
+]
 End = Annotated[
     int | None,
     typer.Argument(metavar="TO", min=0, help="Index after the last one.", show_default="the end of the log"),
@@ -18,6 +21,9 @@ Where = Annotated[
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas.", show_default="all")
+]
+Consumer = Annotated[
+    str | None, typer.Option("--consumer", metavar="NAME", help="Instead of FROM: what this consumer has not read.")
 ]
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", min=0.0, help="How long to wait for the log up to TO.")
@@ -29,9 +35,10 @@ ROWS_SHOWN_MAX = 1_000
 @on_cluster
 def changes(
     table: Name,
-    start: Start,
     at: Cluster,
+    start: Start = None,
     end: End = None,
+    consumer: Consumer = None,
     columns: Columns = None,
     where: Where = None,
     wait: Wait = 30.0,
@@ -41,7 +48,9 @@ def changes(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with (
         at.connect() as connection,
-        connection.table(table).changes(start, end, columns=names, where=where, timeout_s=wait) as found,
+        connection.table(table).changes(
+            start, end, consumer=consumer, columns=names, where=where, timeout_s=wait
+        ) as found,
     ):
         rows = found.to_arrow()
         value: dict[str, Any] = {"table": table, "from": found.start, "to": found.end, "origin": found.origin}

@@ -18,6 +18,7 @@ from replitree.client.change.change_results import Killed, Mutation, OptimizeRes
 from replitree.client.change.changing import LOOK_S
 from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
+from replitree.client.change.consuming import TableConsumers
 from replitree.client.change.storing import TableStorage
 from replitree.client.change.streams import TableStreams
 from replitree.client.change.tagging import TableTags
@@ -40,7 +41,7 @@ class _Paused(msgspec.Struct, frozen=True):
 
 
 @check_arguments
-class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStreams):
+class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStreams, TableConsumers):
     """The changing half of a `replitree.client.table.Table`."""
 
     # --- merges -------------------------------------------------------------------------------------------------------

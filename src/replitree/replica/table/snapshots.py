@@ -147,13 +147,17 @@ class Snapshots:
         raise ReplicaUnavailable(f"the parts of replica {self._name} change too fast; ask another replica")
 
     def _tagged(self, index: LogIndex) -> tuple[str, ...] | None:
-        """Return the parts of a tag of the version at an index that are all here; None: there is no such tag."""
+        """Return the parts of a tag, or of a consumer's snapshot, of the version at an index that are all here, or None."""
         tags = self._old_parts.tags
         # Without coordination the tags that were read last have to do.
         with suppress(CoordinationUnavailable):
             tags = self._look_up(read_tags(self._progress.replica.table, tags))
         is_old, visible = self._old_parts.is_old, frozenset(self._progress.visible()[1])
-        versions = (tag.parts for _, tag in tags.tags if tag.index == index)
+        snapshots = self._old_parts.consumers.holding
+        versions = (
+            *(tag.parts for _, tag in tags.tags if tag.index == index),
+            *(each.value.parts for each in snapshots if each.value.snapshot == index),
+        )
         return next((parts for parts in versions if all(part in visible or is_old(part) for part in parts)), None)
 
     def _parts_at(self, index: LogIndex, known: Version | None) -> tuple[Part, ...]:

@@ -1,0 +1,110 @@
+"""`replitree consumers list|create|move|drop`: the named readers of a table's change feed, and up to where each has read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from replitree.cli.options import ChangeOptions, Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.output import byte_size, confirm
+
+Consumer = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="Its name: letters, digits, _, . and -, a letter first.")
+]
+Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Index of the first entry that it has not read.")]
+From = Annotated[
+    str,
+    typer.Option("--from", metavar="START", help="latest, earliest, snapshot, an index of the log, a time, or a tag."),
+]
+Hold = Annotated[
+    str, typer.Option("--hold", metavar="TIME", help='How long it holds when it does not move, as in "36h".')
+]
+Bytes = Annotated[
+    int | None,
+    typer.Option(
+        "--bytes-max", metavar="BYTES", min=1, help="What a replica keeps for it alone.", show_default="64 GiB"
+    ),
+]
+
+app = typer.Typer(
+    help="List, make, move and drop the consumers of a table's change feed.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+@on_cluster
+def list_consumers(table: Name, at: Cluster) -> None:
+    """List the consumers of a table's change feed, and up to where each has read."""
+    import msgspec
+
+    check_name(table)
+    with at.connect() as connection:
+        found = connection.table(table).consumers()
+    value = {"table": table, "consumers": msgspec.to_builtins(found)}
+    columns = ("consumer", "index", "moved (UTC)", "holds for", "bytes at most", "state")
+    rows = [
+        # The index as text: it is copied into other commands.
+        (
+            *(each.name, f"{each.index}", f"{each.time:%Y-%m-%d %H:%M:%S}", f"{each.hold_s / 3600:,.1f} h"),
+            byte_size(each.bytes_max),
+            f"expired: {each.expired}" if each.expired else "snapshot first" if each.snapshot is not None else "holds",
+        )
+        for each in found
+    ]
+    at.out.listing(value, f"consumers of {table}", columns, rows)
+
+
+@app.command("create")
+@on_cluster
+def create_consumer(
+    table: Name,
+    consumer: Consumer,
+    how: ChangeOptions,
+    start: From = "latest",
+    hold: Hold = "7 days",
+    bytes_max: Bytes = None,
+) -> None:
+    """Make a consumer: replicas keep what it has not read of the change feed."""
+    import msgspec
+
+    from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX
+
+    check_name(table)
+    with how.connect() as connection:
+        made = connection.table(table).create_consumer(
+            consumer,
+            int(start) if start.isdecimal() else start,
+            hold=hold,
+            bytes_max=bytes_max or HOLD_BYTES_MAX,
+            command_id=how.command_id,
+            timeout_s=how.wait,
+        )
+    value = {"table": table, **msgspec.to_builtins(made)}
+    how.out.result(value, f"consumer {consumer} of {table} begins at {made.index}")
+
+
+@app.command("move")
+@on_cluster
+def move_consumer(table: Name, consumer: Consumer, index: Index, at: Cluster) -> None:
+    """Say that a consumer has read everything below an index."""
+    check_name(table)
+    with at.connect() as connection:
+        connection.table(table).move_consumer(consumer, index)
+    at.out.result(
+        {"table": table, "consumer": consumer, "index": index}, f"consumer {consumer} of {table} stands at {index}"
+    )
+
+
+@app.command("drop")
+@on_cluster
+def drop_consumer(table: Name, consumer: Consumer, at: Cluster, yes: Yes = False) -> None:
+    """Drop a consumer: what only it has kept leaves the disks."""
+    check_name(table)
+    question = f"Drop consumer {consumer} of {table}?  What it has not read may be gone then."
+    confirm(question, yes=yes, as_json=at.as_json, otherwise=f"consumer {consumer} was not dropped")
+    with at.connect() as connection:
+        connection.table(table).drop_consumer(consumer)
+    at.out.result({"table": table, "dropped": consumer}, f"consumer {consumer} of {table} dropped")

@@ -1,0 +1,192 @@
+"""Consumers: named readers of the change feed, for which replicas keep what they have not read yet."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.arguments import check_arguments
+from replitree.client.change.changing import ChangingTable
+from replitree.client.change.command import COMMAND_S, check_id
+from replitree.client.read.as_of import AsOf
+from replitree.client.read.consumers import Consumer, all_consumers, one_consumer
+from replitree.client.transport.catalog import Catalog
+from replitree.errors import BadInput
+from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, check_consumer_name
+from replitree.storage.schema.retention import keep_seconds, parse_keep
+from replitree.wire.feed_errors import ConsumerExpired
+
+if TYPE_CHECKING:
+    from replitree.client.read.feed_watch import FeedWatch
+
+HOLD = "7 days"
+"""For how long a consumer holds by default when it does not move."""
+
+
+class _Stands(msgspec.Struct, frozen=True):
+    index: int
+
+
+class _Dropped(msgspec.Struct, frozen=True):
+    dropped: bool
+
+
+@check_arguments
+class TableConsumers(ChangingTable):
+    """The part of a `replitree.client.table.Table` that knows the consumers of its change feed."""
+
+    _catalog: Catalog
+
+    @abstractmethod
+    def watch_feed(self) -> FeedWatch:
+        """Return what asks how far the change feed goes."""
+
+    @abstractmethod
+    def index_of(self, as_of: AsOf) -> int:
+        """Return the index of the log that a time, or the name of a tag, means."""
+
+    def consumers(self) -> tuple[Consumer, ...]:
+        """Return the consumers of the change feed, by name; those whose hold has ended, too."""
+        return self._catalog.run(all_consumers(self._catalog.place(self.name)))
+
+    def create_consumer(
+        self,
+        name: str,
+        start: AsOf = "latest",
+        *,
+        hold: str = HOLD,
+        bytes_max: int = HOLD_BYTES_MAX,
+        command_id: str | None = None,
+        timeout_s: float = COMMAND_S,
+    ) -> Consumer:
+        """Make a named reader of the change feed: replicas keep what it has not read, until it says that it has.
+
+        Parameters
+        ----------
+        name
+            A letter, then letters, digits, ``_``, ``.`` and ``-``.
+        start
+            What it reads first: ``latest``: the entries that come; ``earliest``: all that the feed has; ``snapshot``: the table
+            as it is now, whose parts stay until it moves; or an index of the log, a time, or a tag.
+        hold
+            How long everything is kept when the consumer does not move although there is something to read, as in ``"36h"``.
+        bytes_max
+            How many bytes of parts that left the table a replica keeps for this consumer alone.
+        command_id
+            Of an earlier try; with the same id the consumer of that try is the answer.
+        timeout_s
+            How long to wait until a replica has the log up to there, in seconds.
+
+        Raises
+        ------
+        BadInput
+            There is a consumer of this name, the name can't be one, or a limit is wrong.
+        FeedOff
+            The table keeps no change feed.
+        OffsetExpired, SnapshotExpired
+            The feed is not kept from there on.
+        Unavailable
+            No replica makes it; there is none.
+        OutcomeUnknown
+            There may be one: repeat it with the same id.
+        """
+        hold_s, known_as = keep_seconds(parse_keep(hold)), check_id(command_id)
+        if check_consumer_name(name) and (hold_s is None or bytes_max < 1):
+            raise BadInput(f"hold is a time, as in '7 days', and bytes_max is above 0, not {hold!r} and {bytes_max}")
+        body = {"name": name, "id": known_as, "index": self._where(start, timeout_s), "snapshot": start == "snapshot"}
+        body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max}
+        # With one id it may be asked for again: a replica that finds the consumer answers with it.
+        self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+        return self._consumer(name)
+
+    def move_consumer(self, name: str, index: int, *, timeout_s: float = COMMAND_S) -> None:
+        """Say that a consumer has read everything below an index: what only it needed there may go.
+
+        Parameters
+        ----------
+        name
+            The consumer's.
+        index
+            `Changes.end` of what was read; the consumer's own index says that its snapshot was read.
+        timeout_s
+            How long to wait for a replica, in seconds.
+
+        Raises
+        ------
+        BadInput
+            There is no such consumer, it stands above the index, or the log ends below the index.
+        ConsumerExpired
+            Its hold has ended.
+        Unavailable, OutcomeUnknown
+            No replica moves it, or it may be moved: a move may be repeated.
+        """
+        verb = f"consumers/{quote(check_consumer_name(name))}"
+        self._commander.ask("PUT", verb, _Stands, {"index": index}, timeout_s=timeout_s)
+
+    def drop_consumer(self, name: str, *, timeout_s: float = COMMAND_S) -> None:
+        """Drop a consumer; what only it has kept is deleted from disk within a minute.
+
+        Parameters
+        ----------
+        name
+            The consumer's.
+        timeout_s
+            How long to wait for a replica, in seconds.
+
+        Raises
+        ------
+        BadInput
+            There is no such consumer.
+        Unavailable
+            No replica drops it.
+        """
+        names = [each.name for each in self.consumers()]
+        if check_consumer_name(name) not in names:
+            raise BadInput(f"table {self.name} has no consumer {name!r}; it has {', '.join(names) or 'none'}")
+        self._commander.ask("DELETE", f"consumers/{quote(name)}", _Dropped, timeout_s=timeout_s)
+
+    def _consumer(self, name: str) -> Consumer:
+        """Return a consumer.  Raises BadInput when there is none."""
+        found = self._catalog.run(one_consumer(self._catalog.place(self.name), check_consumer_name(name)))
+        if found is None:
+            raise BadInput(f"table {self.name} has no consumer {name!r}: make it first (table.create_consumer)")
+        return found
+
+    def _begin(self, start: int | None, consumer: str | None) -> int:
+        """Return where a read of the feed begins; errors as `Table.changes`."""
+        if (start is None) == (consumer is None):
+            raise BadInput("the changes begin at an index of the log or at a consumer: give one of them")
+        return self._consumed(consumer) if consumer is not None else start or 0
+
+    def _consumed(self, name: str) -> int:
+        """Return the first entry that a consumer has not read; errors as `Table.changes`."""
+        found = self._consumer(name)
+        if found.expired:
+            raise ConsumerExpired(
+                f"the hold of consumer {name} of table {self.name} ended at {found.time:%Y-%m-%d %H:%M:%S} UTC, where it stood"
+                f" at {found.index}, because {found.expired}. What it has not read may be gone: drop it, read a snapshot, and"
+                " make it anew from there",
+                found.index,
+            )
+        if found.snapshot is not None:
+            raise BadInput(
+                f"consumer {name} begins with a snapshot that it has not read: read the table as_of={found.snapshot}, and"
+                f" move it to {found.snapshot}"
+            )
+        return found.index
+
+    def _where(self, start: AsOf, timeout_s: float) -> int:
+        """Return the index at which a consumer begins."""
+        if start == "earliest":
+            return self.watch_feed().earliest(timeout_s).feed_from
+        if start in {"latest", "snapshot"}:
+            # The commit goes through the leader, so that the session sees all that was committed before.
+            self._catalog.now_ms()
+            return self._catalog.log_tail(self.name)
+        return self.index_of(start)
+
+
+__all__ = ["HOLD", "TableConsumers"]
