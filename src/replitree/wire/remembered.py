@@ -27,6 +27,7 @@ from replitree.protocol.core.entries import (
     RollEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
     dropped_partitions,
 )
 from replitree.storage.schema.retention import read_retention
@@ -115,10 +116,10 @@ def _text(entry: Entry) -> str:
             return entry.command
         case StorageEntry():
             return entry.storage if entry.keep is UNSET else f"keeps old parts {_retention(entry.keep)}"
-        case LostEntry():
-            return entry.part
-        case RollEntry():
-            return ""
+        case ViewEntry():
+            return f"view {entry.name} into {entry.target} {'ends' if entry.command is UNSET else 'begins'}"
+        case LostEntry() | RollEntry():
+            return entry.part if isinstance(entry, LostEntry) else ""
         case _:
             assert_never(entry)
 

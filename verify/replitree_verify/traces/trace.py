@@ -30,6 +30,7 @@ from replitree.protocol.core.entries import (
     RollEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -212,14 +213,14 @@ def entry_text(entry: Entry) -> str:
             return f"alter {command}"
         case StorageEntry(storage=storage, keep=keep):
             return f"storage {storage}" if keep is UNSET else f"keep {keep or 'by default'}"
+        case ViewEntry(name=name, target=target, command=command):
+            return f"view {name} into {target} {'ends' if command is UNSET else 'begins'}"
         case RollEntry():
             return "roll over"
         case LostEntry(part=part):
             return f"lost {part}"
-        case SettleEntry(index=index, holders=holders):
-            return f"settle {index} ({', '.join(holders)})"
-        case FailEntry(index=index):
-            return f"fail {index}"
+        case SettleEntry() | FailEntry():
+            return f"settle {entry.index} ({', '.join(entry.holders)})" if isinstance(entry, SettleEntry) else f"fail {entry.index}"
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from replitree.protocol.core.entries import (
     RewriteEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
     decode_entry,
 )
 from replitree.protocol.core.layout import TablePlace
@@ -228,7 +229,7 @@ def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry
     if isinstance(entry, GetEntry):
         batch = () if entry.stream is UNSET else (f"batch {entry.stream.batch} of stream {entry.stream.stream}",)
         ids = (*entry.blocks, *batch)
-    elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry):
+    elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry | ViewEntry):
         ids = (entry.id,)
     elif isinstance(entry, SettleEntry | FailEntry) and entry.index in begun:
         duration = (logged.written_ms - begun[entry.index]) / 1000

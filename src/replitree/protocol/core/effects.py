@@ -24,7 +24,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NewType, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NewType, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from replitree.protocol.core.layout import Replica
 
 LogIndex = NewType("LogIndex", int)
 """Position on the table's one number line."""
@@ -264,14 +267,47 @@ class StagedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewToStage:
+    """A materialised view of the rows that are staged.
+
+    Attributes
+    ----------
+    id
+        Of the command that created it.
+    target, incarnation
+        The table that it writes to.
+    command
+        What it makes of the rows; the protocol does not look inside.
+    """
+
+    id: EntryId
+    target: str
+    incarnation: str
+    command: str
+
+
+def staged_view(staging: StagingId, view: EntryId) -> StagingId:
+    """Return the id under which the rows of a view are staged in its target.
+
+    >>> staged_view(StagingId("0f-3.0"), EntryId("9a"))
+    '0f-3.0~9a'
+    """
+    return StagingId(f"{staging}~{view}")
+
+
+@dataclass(frozen=True, slots=True)
 class Stage(Effect):
     """Write the rows of `requests` as part files under a fresh staging id and sync them.
 
     Outcome: `Staged`, or `StoreFailed` when the disk is full or failing.
+
+    `views`: the materialised views of the table.  What each makes of the rows is staged in its target, under `staged_view`; a
+    view that can't be computed is a `StoreFailed`.  `RemoveStaging` removes it with the rows.
     """
 
     staging: StagingId
     requests: tuple[RequestId, ...]
+    views: tuple[ViewToStage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +321,39 @@ class StagedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedView:
+    """What the log of a view's target says of the rows of the view.
+
+    Attributes
+    ----------
+    view
+        Its id.
+    replica, epoch
+        The target's replica on this server, as it appends, and the epoch under which it was active *before* anything was
+        staged: its next activation sweeps what was staged under an earlier one.
+    parts
+        None: the view has no rows.
+    schema_version
+        Version of the target's columns that they were written with.
+    """
+
+    view: EntryId
+    replica: Replica
+    epoch: Epoch
+    parts: tuple[StagedPart, ...]
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
-    """One part per partition, ordered by partition; of a rewrite also its results, each staged under its source's name."""
+    """One part per partition, ordered by partition; of a rewrite also its results, each staged under its source's name.
+
+    `views`: what was staged for each view, in the order in which the views were given.
+    """
 
     parts: tuple[StagedPart, ...]
     results: tuple[StagedResult, ...] = ()
+    views: tuple[StagedView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ kind       what it does to the parts of the table (`replitree.protocol.core.fold
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
 `storage`  changes where the rows belong, or how long parts stay that left; the parts stay         always
+`view`     changes no part: from here on inserts into the table write to another one, too; or no more  always
 `lost`     changes no part, but for its content: no replica has its rows, it is empty             while it, or a cover, is there
 `roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
@@ -52,6 +53,7 @@ FORMATS = {
     "drop": 1,
     "alter": 1,
     "storage": 2,
+    "view": 1,
     "lost": 1,
     "roll": 1,
 }
@@ -81,6 +83,9 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     stream
         The batch of a stream that it is, in the place of deduplication ids (`protocol.insert.stream`).  Such an entry has
         format 4: an earlier version would not set the stream back when it lets the insert fail.
+    view
+        The id of the materialised view whose rows they are.  It is for people and for checks: to the table such an entry is an
+        insert as any other.
     """
 
     replica: str
@@ -92,6 +97,7 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     drops: tuple[str, ...] | UnsetType = UNSET
     quorum: int | UnsetType = UNSET
     stream: StreamBatch | UnsetType = UNSET
+    view: EntryId | UnsetType = UNSET
 
 
 class SettleEntry(msgspec.Struct, frozen=True, tag="settle", tag_field="kind"):
@@ -289,6 +295,25 @@ class StorageEntry(_Commanded, frozen=True, tag="storage", tag_field="kind"):
     keep: str | UnsetType = UNSET
 
 
+class ViewEntry(_Commanded, frozen=True, tag="view", tag_field="kind"):
+    """A materialised view begins, or ends; it is in one commit with the new value of the `views` node.
+
+    Attributes
+    ----------
+    name
+        The view's name.
+    target
+        The name of the table that it writes to.
+    command
+        What it makes of the rows of an insert, as `replitree.storage.rewrite.view` writes it.  UNSET: the view ends here.
+    """
+
+    name: str
+    target: str
+    format: int = 1
+    command: str | UnsetType = UNSET
+
+
 class LostEntry(msgspec.Struct, frozen=True, tag="lost", tag_field="kind"):
     """A lost part: no replica has its rows, and it is empty from here on.
 
@@ -325,7 +350,7 @@ class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
 Verdict: TypeAlias = SettleEntry | FailEntry
 """Entries that end the quorum of an insert, one of them for each."""
 
-Command: TypeAlias = MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry
+Command: TypeAlias = MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry | ViewEntry
 """Entries that a user asks for and that are found again by their id."""
 
 Entry: TypeAlias = GetEntry | Verdict | MergeEntry | Command | LostEntry | RollEntry

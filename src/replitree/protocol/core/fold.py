@@ -55,6 +55,7 @@ from replitree.protocol.core.entries import (
     RollEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
     dropped_partitions,
     inserted_parts,
     quorum_of,
@@ -140,7 +141,7 @@ def change_of(
             return _change_of_rewrite(parts, index, entry, decided, opened)
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
-        case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
+        case AlterEntry() | StorageEntry() | ViewEntry() | RollEntry() | SettleEntry():
             return NOTHING
         case FailEntry():
             found = (part for name in entry.partitions for part in parts.between(name, entry.index, entry.index))

@@ -13,6 +13,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, as its first publisher recorded it
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
+    <table>/views                         its materialised views, and those that write to it (`protocol.core.views`)
     <table>/tags/<name>                   an earlier version of the table whose parts stay (`protocol.upkeep.tags`)
     <table>/consumers/<name>              up to where a named reader has read the feed (`protocol.upkeep.consumers`)
     <table>/epochs/<r>                    the last epoch of a replica of this name that was dropped (`protocol.core.epochs`)
@@ -400,6 +401,20 @@ def drops(table: TablePlace) -> str:
 def drop(table: TablePlace, partition: str) -> str:
     """Return the node with the index below which a partition's blocks were dropped."""
     return f"{table.path}/drops/{partition}"
+
+
+def views(table: TablePlace) -> str:
+    """Return the node with the table's materialised views; it comes with the first of them, and its version counts changes."""
+    return f"{table.path}/views"
+
+
+def beside(table: TablePlace, name: str, incarnation: str = "") -> TablePlace:
+    """Return another table of the same cluster.
+
+    >>> beside(TablePlace("/replitree/tables/a"), "b").path
+    '/replitree/tables/b'
+    """
+    return TablePlace(f"{table.path.rpartition('/')[0]}/{name}", incarnation=incarnation)
 
 
 def tags(table: TablePlace) -> str:

@@ -19,8 +19,12 @@ from replitree.protocol.core.entries import Entry, RollEntry, decode_entry
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.values import decode_value
 
-LOG_FORMATS = (1, 2)
-"""Known formats of the node `log`; 2 has a table with an incarnation: earlier versions would not find its replicas."""
+LOG_FORMATS = (1, 2, 3)
+"""Known formats of the node `log`.
+
+2 has a table with an incarnation: earlier versions would not find its replicas.  3 has a table that has, or had, materialised
+views, or is a target of some: earlier versions would insert into it without a look at them (`protocol.insert.views`).
+"""
 SEARCH_WINDOW = 64
 """Log entries read at once in a search."""
 
@@ -54,10 +58,13 @@ class LogStart:
         The lowest index that is still there, or comes next.
     version
         Of the node that says so.
+    has_views
+        Whether the node says that the table has views: then it must go on to say so.
     """
 
     first: fx.LogIndex
     version: fx.Version
+    has_views: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -69,13 +76,13 @@ _decode = json_decoder(LogValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def encode_log(table: TablePlace, first: int = 0) -> bytes:
+def encode_log(table: TablePlace, first: int = 0, *, has_views: bool = False) -> bytes:
     """Return the bytes of a table's node ``log``; `first` is the lowest index whose entry is there, or comes next.
 
     >>> encode_log(TablePlace("/t"), 41), encode_log(TablePlace("/t", incarnation="5f0c"))
     (b'{"first":41,"format":1}', b'{"first":0,"format":2}')
     """
-    return _encode(LogValue(first, LOG_FORMATS[bool(table.incarnation)]))
+    return _encode(LogValue(first, LOG_FORMATS[2 if has_views else bool(table.incarnation)]))
 
 
 def log_start(table: TablePlace, node: fx.Node) -> LogStart:
@@ -87,7 +94,7 @@ def log_start(table: TablePlace, node: fx.Node) -> LogStart:
         It has a newer format or can't be read.
     """
     value = decode_value(_decode, node.value, layout.log(table), LOG_FORMATS[-1])
-    return LogStart(fx.LogIndex(value.first), node.version)
+    return LogStart(fx.LogIndex(value.first), node.version, value.format == LOG_FORMATS[2])
 
 
 def read_start(table: TablePlace) -> fx.Procedure[LogStart | None]:

@@ -30,6 +30,7 @@ from replitree.protocol.core.entries import (
     RollEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
     dropped_partitions,
 )
 from replitree.protocol.core.layout import Replica
@@ -91,7 +92,7 @@ def execute(replica: Replica, epoch: fx.Epoch, view: View, batch: tuple[Queued, 
             return (yield from execute_rewrite(replica, epoch, view, item))
         case DropEntry() | FailEntry():
             return (yield from execute_drop(replica, epoch, view, item))
-        case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
+        case AlterEntry() | StorageEntry() | ViewEntry() | RollEntry() | SettleEntry():
             return (yield from finish(replica, epoch, (item.index,)))
         case LostEntry():
             return (yield from execute_lost(replica, epoch, view, item))

@@ -22,6 +22,10 @@ waits for that quorum.
 *Streams.*  An insert that carries a batch of a stream is a group of its own.  It takes no block id: its commit moves the node
 of the stream, and that node tells its duplicates (`protocol.insert.stream`).
 
+*Views.*  Where the table has materialised views, the commit appends the rows of each to its target, too
+(`protocol.insert.views`).  It proves that the table has the views that were staged; if they have changed, the group is staged
+again.
+
 *Failures.*  If a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a failure
 is answered to the request that caused it.  `NotInserted.why` says what it proves.
 
@@ -37,7 +41,7 @@ Absent on purpose: locks, clocks, and retries of a commit that was not certainly
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeAlias
 
@@ -60,8 +64,20 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
 from replitree.protocol.core.streams import StreamBatch, StreamValue
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.insert.stream import StreamStands, decide
+from replitree.protocol.insert.views import (
+    FROM_CLIENTS,
+    TRIES_MAX,
+    Filling,
+    Origin,
+    Outdated,
+    joint_operations,
+    read_filling,
+    read_views,
+    refusal,
+)
 from replitree.protocol.membership.activate import REPLACED, Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 
 SEARCH_WINDOW = 16
@@ -99,6 +115,10 @@ class Inserter:
         The batch of a stream that its only request is.
     takes_over
         Whether the batch's query may replace another one, whatever batch that one has sent last.
+    views
+        The views that the table had when an insert looked last; the commit proves that it has these.
+    origin
+        Where the rows come from: it tells whether the views get them.
     """
 
     replica: Replica
@@ -109,6 +129,13 @@ class Inserter:
     quorum: int = 0
     batch: StreamBatch | None = None
     takes_over: bool = False
+    views: Views = NO_VIEWS
+    origin: Origin = FROM_CLIENTS
+
+    @property
+    def is_decided_by_node(self) -> bool:
+        """Whether its only request is a batch or a backfill: the node that it moves tells whether it is a duplicate."""
+        return self.batch is not None or self.origin.backfill is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +154,8 @@ class NotInLog:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMoved:
-    """The group is certainly not in the log: its stream has moved since it was read."""
+class Moved:
+    """The group is certainly not in the log: its stream, or the view that it fills, has moved since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +177,12 @@ class FoundEntry:
 class Freed:
     """Block ids whose inserts were dropped, each with the version of its node: they may be used again, once.
 
-    `stream`: where the stream of the group's batch stands, which its commit moves on.
+    `stream`: where the stream of the group's batch stands, which its commit moves on; `filling`: the view that it fills.
     """
 
     blocks: tuple[tuple[fx.BlockId, fx.Version], ...] = ()
     stream: StreamStands | None = None
+    filling: Filling | None = None
 
     def take(self, table: TablePlace, block: fx.BlockId, value: bytes) -> fx.Create | fx.Set:
         """Return the operation that makes a block id this insert's."""
@@ -174,13 +202,17 @@ class GroupEnd:
     must_activate
         The process must activate again: requests were answered "outcome unknown", and a new epoch has to fence their commit;
         or the answer to a commit was lost, and the look after it has found another process in this one's place.
+    views
+        The views that the table was found to have; None: the group did not have to look.
     """
 
     awaited: tuple[Awaited, ...] = ()
     must_activate: bool = False
+    views: Views | None = None
 
     def __or__(self, other: GroupEnd) -> GroupEnd:
-        return GroupEnd((*self.awaited, *other.awaited), self.must_activate or other.must_activate)
+        awaited, must_activate = (*self.awaited, *other.awaited), self.must_activate or other.must_activate
+        return GroupEnd(awaited, must_activate, other.views or self.views)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +224,7 @@ class _Left:
     end: GroupEnd = GroupEnd()
 
 
-Logged: TypeAlias = InLog | NotInLog | StreamMoved | Gone | Replaced | fx.InDoubt
+Logged: TypeAlias = InLog | NotInLog | Moved | Outdated | Gone | Replaced | fx.InDoubt
 """What the log says of a group; after `InDoubt` its block ids tell later."""
 
 
@@ -217,8 +249,8 @@ def insert(
     assert requests
     assert not (inserter.quorum and inserter.drops)
     assert len({request.block for request in requests}) == len(requests)
-    assert inserter.batch is None or len(requests) == 1
-    left = _Left(tuple(requests)) if inserter.batch is None else (yield from _decide(inserter, requests[0]))
+    assert not inserter.is_decided_by_node or len(requests) == 1
+    left = (yield from _decide(inserter, requests[0])) if inserter.is_decided_by_node else _Left(tuple(requests))
     return left.end | (yield from _insert(inserter, epoch, staging, count(), left))
 
 
@@ -226,14 +258,17 @@ def _insert(
     inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, numbers: Iterator[int], left: _Left
 ) -> fx.Procedure[GroupEnd]:
     """Insert the requests that are left; the next staging has the next of `numbers`."""
-    end = GroupEnd()
-    for _ in range(
-        2 * len(left.requests) + 1
-    ):  # every staging after the first has a request less or an id more that is free
+    end, problem = GroupEnd(), "its block ids come and go; try again"
+    # Every staging after the first has a request less, or an id more that is free, or comes after a look at the views.
+    for _ in range(2 * len(left.requests) + 1 + TRIES_MAX):
         if not left.requests:
             return end
+        why_not = refusal(inserter.replica.table, inserter.views, inserter.drops, inserter.quorum)
+        if why_not:
+            return end | (yield from _refuse(inserter, left.requests, why_not))
         staged_as = fx.StagingId(f"{staging}.{next(numbers)}")
-        staged = yield fx.Stage(staged_as, tuple(request.id for request in left.requests))
+        views = inserter.views.to_stage if inserter.origin.fires else ()
+        staged = yield fx.Stage(staged_as, tuple(request.id for request in left.requests), views)
         if isinstance(staged, fx.StoreFailed):
             yield fx.RemoveStaging(staged_as)
             if len(left.requests) == 1:
@@ -245,11 +280,35 @@ def _insert(
                     alone = _Left((request,), left.freed)
                     end |= yield from _insert(inserter, epoch, staging, numbers, alone)
             return end
-        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, left.requests, left.freed)
+        logged = yield from _put_in_log(inserter, epoch, staged_as, staged, left.requests, left.freed)
+        if isinstance(logged, Outdated):
+            yield fx.RemoveStaging(staged_as)
+            # The epoch may have been renewed meanwhile; if so, the next commit is refused, and finds the newer one.
+            inserter, problem = replace(inserter, views=(yield from read_views(inserter.replica.table))), logged.reason
+            end |= GroupEnd(views=inserter.views)
+            continue
         left = yield from _finish(inserter, staged_as, staged.parts, left.requests, logged)
         end |= left.end
-    yield from _answer_all(left.requests, fx.NotInserted("its block ids come and go; try again"))
+    yield from _answer_all(left.requests, fx.NotInserted(problem))
     return end
+
+
+def _refuse(inserter: Inserter, requests: tuple[Request, ...], reason: str) -> fx.Procedure[GroupEnd]:
+    """Answer requests that can't be taken: those that repeat an insert as duplicates, the others with the reason."""
+    end = GroupEnd()
+    if inserter.batch is None:
+        yield fx.Sync(layout.blocks(inserter.replica.table))
+        taken = yield from _taken(inserter.replica.table, tuple(request.block for request in requests))
+        left = yield from _answer_duplicates(inserter.replica.table, requests, taken)
+        requests, end = left.requests, left.end
+    yield from _answer_all(requests, fx.NotInserted(reason, fx.Why.REQUEST))
+    return end
+
+
+def _taken(table: TablePlace, blocks: tuple[fx.BlockId, ...]) -> fx.Procedure[tuple[fx.BlockId, ...]]:
+    """Return those of some block ids that exist."""
+    many: fx.Many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
+    return tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None)
 
 
 def _finish(
@@ -257,7 +316,7 @@ def _finish(
     staging: fx.StagingId,
     parts: tuple[fx.StagedPart, ...],
     requests: tuple[Request, ...],
-    logged: Logged,
+    logged: InLog | NotInLog | Moved | Gone | Replaced | fx.InDoubt,
 ) -> fx.Procedure[_Left]:
     """Publish or clear away what was staged and answer; return the requests that must be staged again, or wait."""
     match logged:
@@ -273,8 +332,14 @@ def _finish(
             return _Left(end=GroupEnd(must_activate=lost))
         case NotInLog(taken):
             yield fx.RemoveStaging(staging)
-            return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
-        case StreamMoved():
+            left = yield from _answer_duplicates(inserter.replica.table, requests, taken)
+            # The id of a backfill is free again when its rows were dropped; the view says that it is filled all the same.
+            return (
+                (yield from _decide(inserter, requests[0]))
+                if left.requests and inserter.origin.backfill is not None
+                else left
+            )
+        case Moved():
             yield fx.RemoveStaging(staging)
             return (yield from _decide(inserter, requests[0]))
         case Gone(reason):
@@ -310,28 +375,21 @@ def _put_in_log(
     inserter: Inserter,
     epoch: fx.Epoch,
     staging: fx.StagingId,
-    parts: tuple[fx.StagedPart, ...],
+    staged: fx.Staged,
     requests: tuple[Request, ...],
     freed: Freed,
 ) -> fx.Procedure[Logged]:
-    """Commit the block ids, or the move of the stream, and the entry, under as many epochs as it takes."""
-    replica, table, batch = inserter.replica, inserter.replica.table, inserter.batch
-    blocks = () if batch is not None else tuple(request.block for request in requests)
-    partitions = tuple(part.partition for part in parts)
-    known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
-    value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
-    entry = _entry(inserter, staging, parts, blocks)
-    open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
-    moves: tuple[fx.Operation, ...] = ()
-    if batch is not None and freed.stream is not None:
-        quorum = inserter.quorum or UNSET
-        moved = StreamValue(batch.query, batch.batch, staging, inserter.log_from, quorum=quorum)
-        moves = freed.stream.move(table, batch, moved)
+    """Commit the block ids, or the move of the stream, and the entries, under as many epochs as it takes."""
+    replica, table = inserter.replica, inserter.replica.table
+    blocks = () if inserter.batch is not None else tuple(request.block for request in requests)
+    entry = _entry(inserter, staging, staged.parts, blocks)
+    conditions = _conditions(inserter, staging, staged, blocks, freed)
     operations = (
-        *moves,
-        *(freed.take(table, block, value) for block in blocks),
-        # This check comes after the ids: a repeated insert must learn that it is in the table, not that the log has gone on.
-        open_log,
+        *conditions.moves,
+        *conditions.takes,
+        # These checks come after the ids: a repeated insert must learn that it is in the table, not that the log has gone on.
+        *conditions.unchanged,
+        *conditions.joint,
         *open_quorum(replica, entry),
         fx.Create(layout.log_create(table), encode_entry(entry), sequential=True),
     )
@@ -341,20 +399,17 @@ def _put_in_log(
         match outcome:
             case fx.Applied(created=created):
                 return InLog(layout.index_of(table, created[-1]), epoch)
-            case fx.Refused(operation=fx.Create(path=path) | fx.Set(path=path)) if path.startswith(
-                layout.blocks(table)
-            ):
+            case fx.Refused(operation=operation) if operation in conditions.takes:
                 # All the block ids of the group that exist, not only the first.
-                many: fx.Many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
-                return NotInLog(
-                    tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None)
-                )
-            case fx.Refused(operation=operation) if operation in moves:
-                return StreamMoved()
-            case fx.Refused(operation=fx.Create()):
-                return Gone("the table is being dropped")
-            case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
-                return Gone(ROLLED)
+                return NotInLog((yield from _taken(table, blocks)))
+            case fx.Refused(operation=fx.Create() | fx.Set()):
+                return conditions.refused(outcome)
+            case fx.Refused(operation=operation) if operation in (
+                *conditions.moves,
+                *conditions.unchanged,
+                *conditions.joint,
+            ):
+                return conditions.refused(outcome)
             case fx.Refused():
                 newer = yield from newer_epoch(inserter.replica, inserter.me, epoch)
                 fenced = Gone(newer.reason) if isinstance(newer, NoEpoch) else newer
@@ -368,6 +423,68 @@ def _put_in_log(
     return Gone("the replica's epoch changes all the time; try again")
 
 
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """What a commit relies on besides its epoch.
+
+    Attributes
+    ----------
+    moves
+        The node of its stream, or of the views of which it fills one.
+    takes
+        Its block ids.
+    unchanged
+        The open parent of the log, and the table's views.
+    joint
+        The targets of these views.
+    """
+
+    moves: tuple[fx.Operation, ...]
+    takes: tuple[fx.Operation, ...]
+    unchanged: tuple[fx.Operation, ...]
+    joint: tuple[fx.Operation, ...]
+
+    def refused(self, by: fx.Refused) -> Moved | Outdated | Gone:
+        """Return what it means that the commit was refused, and neither by its block ids nor by its epoch."""
+        if by.operation in self.moves:
+            return Moved()
+        if by.operation in self.joint:
+            return Outdated(
+                "a target of the table's materialised views takes no inserts at this replica now; try again"
+            )
+        if by.operation in self.unchanged:
+            # The version tells: the parent is open still, and the views are others.
+            is_closed = by.operation == self.unchanged[0] and by.reason is fx.Reason.NO_NODE
+            return (
+                Gone(ROLLED) if is_closed else Outdated("the table's materialised views change all the time; try again")
+            )
+        return Gone("the table is being dropped")
+
+
+def _conditions(
+    inserter: Inserter, staging: fx.StagingId, staged: fx.Staged, blocks: tuple[fx.BlockId, ...], freed: Freed
+) -> _Conditions:
+    """Return what the commit of a group relies on."""
+    table, batch = inserter.replica.table, inserter.batch
+    partitions = tuple(part.partition for part in staged.parts)
+    known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
+    value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
+    moves: tuple[fx.Operation, ...] = ()
+    if batch is not None and freed.stream is not None:
+        quorum = inserter.quorum or UNSET
+        moved = StreamValue(batch.query, batch.batch, staging, inserter.log_from, quorum=quorum)
+        moves = freed.stream.move(table, batch, moved)
+    if freed.filling is not None:
+        moves = (freed.filling.fills(),)
+    is_open = (fx.Check(layout.open_log(table), fx.ANY_VERSION),)
+    return _Conditions(
+        moves,
+        tuple(freed.take(table, block, value) for block in blocks),
+        inserter.views.unchanged(table) if inserter.origin.fires else is_open,
+        joint_operations(staging, staged.views),
+    )
+
+
 def _entry(
     inserter: Inserter, staging: fx.StagingId, parts: tuple[fx.StagedPart, ...], blocks: tuple[fx.BlockId, ...]
 ) -> GetEntry:
@@ -375,6 +492,8 @@ def _entry(
     if inserter.batch is not None:
         drops, quorum = inserter.drops or UNSET, inserter.quorum or UNSET
         return GetEntry(name, staging, parts, (), version, 4, drops, quorum, inserter.batch)
+    if inserter.origin.backfill is not None:
+        return GetEntry(name, staging, parts, blocks, version, view=inserter.origin.backfill.view)
     if inserter.drops:
         return GetEntry(name, staging, parts, blocks, version, format=2, drops=inserter.drops)
     if inserter.quorum:
@@ -446,8 +565,14 @@ def _answer_duplicates(
 
 
 def _decide(inserter: Inserter, request: Request) -> fx.Procedure[_Left]:
-    """Answer a batch that the table has, or may not have; otherwise return it, with where its stream stands."""
+    """Answer a batch, or a backfill, that the table has, or may not have; otherwise return it, with the node that it moves."""
     table, batch = inserter.replica.table, inserter.batch
+    if inserter.origin.backfill is not None:
+        filling = yield from read_filling(inserter.origin.backfill)
+        if isinstance(filling, Filling):
+            return _Left((request,), Freed(filling=filling))
+        yield fx.Answer(request.id, filling)
+        return _Left()
     assert batch is not None
     decided = yield from decide(table, batch, takes_over=inserter.takes_over)
     if isinstance(decided, StreamStands):

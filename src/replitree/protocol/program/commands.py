@@ -10,6 +10,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Command, MutateEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.program.stages import (
@@ -23,7 +24,7 @@ from replitree.protocol.program.stages import (
     Stage,
     Then,
 )
-from replitree.protocol.propose.propose import Forgotten, NotProposed, Proposed, Proposer, propose
+from replitree.protocol.propose.propose import Forgotten, NotProposed, Proposed, ProposeOutcome, Proposer, propose
 from replitree.protocol.state.mutation_scope import scoped
 from replitree.protocol.state.pull import Place
 
@@ -46,6 +47,7 @@ def accept_command(
     has_condition: bool = False,
     columns: tuple[bytes, int] | None = None,
     storage: tuple[fx.Operation, ...] = (),
+    views: Views = NO_VIEWS,
 ) -> Stage:
     """Take a user's command once the process is active.
 
@@ -55,7 +57,7 @@ def accept_command(
         Which replica takes which command for whom.
     has_condition
         It is a mutation that may leave parts as they are: its scope is found first.
-    columns, storage
+    columns, storage, views
         As of `propose`.
     """
     accepted: Accepted = yield AcceptCommand(request)
@@ -63,7 +65,7 @@ def accept_command(
     if has_condition:
         assert isinstance(command, MutateEntry), "only mutations have conditions"
         command = yield from find_scope(command)
-    return Then(give_command, (proposer, accepted.epoch, request, command, columns, storage))
+    return Then(give_command, (proposer, accepted.epoch, request, command, columns, storage, views))
 
 
 def find_scope(entry: MutateEntry) -> Generator[Any, Any, MutateEntry]:
@@ -79,10 +81,16 @@ def give_command(
     command: Command,
     columns: tuple[bytes, int] | None = None,
     storage: tuple[fx.Operation, ...] = (),
+    views: Views = NO_VIEWS,
 ) -> Stage:
     """Put a user's command into the log and answer: `Duplicate` when its id was used so long ago that its entry is gone."""
+    return (yield from answer_command(request, (yield from propose(proposer, epoch, command, columns, storage, views))))
+
+
+def answer_command(request: fx.RequestId, outcome: ProposeOutcome) -> Generator[Any, Any, End]:
+    """Answer a user's command, and end its stage."""
     answer: fx.ClientAnswer
-    match (yield from propose(proposer, epoch, command, columns, storage)):
+    match outcome:
         case Proposed(index):
             answer = fx.Inserted(index)
         case Forgotten():
@@ -105,4 +113,4 @@ def kill(replica: Replica, mutation: fx.EntryId) -> Stage:
     return End((yield from kill_mutation(replica, turn.epoch, turn.item)))
 
 
-__all__ = ["PartsSeen", "accept_command", "find_scope", "give_command", "kill"]
+__all__ = ["PartsSeen", "accept_command", "answer_command", "find_scope", "give_command", "kill"]

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from replitree.protocol.core.effects import Effect, EntryId, Epoch, LogIndex, RequestId, StagingId
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.insert.insert import Request
 from replitree.protocol.insert.quorum import QuorumEnded
 from replitree.protocol.shares.moving import MoveOutcome
@@ -282,9 +283,13 @@ class Accept(MemoryEffect):
 
 @dataclass(frozen=True, slots=True)
 class Release(MemoryEffect):
-    """The process does not hold a group's staging folders any more."""
+    """The process does not hold a group's staging folders any more.
+
+    `views`: those that the group has found the table to have; None: it did not have to look.
+    """
 
     staging: StagingId
+    views: Views | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +311,15 @@ class Accepted:
         An index that the log has reached.
     staging
         Under which id a group of inserts stages its parts.
+    views
+        The views that the table has had when an insert looked last.
     """
 
     me: bytes
     epoch: Epoch
     log_from: LogIndex
     staging: StagingId
+    views: Views = NO_VIEWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 *Merges* are proposed without looking back: a proposal that was lost is made again, one that was applied unnoticed is seen at
 the next pull, and one that comes too late changes nothing.
 
-*Commands* of users (mutate, rewrite, drop, alter, storage) must have a certain end, and be done once, also when a client that
-heard "outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert
+*Commands* of users (mutate, rewrite, drop, alter, storage, view) must have a certain end, and be done once, also when a client
+that heard "outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert
 does for its block ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.
 After an unknown outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
 """
@@ -30,11 +30,14 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, search_log
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 
 EPOCHS_MAX = 8
 
 STORAGE_CHANGED = "the table's storage was changed meanwhile; look at it and try again"
+VIEWS_CHANGED = "the table's materialised views were changed meanwhile; look at them and try again"
+COLUMNS_CHANGED = "the columns were changed meanwhile; look at them and try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,10 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class NotProposed:
-    """The command is certainly not in the log: `reason` is for the client."""
+    """The command is certainly not in the log: `reason` is for the client; `refused`: by which of its `storage` operations."""
 
     reason: str
+    refused: fx.Refused | None = None
 
 
 ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | Replaced | fx.InDoubt
@@ -106,6 +110,7 @@ def propose(
     command: Command,
     columns: tuple[bytes, int] | None = None,
     storage: tuple[fx.Operation, ...] = (),
+    views: Views = NO_VIEWS,
 ) -> fx.Procedure[ProposeOutcome]:
     """Append a user's command.
 
@@ -118,10 +123,13 @@ def propose(
     columns
         Of an alter: the new value of the `columns` node, and the version of the one that it was made from.
     storage
-        Of a change of storage: what changes the `metadata` node, and makes or deletes the nodes of the store.
+        Of a change of storage: what changes the `metadata` node, and makes or deletes the nodes of the store.  Of a view:
+        what changes the nodes of its tables.
+    views
+        Of an alter: the materialised views that it leaves whole, and that the table must still have.
     """
     table = proposer.replica.table
-    operations = _operations(proposer, command, columns, storage)
+    operations = _operations(proposer, command, columns, storage, views)
     for _ in range(EPOCHS_MAX):
         committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(proposer.replica), epoch), *operations)
         fenced: Activated | ProposeOutcome
@@ -135,12 +143,15 @@ def propose(
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(proposer.replica):
                 newer = yield from newer_epoch(proposer.replica, proposer.me, epoch)
                 fenced = NotProposed(newer.reason) if isinstance(newer, NoEpoch) else newer
-            case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
-                return NotProposed(ROLLED)
+            case fx.Refused(operation=fx.Check(path=path), reason=why) if path in (
+                layout.open_log(table),
+                layout.views(table),
+            ):
+                return NotProposed(ROLLED if why is fx.Reason.NO_NODE else VIEWS_CHANGED)
             case fx.Refused(operation=operation) if operation in storage:
-                return NotProposed(STORAGE_CHANGED)
+                return NotProposed(STORAGE_CHANGED, committed)
             case fx.Refused(operation=fx.Set() | fx.Check()):
-                return NotProposed("the columns were changed meanwhile; look at them and try again")
+                return NotProposed(COLUMNS_CHANGED)
             case fx.Refused():
                 return NotProposed("the table is being dropped")
             case fx.Unknown(is_sent=False):
@@ -158,7 +169,11 @@ def _proposed(index: fx.LogIndex, entry: Entry) -> Proposed:
 
 
 def _operations(
-    proposer: Proposer, command: Command, columns: tuple[bytes, int] | None, storage: tuple[fx.Operation, ...]
+    proposer: Proposer,
+    command: Command,
+    columns: tuple[bytes, int] | None,
+    storage: tuple[fx.Operation, ...],
+    views: Views,
 ) -> tuple[fx.Operation, ...]:
     """Return what a command's commit does after the check of the epoch: first of all it takes the id."""
     table = proposer.replica.table
@@ -167,7 +182,8 @@ def _operations(
     append = fx.Create(layout.log_create(table), encode_entry(command), sequential=True)
     open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
     if columns is not None:
-        return take, open_log, fx.Set(layout.columns(table), *columns), append
+        # A view that has come since may read, or write, a column that goes.
+        return take, *views.unchanged(table), fx.Set(layout.columns(table), *columns), append
     # The check of the columns proves that no earlier part has later columns than the mutation, or the rewrite, knows.
     if isinstance(command, MutateEntry | RewriteEntry):
         return take, open_log, fx.Check(layout.columns(table), command.schema_version - 1), append

@@ -258,7 +258,7 @@ def _remove(
             upto, there = yield from _left_below(table, first)
         committed = yield fx.Commit(
             *proof,
-            fx.Set(layout.log(table), encode_log(table, upto), version),
+            fx.Set(layout.log(table), encode_log(table, upto, has_views=start.has_views), version),
             *(fx.Delete(layout.log_entry(table, index), fx.ANY_VERSION) for index in there),
         )
         if not isinstance(committed, fx.Applied):

@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from replitree.protocol.core.effects import EntryId, LogIndex
-from replitree.protocol.core.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry, RewriteEntry, StorageEntry
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    DropEntry,
+    MergeEntry,
+    MutateEntry,
+    RewriteEntry,
+    StorageEntry,
+    ViewEntry,
+)
 from replitree.protocol.core.fold import Change, open_after
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.pull import Place, Queued
@@ -62,7 +70,9 @@ class History:
             self.first = LogIndex(index + 1)
 
     def _remember(self, item: Queued) -> None:
-        if isinstance(item.entry, MergeEntry | MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry):
+        if isinstance(
+            item.entry, MergeEntry | MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry | ViewEntry
+        ):
             self._commands[item.index] = item
             self._commands.move_to_end(item.index)
         while len(self._commands) > COMMANDS_MAX:
