@@ -27,6 +27,9 @@ from replitree_verify.registry import WORKERS_MAX, Result, violations_of
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
+from replitree_verify.views.model import DESCRIPTIONS as OF_VIEWS
+from replitree_verify.views.model import MODELS as VIEWS
+from replitree_verify.views.search import search as search_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ ROOMS = (
         sorted({mutant.invariant for mutant in TABLET_MUTANTS}),
         search_tablets,
     ),
+    Room(VIEWS, read_patches("views"), OF_VIEWS, search_views),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )
 

@@ -19,7 +19,7 @@ from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.program.commands import give_command
 from replitree.protocol.program.inserter import accept_insert
-from replitree.protocol.program.stages import Accept, AcceptCommand, Accepted, Release, ReportTrouble, Stage, Then
+from replitree.protocol.program.stages import Accept, AcceptCommand, Accepted, AwaitDecided, Release, ReportTrouble, Stage, Then
 from replitree.protocol.program.viewer import accept_drop, accept_view
 from replitree.protocol.propose.propose import Proposer
 from replitree.protocol.propose.roll_over import roll_over
@@ -448,7 +448,9 @@ class Space(small_search.Space[ViewState]):
         return self._at(state, number, self._kernel.step(state.threads[number].place, outcome))
 
     def _at(self, state: ViewState, number: int, place: int) -> ViewState:
-        return state._replace(threads=_put(state.threads, number, Thread(place)))
+        # What becomes of a quorum is for the models of quorums.
+        waits = isinstance(self._kernel.effect(place), AwaitDecided) if place not in (END, NOT_BEGUN) else False
+        return state._replace(threads=_put(state.threads, number, Thread(END if waits else place)))
 
     def _committed(self, tree: Tree, operations: tuple[fx.Operation, ...]) -> Tree:
         after, outcome = tree.commit(operations, 1)
