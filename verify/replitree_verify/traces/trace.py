@@ -220,7 +220,11 @@ def entry_text(entry: Entry) -> str:
         case LostEntry(part=part):
             return f"lost {part}"
         case SettleEntry() | FailEntry():
-            return f"settle {entry.index} ({', '.join(entry.holders)})" if isinstance(entry, SettleEntry) else f"fail {entry.index}"
+            return (
+                f"settle {entry.index} ({', '.join(entry.holders)})"
+                if isinstance(entry, SettleEntry)
+                else f"fail {entry.index}"
+            )
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------

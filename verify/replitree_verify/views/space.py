@@ -19,7 +19,16 @@ from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.program.commands import give_command
 from replitree.protocol.program.inserter import accept_insert
-from replitree.protocol.program.stages import Accept, AcceptCommand, Accepted, AwaitDecided, Release, ReportTrouble, Stage, Then
+from replitree.protocol.program.stages import (
+    Accept,
+    AcceptCommand,
+    Accepted,
+    AwaitDecided,
+    Release,
+    ReportTrouble,
+    Stage,
+    Then,
+)
 from replitree.protocol.program.viewer import accept_drop, accept_view
 from replitree.protocol.propose.propose import Proposer
 from replitree.protocol.propose.roll_over import roll_over
@@ -254,7 +263,10 @@ class Space(small_search.Space[ViewState]):
             fx.Delete(layout.quorum_status(SOURCE, fx.StagingId("before")), fx.ANY_VERSION),
             fx.Create(layout.log_create(SOURCE), encode_entry(entry), sequential=True),
         )
-        yield "the quorum is reached", self._at(state, number, END)._replace(tree=self._committed(state.tree, operations))
+        yield (
+            "the quorum is reached",
+            self._at(state, number, END)._replace(tree=self._committed(state.tree, operations)),
+        )
 
     def _list(self, state: ViewState, number: int, seat: int) -> Iterator[tuple[str, ViewState]]:
         """Begin an activation of the target: it lists what it may sweep before it takes its epoch."""
@@ -300,7 +312,10 @@ class Space(small_search.Space[ViewState]):
         if not any(name.startswith("epoch ") for name in listed):
             # An activation without a crash takes the epoch in this step, and sweeps in the next one.
             taken = self._take(state, number, "t")
-            yield f"{seat} takes the target", taken._replace(listed=_put(state.listed, number, listed | {"epoch taken"}))
+            yield (
+                f"{seat} takes the target",
+                taken._replace(listed=_put(state.listed, number, listed | {"epoch taken"})),
+            )
             return
         wanted = {entry.insert for _, entry in log_of(state.tree, TARGET) if isinstance(entry, GetEntry)}
         swept = frozenset((seat, "t", name) for name in listed if name not in wanted)
@@ -337,7 +352,10 @@ class Space(small_search.Space[ViewState]):
                 failed = fx.StoreFailed("the view can't be computed", by_request=True)
                 yield f"{what} fails", self._ended(state._replace(budget=left), number, failed)
             if effect.views and state.processes[SEATS.index(job.seat)].epochs[1] is None:
-                yield f"{what} finds no target", self._ended(state, number, fx.StoreFailed("the target is not active here"))
+                yield (
+                    f"{what} finds no target",
+                    self._ended(state, number, fx.StoreFailed("the target is not active here")),
+                )
                 return
             after, staged = self._stage(state, number, job, effect)
             yield f"{what} {effect.staging}", self._ended(after, number, staged)
@@ -366,7 +384,13 @@ class Space(small_search.Space[ViewState]):
             if kind == "create" and outcome.reason is fx.Reason.NOT_EMPTY:
                 self.probes.add("quorum open")
             return
-        done = {"create": "view created", "drop": "view dropped", "fill": "filled", "alter": "altered", "roll": "rolled"}
+        done = {
+            "create": "view created",
+            "drop": "view dropped",
+            "fill": "filled",
+            "alter": "altered",
+            "roll": "rolled",
+        }
         if kind in done:
             self.probes.add(done[kind])
 

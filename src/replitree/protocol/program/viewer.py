@@ -28,9 +28,7 @@ def accept_drop(replica: Replica, request: fx.RequestId, command: fx.EntryId, na
     return Then(give_drop, (_proposer(replica, accepted), accepted.epoch, request, command, name))
 
 
-def give_drop(
-    proposer: Proposer, epoch: fx.Epoch, request: fx.RequestId, command: fx.EntryId, name: str
-) -> Stage:
+def give_drop(proposer: Proposer, epoch: fx.Epoch, request: fx.RequestId, command: fx.EntryId, name: str) -> Stage:
     """Drop a view and answer."""
     return (yield from answer_command(request, (yield from drop_view(proposer, epoch, command, name))))
 
