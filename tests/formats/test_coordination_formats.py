@@ -28,6 +28,7 @@ from replitree.protocol.core.entries import (
     SettleEntry,
     StorageEntry,
     Unchanged,
+    ViewEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -36,10 +37,11 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.fold import Change, apply
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.log import encode_log, log_start
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.streams import NO_BATCH, StreamBatch, StreamValue, decode_stream, encode_stream
+from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode_views, encode_views
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
@@ -111,6 +113,8 @@ ENTRIES: dict[str, Entry] = {
     ),
     "storage-2": StorageEntry("r1", COMMAND, "local", 2, "7d"),
     "storage-2-default": StorageEntry("r1", COMMAND, "local", 2, ""),
+    "view-1": ViewEntry("r1", COMMAND, "per_day", "days", command='{"format":1,"select":["day"]}'),
+    "view-1-ends": ViewEntry("r1", COMMAND, "per_day", "days"),
     "lost-1": LostEntry("r1", "2024-01_1_4_2_3", HASH, 2),
     "roll-1": RollEntry("r1"),
 }
@@ -176,6 +180,21 @@ def test_unknown_kind_is_refused() -> None:
 # --- small nodes ------------------------------------------------------------------------------------------------------------
 
 
+def test_views() -> None:
+    view = ViewValue(COMMAND, "per_day", "days", "5f0c", '{"format":1}', is_filled=True)
+    value = ViewsValue((view,), (Feeding(COMMAND, "events", "a1"),))
+    frozen = (FROZEN / "views-1.json").read_bytes()
+    assert (decode_views(frozen, "here"), encode_views(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_views(b'{"views":[],"feeding":[],"format":2}', "here")
+
+
+def test_the_log_of_a_table_with_views_is_refused_by_earlier_versions() -> None:
+    place = layout.TablePlace("/t", incarnation="5f0c")
+    assert encode_log(place, 7, has_views=True) == b'{"first":7,"format":3}'
+    assert log_start(place, fx.Node(encode_log(place, 7, has_views=True), fx.Version(2))).has_views
+
+
 def test_blocks() -> None:
     value = BlockValue(fx.StagingId("s1"), 41)
     frozen = b'{"insert":"s1","log_from":41,"format":1}'
@@ -227,6 +246,8 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
         "storage-1",
         "storage-2",
         "storage-2-default",
+        "view-1",
+        "view-1-ends",
         "drop-1-blocks",
         "settle-1",
         "fail-1",

@@ -24,6 +24,7 @@ from replitree.protocol.core.entries import (
     RollEntry,
     SettleEntry,
     StorageEntry,
+    ViewEntry,
 )
 from replitree.protocol.core.fold import apply, open_after, settled
 from replitree.protocol.core.part_set import PartSet
@@ -107,6 +108,7 @@ class Table:
                 AlterEntry("r1", EntryId(f"a{index}"), "c", 2),
                 StorageEntry("r1", EntryId(f"k{index}"), "local", 2, "7d"),
                 RollEntry("r1"),
+                ViewEntry("r1", EntryId(f"v{index}"), "v", "t"),
             )
             return self.random.choice(others)
         if chance < 0.25 and (settled_parts := list(settled(self.parts, self.opened))) and not self.by_key:

@@ -1,7 +1,7 @@
 """What is explored of materialised views: who inserts, creates, drops, fills and alters, and what goes wrong.
 
-Two tables, ``s`` and ``t``; every replica has both.  A view of ``s`` writes every row to ``t``.  Nobody pulls or executes: what the
-tables have is what their logs say, and the rows that a log names lie in the folders that their writer has staged.
+Two tables, ``s`` and ``t``; every replica has both.  A view of ``s`` writes every row to ``t``.  No replica pulls or executes:
+what the tables have is what their logs say, and the rows that a log names lie in the folders that their writer has staged.
 
 Left out, because other models have it: reads that lag behind, the election, pulling and executing, and what becomes of a part.
 """
@@ -41,8 +41,8 @@ class Model(Declaration):
     sends
         What clients send to the source.
     creates, drops, fills, alters
-        The seats that are asked to create the view, to drop it, to insert the rows from before it, and to drop the column that it
-        reads.
+        The seats that are asked to create the view, to drop it, to insert the rows from before it, and to drop the column that
+        it reads.
     rolls
         (seat, table): whose log it lets go on below another parent.
     retakes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -13,10 +12,10 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import AlterEntry, GetEntry, SettleEntry, encode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.insert.views import Backfill, Origin, backfill_token, backfill_version, read_views
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.core.log import encode_log
 from replitree.protocol.program.commands import give_command
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import (
@@ -35,7 +34,7 @@ from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.propose.views import NewView
 from replitree_verify.engine import small_search
 from replitree_verify.views.model import Model
-from replitree_verify.views.tables import SOURCE, TARGET, VIEW, begun_at, log_of, rows_below, settled_in
+from replitree_verify.views.tables import SOURCE, TARGET, VIEW, begun_at, log_of, rows_below
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -222,7 +221,8 @@ class Space(small_search.Space[ViewState]):
         replica, request, created = Replica(TABLES[job.table], job.seat), fx.RequestId(number), begun_at(state.tree)
         columns = state.tree.get(layout.columns(SOURCE))
         target_columns = state.tree.get(layout.columns(TARGET))
-        assert columns is not None and target_columns is not None
+        assert columns is not None
+        assert target_columns is not None
         match job.kind:
             case "send":
                 place = self._kernel.begin(
@@ -357,7 +357,7 @@ class Space(small_search.Space[ViewState]):
                     self._ended(state, number, fx.StoreFailed("the target is not active here")),
                 )
                 return
-            after, staged = self._stage(state, number, job, effect)
+            after, staged = self._stage(state, job, effect)
             yield f"{what} {effect.staging}", self._ended(after, number, staged)
         else:
             after, outcome = self._perform(state, number, job, effect)
@@ -394,7 +394,7 @@ class Space(small_search.Space[ViewState]):
         if kind in done:
             self.probes.add(done[kind])
 
-    def _stage(self, state: ViewState, number: int, job: Job, effect: fx.Stage) -> tuple[ViewState, fx.Staged]:
+    def _stage(self, state: ViewState, job: Job, effect: fx.Stage) -> tuple[ViewState, fx.Staged]:
         """Stage the rows of a request, and of each view."""
         process = state.processes[SEATS.index(job.seat)]
         if effect.staging.endswith(".1"):

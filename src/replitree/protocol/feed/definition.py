@@ -68,6 +68,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "drop": Rule.ROWS,
         "alter": Rule.COLUMNS,
         "storage": Rule.NOTHING,
+        "view": Rule.NOTHING,
         "lost": Rule.GAP,
         "roll": Rule.NOTHING,
     }
