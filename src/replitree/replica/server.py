@@ -376,7 +376,7 @@ class Server:
         table, definition = found
         self._folders.add(definition.folder_name)
         context = ServerContext(
-            self._config, self.identity, lambda: self._coordination, self._peer, self.metrics, self.log
+            self._config, self.identity, lambda: self._coordination, self._peer, self.metrics, self.log, self.table
         )
         replica = TableReplica(definition, Replica(table, self._config.name), context)
         replica.on_end = self._wake.set

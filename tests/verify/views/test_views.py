@@ -13,7 +13,8 @@ VIEWS = SmallModels(
     models=MODELS,
     mutants=read_patches("views"),
     search=search,
-    steps={        "acknowledged-though-outdated": 35,
+    steps={
+        "acknowledged-though-outdated": 35,
         "alter-beside-views": 12,
         "backfill-not-marked": 30,
         "backfill-of-the-present": 27,
@@ -32,7 +33,7 @@ VIEWS = SmallModels(
         "view-of-other-columns": 12,
         "view-outside-the-commit": 11,
         "views-not-checked": 11,
-},
+    },
     slow_mutants=("target-below-closed-parent",),
 )
 

@@ -165,9 +165,10 @@ class Space(small_search.Space[ViewState]):
                 replica = Replica(table, seat)
                 nodes += (fx.Create(layout.replica_path(replica)), fx.Create(layout.host(replica), f"{seat}0".encode()))
         if self.model.before:
-            quorum = {"quorum": 2, "format": 3} if self.model.is_open else {}
             part = fx.StagedPart("all", 1, 1, self.model.before)
-            entry = GetEntry("r1", fx.StagingId("before"), (part,), (), **quorum)
+            entry = GetEntry("r1", fx.StagingId("before"), (part,), ())
+            if self.model.is_open:
+                entry = GetEntry("r1", fx.StagingId("before"), (part,), (), format=3, quorum=2)
             nodes.append(fx.Create(layout.log_create(SOURCE), encode_entry(entry), sequential=True))
             if self.model.is_open:
                 nodes.append(fx.Create(layout.quorum_status(SOURCE, fx.StagingId("before"))))
@@ -252,7 +253,7 @@ class Space(small_search.Space[ViewState]):
             case "settle":
                 yield from self._settle(state, number)
                 return
-            case "retake":
+            case _:
                 yield from self._list(state, number, SEATS.index(job.seat))
                 return
         yield f"{job.seat} begins to {job.kind}", self._at(state, number, place)
@@ -445,7 +446,7 @@ class Space(small_search.Space[ViewState]):
                 epochs = (epoch, process.epochs[1]) if job.table == "s" else (process.epochs[0], epoch)
                 return state._replace(processes=_put(state.processes, seat, process._replace(epochs=epochs))), None
             case fx.RemoveStaging(staging):
-                gone = {each for each in state.folders if each[0] == job.seat and each[2].partition("~")[0] == staging}
+                gone = {each for each in state.folders if each[0] == job.seat and each[2].rpartition("~")[2] == staging}
                 return state._replace(folders=state.folders - gone), None
             case fx.Publish():
                 return state, fx.Published()

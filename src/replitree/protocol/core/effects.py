@@ -289,10 +289,12 @@ class ViewToStage:
 def staged_view(staging: StagingId, view: EntryId) -> StagingId:
     """Return the id under which the rows of a view are staged in its target.
 
+    It is no id of a group of the target's own: the server names the groups of all its tables alike.
+
     >>> staged_view(StagingId("0f-3.0"), EntryId("9a"))
-    '0f-3.0~9a'
+    '9a~0f-3.0'
     """
-    return StagingId(f"{staging}~{view}")
+    return StagingId(f"{view}~{staging}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,7 @@ class ViewEntry(_Commanded, frozen=True, tag="view", tag_field="kind"):
     target
         The name of the table that it writes to.
     command
-        What it makes of the rows of an insert, as `replitree.storage.rewrite.view` writes it.  UNSET: the view ends here.
+        What it makes of the rows of an insert, as `replitree.storage.sql.view` writes it.  UNSET: the view ends here.
     """
 
     name: str

@@ -33,7 +33,7 @@ class ViewValue(msgspec.Struct, frozen=True):
     target, incarnation
         The table that it writes to.
     command
-        What it makes of the rows of an insert, as `replitree.storage.rewrite.view` writes it; to the protocol it is a text.
+        What it makes of the rows of an insert, as `replitree.storage.sql.view` writes it; to the protocol it is a text.
     is_filled
         Whether the rows from before the view are in the target, or were never to come.
     """

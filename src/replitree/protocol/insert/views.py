@@ -44,7 +44,7 @@ import msgspec
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry
-from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.views import Views, encode_views, views_at
 
 TRIES_MAX = 8
@@ -161,3 +161,23 @@ def read_filling(backfill: Backfill) -> fx.Procedure[Filling | fx.Duplicate | fx
     if view is None:
         return fx.NotInserted("the materialised view was dropped meanwhile: there is nothing to fill", fx.Why.REQUEST)
     return fx.Duplicate(None) if view.is_filled else Filling(backfill.source, views, backfill.view)
+
+
+def fill_without_rows(replica: Replica, epoch: fx.Epoch, backfill: Backfill) -> fx.Procedure[bool]:
+    """Mark a view as filled whose source had no rows for it; False when that is not certain (look again).
+
+    Parameters
+    ----------
+    replica, epoch
+        A replica of the source, and the epoch under which it is active.
+    """
+    for _ in range(TRIES_MAX):
+        filling = yield from read_filling(backfill)
+        if not isinstance(filling, Filling):
+            return True
+        committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), filling.fills())
+        if isinstance(committed, fx.Applied):
+            return True
+        if isinstance(committed, fx.Unknown) or committed.operation != filling.fills():
+            return False
+    return False

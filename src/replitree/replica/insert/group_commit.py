@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.core.effects import BlockId, ClientAnswer, RequestId
+from replitree.protocol.insert.views import FROM_CLIENTS, Origin
 from replitree.replica.perform.commit_size import PARTS_MAX
 from replitree.wire.sent_batch import SentBatch
 
@@ -61,6 +62,8 @@ class PendingInsert:
         The batch of a stream that it is; such a request is alone.
     differs
         It is a duplicate by its token, and its rows are certainly others than those of the earlier insert.
+    origin
+        Where its rows come from: it tells whether materialised views get them; another one than clients is alone.
     waits
         It is answered when it is known what became of a quorum, after its group was committed.
     """
@@ -81,6 +84,7 @@ class PendingInsert:
     count_parts: Callable[[], int] = lambda: 1
     differs: bool = False
     batch: SentBatch | None = None
+    origin: Origin = FROM_CLIENTS
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""

@@ -34,8 +34,10 @@ from replitree.errors import (
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import EVERY_PARTITION
 from replitree.protocol.core.log import ROLLED
+from replitree.protocol.core.views import NO_VIEWS
 from replitree.protocol.insert.earlier import find_earlier, find_earlier_batch
 from replitree.protocol.insert.quorum import Awaited
+from replitree.protocol.insert.views import Backfill, Origin
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
 from replitree.replica.insert.appends import Appends
@@ -99,6 +101,7 @@ class Inserts:
         self._answers: dict[fx.RequestId, PendingInsert] = {}
         self._lock = threading.Lock()
         self._parts_count, self._parts_counted_at = 0, 0.0
+        self._views = NO_VIEWS
         name, limits = context.replica.table.name, (context.config.group_rows_max, context.config.group_bytes_max)
         self._committer = GroupCommitter(name, self._commit, self._unanswered, *limits)
         self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, *limits)
@@ -269,7 +272,24 @@ class Inserts:
         manifest = detached.manifest
         version = self._version_of((manifest,))
         block = token_block(f"attach {detached.part} {manifest.content_hash}")
-        return self._submit_alone(detached, block, manifest.rows, version, deliver, ())
+        # The views have had its rows when they were inserted.
+        number, terms = fx.RequestId(next(self._numbers)), (manifest.rows, 0, True, deliver, version)
+        return self._submit(self._uploads, PendingInsert(number, block, detached, *terms, origin=Origin(fires=False)))
+
+    def backfill(self, rows: pa.Table, token: str, backfill: Backfill, deliver: Deliver) -> PendingInsert:
+        """Queue the rows from before a materialised view, in this table's columns; they become an insert of their own.
+
+        Raises
+        ------
+        ReadOnly
+            The replica takes no inserts now.
+        """
+        definition, number = self._context.definitions.current, fx.RequestId(next(self._numbers))
+        terms = (rows.num_rows, rows.get_total_buffer_size(), True, deliver, definition.schema_version)
+        pending = PendingInsert(
+            number, token_block(token), Rows(rows, definition), *terms, origin=Origin(backfill=backfill)
+        )
+        return self._submit(self._committer, pending)
 
     def _version_of(self, manifests: Sequence[PartManifest]) -> int:
         """Return the schema version of parts that a client wrote; all their columns must still be there."""
@@ -323,7 +343,7 @@ class Inserts:
         place = context.progress.place
         log_from = place.pointer.index if place is not None else fx.LogIndex(0)
         staging = fx.StagingId(f"{context.identity.incarnation}-{next(self._groups)}")
-        accepted = Accepted(context.identity.encode(), epoch, log_from, staging)
+        accepted = Accepted(context.identity.encode(), epoch, log_from, staging, self._views)
         with self._lock:
             self._answers.update({pending.id: pending for pending in group})
         perform: Perform = context.performer.perform
@@ -337,7 +357,8 @@ class Inserts:
                     payloads = {pending.id: pending.payload for pending in group}
                     held.enter_context(self._store_performer.holding(staging, payloads))
                     return accepted
-                case Release():
+                case Release(_, views):
+                    self._views = views or self._views
                     self._store_performer.forget(staging)
                     held.close()
                 case ReportTrouble():
@@ -350,8 +371,8 @@ class Inserts:
             Driver(context.performer, remember, fates.perform),
             tuple((each.id, each.block) for each in group),
         )
-        of_stream = () if first.batch is None else (first.batch.of_stream, first.batch.takes_over)
-        asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version, *of_stream)
+        of_stream = (None, False) if first.batch is None else (first.batch.of_stream, first.batch.takes_over)
+        asked = (context.replica, tokens, first.drops, first.quorum, first.schema_version, *of_stream, first.origin)
         try:
             # After an error the stage is closed before its blocks are released.
             with held:

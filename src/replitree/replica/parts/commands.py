@@ -39,9 +39,10 @@ from replitree.protocol.core.entries import (
     StorageEntry,
 )
 from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.program.commands import accept_command, kill
 from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, ReportTrouble, Then
-from replitree.protocol.propose.propose import STORAGE_CHANGED, Forgotten, find_command
+from replitree.protocol.propose.propose import COLUMNS_CHANGED, STORAGE_CHANGED, VIEWS_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.pull import Place
 from replitree.replica.kit.evidence import Evidence
@@ -109,16 +110,25 @@ class Commands:
         Makes the results of mutations, until they are killed.
     merges
         Chooses and proposes what `optimize` merges.
+    check_change
+        Refuses a definition that would break a materialised view; returns the views that the table has.
     """
 
     def __init__(
-        self, context: TableContext, store: PartStore, availability: Availability, maker: Maker, merges: Merges
+        self,
+        context: TableContext,
+        store: PartStore,
+        availability: Availability,
+        maker: Maker,
+        merges: Merges,
+        check_change: Callable[[TableDefinition, TableDefinition], Views],
     ) -> None:
         self._context = context
         self._store = store
         self._availability = availability
         self._maker = maker
         self._merges = merges
+        self._check_change = check_change
 
     def mutate(self, wish: MutationWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
         """Append a mutation; return its id and index.
@@ -207,9 +217,10 @@ class Commands:
                 return wanted, known, definition.schema_version
             alter = parse_alter(sql, definition)
             changed = apply_alter(definition, alter)
+            views = self._check_change(definition, changed)
             entry = AlterEntry(self._context.replica.name, wanted, alter.encode().decode(), changed.schema_version)
             try:
-                index = self._append(entry, columns=(changed.encode_columns(), node_version))
+                index = self._append(entry, columns=(changed.encode_columns(), node_version), views=views)
             except SchemaMismatch:
                 continue
             self._context.definitions.expect(changed.schema_version)
@@ -310,6 +321,8 @@ class Commands:
         """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one."""
         table = self._context.replica.table
         operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
+        if after.storage != before.storage:
+            operations = (*self._check_change(before, after).unchanged(table), *operations)
         if after.is_shared and not before.is_shared:
             operations += sharing_nodes(table)
         if before.is_shared and not after.is_shared:
@@ -391,6 +404,7 @@ class Commands:
         look: Callable[[], _PartsHere] | None = None,
         columns: tuple[bytes, int] | None = None,
         storage: tuple[fx.Operation, ...] = (),
+        views: Views = NO_VIEWS,
     ) -> fx.LogIndex:
         """Append a command, unless one with its id is in the log: then return the index of that.
 
@@ -398,7 +412,7 @@ class Commands:
         ----------
         look
             Looks at the parts here, to find the scope of a mutation.
-        columns, storage
+        columns, storage, views
             As of `propose`.
         """
         context, epoch = self._context, self._availability.epoch()
@@ -415,7 +429,7 @@ class Commands:
 
         # The caller answers the client with what the stage returns.
         doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
-        asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage)
+        asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage, views)
         try:
             driver = Driver(context.performer, remember, doubt.perform)
             answer: fx.ClientAnswer = driver.finish(Then(accept_command, asked))
@@ -433,7 +447,7 @@ class Commands:
             case fx.Duplicate():
                 raise _forgotten(entry.id)
             case fx.NotInserted(reason):
-                if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
+                if reason in (STORAGE_CHANGED, COLUMNS_CHANGED, VIEWS_CHANGED):
                     raise SchemaMismatch(reason)
                 raise ReadOnly(f"nothing was changed: {reason}")
         raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)

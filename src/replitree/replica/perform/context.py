@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from replitree.coordination.port import Coordination
 from replitree.protocol.core.layout import Replica
@@ -35,6 +36,8 @@ class ServerContext:
         Returns the present session.
     peer
         Finds another replica: which one, and whether to look afresh.
+    table
+        Returns a table of this server by its name; raises `TableNotFound` when there is none.
     """
 
     config: ServerConfig
@@ -43,6 +46,7 @@ class ServerContext:
     peer: Callable[[Replica, bool], Peer | None]
     metrics: Metrics
     log: Log
+    table: Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from replitree.errors import BadInput, CorruptPart, StoreError
@@ -40,6 +41,21 @@ class Staging(Protocol):
         """Forget the uploads of a group that has ended."""
 
 
+class Views(Protocol):
+    """What writes the rows of materialised views (`replitree.replica.insert.view_writer`)."""
+
+    def stage(
+        self, staging: fx.StagingId, payloads: Sequence[Any], views: Sequence[fx.ViewToStage]
+    ) -> tuple[fx.StagedView, ...]:
+        """Stage what views make of the rows that are staged under an id."""
+
+    def remove(self, staging: fx.StagingId) -> None:
+        """Delete what was staged for views with the rows of an id."""
+
+    def forget(self, staging: fx.StagingId) -> None:
+        """Forget the views of a group that has ended."""
+
+
 class ResultMaker(Protocol):
     """What makes the results of merges and mutations (`replitree.replica.parts.making`)."""
 
@@ -60,8 +76,8 @@ class StorePerformer:
     ----------
     parts, exchange
         The parts on this disk, and what fetches more of them.
-    inserts, maker
-        What writes the rows of requests, and what makes results.
+    inserts, maker, views
+        What writes the rows of requests, what makes results, and what writes the rows of materialised views.
     """
 
     def __init__(
@@ -70,6 +86,7 @@ class StorePerformer:
         exchange: Exchange,
         inserts: Staging,
         maker: ResultMaker,
+        views: Views,
     ) -> None:
         self._parts = parts
         self._store = parts.store
@@ -77,6 +94,7 @@ class StorePerformer:
         self._exchange = exchange
         self._inserts = inserts
         self._maker = maker
+        self._views = views
         self._lock = threading.Lock()
         self._let_go = threading.Condition(self._lock)
         self._held: set[str] = set()
@@ -115,6 +133,7 @@ class StorePerformer:
     def forget(self, staging: fx.StagingId) -> None:
         """Forget the uploads of a group that has ended: from here on their staged files are not put back."""
         self._inserts.forget(staging)
+        self._views.forget(staging)
 
     def await_published(self, part: str, wait_s: float) -> None:
         """Wait up to some seconds for a part that an insert may be about to publish, as long as one runs here."""
@@ -150,12 +169,8 @@ class StorePerformer:
 
     def _perform(self, effect: fx.StoreEffect) -> object:
         match effect:
-            case fx.Stage(staging, requests):
-                payloads = [self._payloads[request] for request in requests]
-                manifests = self._inserts.stage(staging, payloads)
-                return (
-                    staged_rewrite(payloads[0]) if isinstance(payloads[0], StagedRewrite) else staged_parts(manifests)
-                )
+            case fx.Stage():
+                return self._stage(effect)
             case fx.Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
             case fx.FetchPart() | fx.FetchMany():
@@ -192,9 +207,21 @@ class StorePerformer:
                 self._store.detach(part) if isinstance(effect, fx.RemovePart) else self._store.remove_parts((part,))
                 return None
 
+    def _stage(self, effect: fx.Stage) -> fx.Staged:
+        """Stage the rows of requests, and what the table's materialised views make of them."""
+        payloads = [self._payloads[request] for request in effect.requests]
+        manifests = self._inserts.stage(effect.staging, payloads)
+        if isinstance(payloads[0], StagedRewrite):
+            return staged_rewrite(payloads[0])
+        staged = staged_parts(manifests)
+        if not effect.views:
+            return staged
+        return replace(staged, views=self._views.stage(effect.staging, payloads, effect.views))
+
     def _remove_staging(self, staging: fx.StagingId) -> None:
         # The executor removes what a drop has overtaken, maybe while the insert publishes it: a folder that is removed by half
         # must not get a part's name.
+        self._views.remove(staging)
         with self._publishing:
             self._published.pop(staging, None)
             if not self._inserts.give_back(staging):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.inserts import Inserts
 from replitree.replica.insert.quorums import Quorums
+from replitree.replica.insert.view_writer import ViewWriter
 from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.checker import Checker
@@ -61,6 +63,7 @@ from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.streams import ReplicaStreams
 from replitree.replica.table.tagging import Tagging
+from replitree.replica.table.views import TableViews, check_change
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
@@ -86,7 +89,7 @@ class TableReplica:
 
     def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
         config, metrics, coordination = server.config, server.metrics, server.coordination
-        self._coordination = coordination
+        self._coordination, self._tables = coordination, server.table
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log, root = server.log.bind(table=definition.name), Path(config.data) / "tables" / definition.folder_name
@@ -131,7 +134,9 @@ class TableReplica:
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
         writer = InsertWriter(context, self.store, storage, availability)
-        self.store_performer = StorePerformer(parts, exchange, writer, self.maker)
+        self.store_performer = StorePerformer(
+            parts, exchange, writer, self.maker, ViewWriter(context, self.store, server.table)
+        )
         storage.use(None)
         self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
         self.on_end: Callable[[], object] = lambda: None
@@ -144,7 +149,11 @@ class TableReplica:
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
-        self.commands = Commands(context, self.store, availability, self.maker, self.merges)
+        self.commands = Commands(
+            context, self.store, availability, self.maker, self.merges, partial(check_change, context, server.table)
+        )
+            context, self.store, availability, self.maker, self.merges, partial(check_change, context, server.table)
+        )
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
         )
@@ -207,6 +216,11 @@ class TableReplica:
     def definition(self) -> TableDefinition:
         """The table's definition, as new as this replica knows it."""
         return self.definitions.current
+
+    @property
+    def views(self) -> TableViews:
+        """The materialised views of the table."""
+        return TableViews(self.context, self.local_parts, self.availability, self.snapshots, self.tagging, self._tables)
 
     @property
     def feeds(self) -> Feeds:

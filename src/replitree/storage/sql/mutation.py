@@ -325,12 +325,12 @@ def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> Ch
         raise BadInput(f"{mutation.partition!r} can't be a partition's id; `replitree table partitions` shows them")
     if (mutation.kind is MutationKind.UPDATE) != bool(mutation.assignments):
         raise BadInput("an update sets columns, and a delete none")
-    _refuse_unusable(mutation.where)
+    refuse_unusable(mutation.where)
     predicate = parse_predicate(mutation.where, definition, recorded=True)
     assignments = []
     for name, text in mutation.assignments:
         column = _settable(name, definition)
-        _refuse_unusable(text)
+        refuse_unusable(text)
         expression = parse_assignment(text, column, definition)
         if not column.nullable and isinstance(expression, Constant) and expression.value is None:
             raise BadInput(f"column {column.name!r} may not be null")
@@ -379,7 +379,7 @@ def _settable(name: str, definition: TableDefinition) -> Column:
     return column
 
 
-def _refuse_unusable(text: str) -> None:
+def refuse_unusable(text: str) -> None:
     """Refuse what has no meaning that stays the same; what can't be read at all is for the parsers to say."""
     _refuse_comments(text)
     try:

@@ -1,0 +1,350 @@
+"""The materialised views of a table at one replica: create and drop them, and fill one with the rows from before it.
+
+A backfill reads the version of the source at which the view begins, and inserts what the view makes of it into the target.  A
+tag keeps that version's parts until it is done.  Any replica of both tables can do it, and go on where another one has stopped: the
+view says whether it is filled, and that is written in the commit of the insert (`replitree.protocol.insert.views`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, SnapshotExpired, Unavailable
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.views import Views, ViewValue, views_at
+from replitree.protocol.insert.views import Backfill, backfill_token, backfill_version, fill_without_rows, read_views
+from replitree.protocol.program.stages import AcceptCommand, Accepted, MemoryEffect, ReportTrouble, Stage, Then
+from replitree.protocol.program.viewer import accept_drop, accept_view
+from replitree.protocol.propose.propose import COLUMNS_CHANGED, Proposed, find_command
+from replitree.protocol.propose.views import NewView, no_view, standing
+from replitree.protocol.upkeep.tags import read_tags
+from replitree.replica.insert.inserts import result_of
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.old_parts import LEASE_S_MAX
+from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import LocalParts, TableContext
+from replitree.replica.perform.driver import Driver
+from replitree.replica.table.snapshots import Snapshots
+from replitree.replica.table.tagging import Tagging
+from replitree.storage.parts.verified import CheckedPart
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.storage_policy import StorageKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from replitree.storage.sql.view import CheckedView
+
+CREATES_MAX = 10
+"""Tries of a creation while others change the columns at the same time."""
+
+FILL_S = 600.0
+"""How long the insert of a backfill may take, in seconds."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewWish:
+    """What a client asks of a new view.
+
+    Attributes
+    ----------
+    name, target
+        The view's name, and the table that it writes to.
+    select
+        SQL of its value, by column of the target.
+    where, group_by
+        Which rows, empty: all; and the columns of the target that make groups, none: each row stays.
+    fills
+        Whether the rows that the source has already come, too.
+    """
+
+    name: str
+    target: str
+    select: Mapping[str, str]
+    where: str = ""
+    group_by: Sequence[str] = ()
+    fills: bool = True
+
+
+def check_change(
+    context: TableContext, table: Callable[[str], Any], before: TableDefinition, after: TableDefinition
+) -> Views:
+    """Refuse a definition that would break a materialised view; return the views that the table has.
+
+    Parameters
+    ----------
+    context, table
+        The table that changes, and what returns other tables of this server.
+    before, after
+        Its definitions.
+
+    Raises
+    ------
+    BadInput
+        A view reads or writes what goes, or the table would get an object store.
+    Unavailable
+        This replica does not have the other table of a view.
+    """
+    from replitree.storage.sql.view import broken_by, unwritable_after
+
+    place, look_up = context.replica.table, context.performer.look_up
+    views = look_up(read_views(place))
+    feeding = look_up(standing(place, views))
+    if (views.value.views or feeding) and after.placement.kind is not StorageKind.LOCAL:
+        raise BadInput(
+            f"table {place.name} has materialised views, or is the target of one, so its parts stay on local disks"
+        )
+    for view in views.value.views:
+        try:
+            target = table(view.target).definition
+        except ReplitreeError as error:
+            raise Unavailable(
+                f"materialised view {view.name} can't be checked here: {error}; ask another replica"
+            ) from error
+        if problem := broken_by(view.command, before, after, target):
+            raise BadInput(f"materialised view {view.name} into {view.target} would break ({problem}): drop it first")
+    for each in feeding:
+        source = layout.beside(place, each.source, each.incarnation)
+        others = views_at(source, context.performer.perform(fx.Get(layout.views(source))))
+        commands = [view.command for view in others.value.views if view.id == each.id]
+        if commands and (problem := unwritable_after(commands[0], before, after)):
+            raise BadInput(f"a materialised view of {each.source} would break ({problem}): drop it first")
+    return views
+
+
+class TableViews:
+    """The materialised views of one table.
+
+    Parameters
+    ----------
+    parts, snapshots, tagging
+        The parts on this disk, what takes snapshots of them, and what keeps a version.
+    table
+        Returns a table of this server by its name.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        parts: LocalParts,
+        availability: Availability,
+        snapshots: Snapshots,
+        tagging: Tagging,
+        table: Callable[[str], Any],
+    ) -> None:
+        self._context = context
+        self._parts = parts
+        self._availability = availability
+        self._snapshots = snapshots
+        self._tagging = tagging
+        self._table = table
+
+    def create(self, wish: ViewWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
+        """Create a view; return its id, and the index at which it begins.
+
+        Raises
+        ------
+        BadInput
+            It can't be read, or these tables can't have it.
+        ReadOnly, Unavailable
+            There is certainly no view.
+        OutcomeUnknown
+            There may be a view: repeat it with the same id.
+        """
+        from replitree.storage.sql.view import new_view
+
+        wanted, context = _id(command_id), self._context
+        if not _NAME.fullmatch(wish.name):
+            raise BadInput(
+                f"{wish.name!r} can't be a view's name: use letters, digits and _, a letter first, at most 100"
+            )
+        target = self._table(wish.target)
+        for _ in range(CREATES_MAX):
+            source, columns = context.definitions.read()
+            theirs, their_columns = target.definitions.read()
+            for each in (source, theirs):
+                if each.placement.kind is not StorageKind.LOCAL:
+                    raise BadInput(
+                        f"table {each.name} has its parts in an object store: it can have no materialised views yet"
+                    )
+            view = new_view(wish.select, wish.where, wish.group_by, source, theirs)
+            if wish.fills and theirs.policy.kind.value == "replacing" and theirs.policy.version is None:
+                raise BadInput(
+                    f"table {theirs.name} keeps the last inserted row of each key, and rows from before the view would come"
+                    " last: give it a version column (replacing(version)), or create the view with backfill=False"
+                )
+            place = target.context.replica.table
+            new = NewView(
+                wanted,
+                wish.name,
+                view.command.encode(),
+                TablePlace(place.path, incarnation=place.incarnation),
+                columns,
+                their_columns,
+                not wish.fills,
+            )
+            try:
+                return wanted, self._append(accept_view, wanted, new)
+            except _ColumnsChanged:
+                continue
+        raise Unavailable("others change the columns all the time; nothing was changed, try again")
+
+    def drop(self, name: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
+        """Drop a view; the rows that it has written stay.  Raises as `create`."""
+        wanted = _id(command_id)
+        return wanted, self._append(accept_drop, wanted, wanted, name)
+
+    def created_at(self, name: str) -> fx.LogIndex | None:
+        """Return the index at which a view begins that is to be filled; None: it is filled already.
+
+        Raises
+        ------
+        BadInput
+            There is no such view.
+        SnapshotExpired
+            It began so long ago that its entry is gone, and no tag keeps the version.
+        """
+        table, look_up = self._context.replica.table, self._context.performer.look_up
+        view = self._view(name)
+        if view.is_filled:
+            return None
+        tagged = dict(look_up(read_tags(table)).tags).get(_tag(view))
+        if tagged is not None:
+            return fx.LogIndex(tagged.index)
+        found = look_up(find_command(table, view.id))
+        if isinstance(found, Proposed):
+            return found.index
+        raise SnapshotExpired(
+            f"materialised view {name} of {table.name} began so long ago that nothing says when: drop it, delete what it has"
+            f" written to {view.target}, and create it again"
+        )
+
+    def fill(self, name: str, created: fx.LogIndex) -> dict[str, object]:
+        """Insert the rows from before a view into its target, unless that was done; the source's version is here.
+
+        Parameters
+        ----------
+        created
+            The index at which it begins.
+
+        Raises
+        ------
+        BadInput
+            The view has no value for a row, or was dropped.
+        SnapshotExpired
+            Parts of that version are gone.
+        ReadOnly, Unavailable
+            Nothing was inserted.
+        OutcomeUnknown
+            The rows may be in the target; it may be filled again.
+        """
+        context, view, target = self._context, self._view(name), None
+        target = self._table(view.target)
+        self._tagging.make(_tag(view), backfill_version(created), fx.EntryId(f"{view.id}-tag"))
+        rows = self._rows(view, target.definitions.refresh(), backfill_version(created))
+        backfill = Backfill(TablePlace(context.replica.table.path), view.id)
+        if rows.num_rows:
+            told = self._insert(target, rows, backfill_token(view.id, created), backfill)
+        else:
+            epoch = self._availability.epoch()
+            if not context.performer.run(fill_without_rows(context.replica, epoch, backfill)):
+                raise OutcomeUnknown("the view may be marked as filled; try again", view.id)
+            told = {"outcome": "inserted", "index": None, "rows": 0}
+        self._tagging.delete(_tag(view))
+        return told
+
+    def _insert(self, target: Any, rows: pa.Table, token: str, backfill: Backfill) -> dict[str, object]:
+        answered = threading.Event()
+        pending = target.inserts.backfill(rows, token, backfill, lambda _: answered.set())
+        if not answered.wait(FILL_S):
+            raise OutcomeUnknown("the backfill takes long, and may be in the target; try again", token)
+        return result_of(pending.answer, rows.num_rows, token)
+
+    def _rows(self, view: ViewValue, target: TableDefinition, version: fx.LogIndex) -> pa.Table:
+        """Compute a view of a version of the source."""
+        import pyarrow as pa
+
+        from replitree.storage.rewrite.read import read_batches
+        from replitree.storage.sql.view import check_view, decode_view
+
+        taken = self._snapshots.take(version, LEASE_S_MAX)
+        assert taken.lease is not None, "a lease was asked for"
+        try:
+            checked: CheckedView = check_view(decode_view(view.command), self._context.definitions.refresh(), target)
+            store = self._parts.store
+            parts = [CheckedPart(store.part_path(part), store.manifest(part)) for part in taken.parts]
+            made = [checked.rows(pa.Table.from_batches([batch])) for batch in read_batches(parts, checked.source)]
+            return checked.regrouped(pa.concat_tables(made)) if made else target.arrow_schema.empty_table()
+        finally:
+            self._parts.old_parts.release(taken.lease)
+
+    def _view(self, name: str) -> ViewValue:
+        table = self._context.replica.table
+        views = self._context.performer.look_up(read_views(table))
+        view = views.named(name)
+        if view is None:
+            raise BadInput(no_view(table, views, name))
+        return view
+
+    def _append(self, stage: Callable[..., Stage], command: fx.EntryId, *asked: object) -> fx.LogIndex:
+        """Append the entry of a view's begin or end, and return its index."""
+        context, epoch = self._context, self._availability.epoch()
+        accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
+
+        def remember(effect: MemoryEffect) -> object:
+            if isinstance(effect, ReportTrouble):
+                self._availability.trouble(Evidence.UNKNOWN, "the answer to a command's commit was lost")
+            return accepted if isinstance(effect, AcceptCommand) else None
+
+        doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
+        try:
+            driver = Driver(context.performer, remember, doubt.perform)
+            answer: fx.ClientAnswer = driver.finish(Then(stage, (context.replica, fx.RequestId(0), *asked)))
+        except (ReplitreeError, OSError) as error:
+            if not doubt.may_be_in_log:
+                raise
+            self._availability.trouble(Evidence.UNKNOWN, "a command has ended without an answer")
+            raise OutcomeUnknown(
+                f"the command may be in the log ({error}); repeat it with the same id", command
+            ) from error
+        context.pull_signal.hurry()
+        match answer:
+            case fx.Inserted(index):
+                return index
+            case fx.Duplicate():
+                raise BadInput(
+                    f"a command with the id {command} was done before, so long ago that its log entry is gone"
+                )
+            case fx.NotInserted(reason):
+                if reason == COLUMNS_CHANGED:
+                    raise _ColumnsChanged(reason)
+                raise ReadOnly(f"nothing was changed: {reason}")
+        raise OutcomeUnknown("the command may be in the log; repeat it with the same id", command)
+
+
+class _ColumnsChanged(Unavailable):
+    """The columns are others than those that a view was checked against."""
+
+
+def _tag(view: ViewValue) -> str:
+    return f"view-{view.id}"
+
+
+def _id(given: str | None) -> fx.EntryId:
+    if given is not None and not _ID.fullmatch(given):
+        raise BadInput("a view's id has 1 to 64 letters, digits, - and _, a letter or digit first")
+    return fx.EntryId(secrets.token_hex(16) if given is None else given)
+
+
+__all__ = ["TableViews", "ViewWish", "check_change"]
