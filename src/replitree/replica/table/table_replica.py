@@ -152,8 +152,6 @@ class TableReplica:
         self.commands = Commands(
             context, self.store, availability, self.maker, self.merges, partial(check_change, context, server.table)
         )
-            context, self.store, availability, self.maker, self.merges, partial(check_change, context, server.table)
-        )
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
         )
