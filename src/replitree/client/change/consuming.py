@@ -97,7 +97,7 @@ class TableConsumers(ChangingTable):
         if check_consumer_name(name) and (hold_s is None or bytes_max < 1):
             raise BadInput(f"hold is a time, as in '7 days', and bytes_max is above 0, not {hold!r} and {bytes_max}")
         body = {"name": name, "id": known_as, "index": self._where(start, timeout_s), "snapshot": start == "snapshot"}
-        body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max}
+        body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max, "min_index": self._written.highest + 1}
         # With one id it may be asked for again: a replica that finds the consumer answers with it.
         self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
         return self._consumer(name)

@@ -108,11 +108,15 @@ class TagBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConsumerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a consumer: its name, the id of the command, where it begins, and its limits in seconds and bytes."""
+    """Body of a consumer: its name, the id of the command, where it begins, and its limits in seconds and bytes.
+
+    It is made where the log below `min_index` is executed.
+    """
 
     name: str
     id: str
     index: int
+    min_index: int = 0
     snapshot: bool = False
     hold_s: float = HOLD_S
     bytes_max: int = HOLD_BYTES_MAX
@@ -245,7 +249,8 @@ class CommandHandlers(Handlers):
         body = await read_body(request, ConsumerBody)
         if body.index < 0 or body.hold_s <= 0 or body.bytes_max <= 0:
             raise BadInput("a consumer begins at an index of the log, 0 or above, and its limits are above 0")
-        index = await version_here(table, {"as_of": str(body.index), "wait_s": wait_s})
+        await version_here(table, {"as_of": str(max(body.index, body.min_index)), "wait_s": wait_s})
+        index = LogIndex(body.index)
         wish = ConsumerWish(body.name, EntryId(body.id), index, body.snapshot, body.hold_s, body.bytes_max)
         made = await asyncio.to_thread(table.consuming.make, wish)
         return json_response({"index": made.index})

@@ -115,6 +115,8 @@ class Consuming:
         known = context.performer.look_up(read_consumers(table))
         if len(known.all) >= CONSUMERS_MAX and all(each.name != name for each in known.all):
             raise BadInput(f"table {table.name} has {CONSUMERS_MAX} consumers: drop some first")
+        # The entry that has turned it on or off may be newer than the definition that is known here.
+        context.definitions.catch_up()
         if not context.definitions.current.feed:
             raise FeedOff(
                 f"table {table.name} keeps no change feed, which a consumer reads: turn it on first, with"
@@ -196,6 +198,16 @@ class Consuming:
 
     # --- the end of a hold ---
 
+    def are_there(self) -> bool:
+        """Whether a consumer holds the feed.  Raises ReplitreeError when coordination does not answer."""
+        if not self._old_parts.consumers.holding:
+            self._read()
+        return bool(self._old_parts.consumers.holding)
+
+    def _read(self) -> None:
+        old = self._old_parts
+        old.consumers = self._context.performer.look_up(read_consumers(self._context.replica.table, old.consumers))
+
     def look(self) -> None:
         """Now and then read the consumers, and mark the first one whose hold is over.
 
@@ -209,7 +221,7 @@ class Consuming:
         if not is_watched or now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        old.consumers = self._context.performer.look_up(read_consumers(self._context.replica.table, old.consumers))
+        self._read()
         # One at a time, that furthest behind first: what it alone has kept may be all that is too much.
         behind = sorted(old.consumers.holding, key=lambda each: each.value.index)
         over = next((each for each in behind if self._over(each, round(time.time() * 1_000))), None)

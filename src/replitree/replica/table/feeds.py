@@ -53,10 +53,19 @@ class Feeds:
         The table's `feed`: for how long it is kept, "" when it is off.
     why_unreadable
         Returns why what is here is no state of the table, or None.
+    is_held
+        Returns whether a consumer holds the feed; it may ask coordination.
     """
 
-    def __init__(self, name: str, parts: LocalParts, feed: str, why_unreadable: Callable[[], str | None]) -> None:
-        self._name, self._feed, self._why_unreadable = name, feed, why_unreadable
+    def __init__(
+        self,
+        name: str,
+        parts: LocalParts,
+        feed: str,
+        why_unreadable: Callable[[], str | None],
+        is_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._name, self._feed, self._why_unreadable, self._is_held = name, feed, why_unreadable, is_held
         self._progress, self._old_parts, self._journal = parts.progress, parts.old_parts, parts.versions.journal
 
     @property
@@ -139,7 +148,7 @@ class Feeds:
         if unreadable is not None:
             raise ReplicaUnavailable(f"{unreadable}; ask another replica")
         # What a consumer holds is there also when the feed was turned off since.
-        if not self._feed and not self._old_parts.consumers.holding:
+        if not self._feed and not self._is_held():
             raise FeedOff(
                 "the table keeps no change feed: turn it on with `replitree table feed` or table.set_feed('24h'), for what"
                 " comes from then on"

@@ -223,7 +223,9 @@ class TableReplica:
     @property
     def feeds(self) -> Feeds:
         """The change feed."""
-        return Feeds(self.replica.name, self.local_parts, self.definition.feed, self.why_unreadable)
+        return Feeds(
+            self.replica.name, self.local_parts, self.definition.feed, self.why_unreadable, self.consuming.are_there
+        )
 
     def pause_merges(self, *, paused: bool) -> None:
         """Stop merging on this replica, and do not lead; or go on."""
