@@ -33,6 +33,7 @@ def table(cluster: InProcessCluster) -> Iterator[Table]:
     connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
     table = connection.table("t")
     table.set_feed("24h")
+    cluster.wait_alike()
     yield table
     connection.close()
 

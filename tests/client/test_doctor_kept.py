@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.client.admin.doctor import Severity
+from replitree.wire.consumer_status import ConsumerStatus
 from tests.client.test_doctor import GIB, a_cluster, a_replica, a_table, codes, the
 
 
@@ -39,3 +40,36 @@ def test_a_feed_with_holes_is_worth_more_where_no_replica_has_all() -> None:
     # Nothing is read at a replica that does not serve.
     away = a_replica("r2", active=False)
     assert the(a_cluster(a_table(one, away)), "feed-incomplete").severity is Severity.WARNING
+
+
+def a_consumer(**facts: float | str) -> ConsumerStatus:
+    return ConsumerStatus(
+        **{  # type: ignore[arg-type]
+            "name": "etl",
+            "index": 41,
+            "idle_s": 60.0,
+            "hold_s": 600.0,
+            "bytes": 0,
+            "bytes_max": 4 * GIB,
+            **facts,
+        }
+    )
+
+
+def test_a_consumer_that_has_used_up_half_of_a_limit_is_behind() -> None:
+    assert codes(a_cluster(a_table(a_replica("r1", consumers=(a_consumer(),)), a_replica("r2")))) == {}
+    for facts in ({"idle_s": 300.0}, {"bytes": 2 * GIB}):
+        # What one replica keeps is enough.
+        table = a_table(a_replica("r1", consumers=(a_consumer(),)), a_replica("r2", consumers=(a_consumer(**facts),)))
+        finding = the(a_cluster(table), "consumer-behind")
+        assert codes(a_cluster(table)) == {"consumer-behind": Severity.WARNING}
+        assert "stands at 41" in finding.text
+
+
+def test_a_consumer_whose_hold_has_ended_is_reported_until_it_is_dropped() -> None:
+    expired = a_consumer(idle_s=0.0, expired="it had not moved")
+    table = a_table(a_replica("r1", consumers=(a_consumer(idle_s=590.0),)), a_replica("r2", consumers=(expired,)))
+    finding = the(a_cluster(table), "consumer-expired")
+    assert codes(a_cluster(table)) == {"consumer-expired": Severity.WARNING}
+    assert "at 41, because it had not moved" in finding.text
+    assert "replitree consumers drop events etl" in finding.advice

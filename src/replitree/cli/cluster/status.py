@@ -128,6 +128,8 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
     if replica.tagged_parts:
         tagged = f"{counted(replica.tagged_parts, 'part')} ({byte_size(replica.tagged_bytes or 0)})"
         yield f"keeps {tagged} of these for tags: `replitree table tags` lists them"
+    for each in (each for each in replica.consumers if each.bytes):
+        yield f"keeps {byte_size(each.bytes)} for consumer {each.name}: `replitree consumers list` shows where it stands"
     for waiting in replica.postponed:
         since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
         yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"

@@ -37,6 +37,7 @@ from replitree.protocol.core.effects import Exists
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.schema.definition import DEFAULT_SETTINGS
+from replitree.wire.consumer_status import ConsumerStatus
 from replitree.wire.version import installed_version
 
 ANSWER_S_MAX = 5.0
@@ -245,6 +246,8 @@ def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer
             feed_parts=int(found.get("feed_parts") or 0),
             feed_bytes=int(found.get("feed_bytes") or 0),
             feed_missing=int(found.get("feed_missing") or 0),
+            consumer_bytes=int(found.get("consumer_bytes") or 0),
+            consumers=piece(found.get("consumers"), tuple[ConsumerStatus, ...], ()),
         )
         states.append(state)
     return tuple(states)

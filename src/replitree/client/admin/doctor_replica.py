@@ -54,7 +54,7 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Doctor
         yield from _waiting(table, replica)
     yield from _lacking(table, replica)
     yield from _lost(table, replica)
-    leased_bytes = replica.old_bytes - replica.tagged_bytes - replica.feed_bytes
+    leased_bytes = replica.old_bytes - replica.tagged_bytes - replica.feed_bytes - replica.consumer_bytes
     if replica.leases and (replica.old_since_s or 0.0) >= OLD_NOTICE_S and leased_bytes >= OLD_BYTES_NOTICE:
         yield DoctorFinding(
             Severity.NOTICE,

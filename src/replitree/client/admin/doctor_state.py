@@ -10,6 +10,7 @@ import msgspec
 
 from replitree.client.transport.answers import MoveStatus, PostponedEntry
 from replitree.client.transport.standing import ReplicaMark
+from replitree.wire.consumer_status import ConsumerStatus
 
 
 class CoordinationServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +149,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
         Those of them that the change feed keeps, and no tag.
     feed_missing
         Parts that the change feed needs, and that are not on its disk.
+    consumer_bytes, consumers
+        Bytes of those of them that only consumers of the feed keep, and the consumers as it has seen them last.
     moving
         What it has to move between its disk and the table's object store; None: the table has no store.
     """
@@ -177,6 +180,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     feed_parts: int = 0
     feed_bytes: int = 0
     feed_missing: int = 0
+    consumer_bytes: int = 0
+    consumers: tuple[ConsumerStatus, ...] = ()
     moving: MoveStatus | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
 from replitree.client.admin.doctor_state import TableState
 from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.layout import PARENT_ENTRIES
@@ -21,6 +21,9 @@ QUORUMS_NOTICE = 1_000
 
 MUTATION_TRIES = 12
 """From so many tries on a mutation is called stuck; the pauses between them double, so that is about a minute."""
+
+CONSUMER_USED = 0.5
+"""From this share of its limits on a consumer of the feed is behind."""
 
 NUMBERS_LEFT_MIN = NUMBERS_LEFT // 2
 """Before so few of the 31-bit numbers of a parent are left, a leader should have let the log go on below a new one."""
@@ -51,6 +54,7 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         yield from _leader(table)
         yield from _parts(table)
         yield from _feed(table)
+        yield from _consumers(table)
         for code, number, most, what in (
             ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
             ("many-results", table.results, RESULTS_NOTICE, "results of merges"),
@@ -212,6 +216,31 @@ def _feed(table: TableState) -> Iterator[DoctorFinding]:
             "start the replicas that are away, which may have them; otherwise such a reader begins anew with a snapshot",
             table.name,
         )
+
+
+def _consumers(table: TableState) -> Iterator[DoctorFinding]:
+    seen = [each for replica in table.replicas for each in replica.consumers]
+    for name in sorted({each.name for each in seen}):
+        # A mark stays; of what the replicas keep for it the most counts.
+        worst = max((each for each in seen if each.name == name), key=lambda each: (bool(each.expired), each.used))
+        if worst.expired:
+            yield DoctorFinding(
+                Severity.WARNING,
+                "consumer-expired",
+                f"the hold of consumer {name} of {table.name} has ended at {worst.index}, because {worst.expired}",
+                f"drop it (replitree consumers drop {table.name} {name}), and let its reader begin anew with a snapshot",
+                table.name,
+            )
+        elif worst.used >= CONSUMER_USED:
+            yield DoctorFinding(
+                Severity.WARNING,
+                "consumer-behind",
+                f"consumer {name} of {table.name} stands at {worst.index} and has not moved for {span(worst.idle_s)} of"
+                f" {span(worst.hold_s)}; {worst.bytes / (1 << 30):,.1f} of {worst.bytes_max / (1 << 30):,.1f} GiB are kept"
+                " for it",
+                "let its reader go on, before its hold ends and what it has not read is deleted; or drop it",
+                table.name,
+            )
 
 
 def _parts(table: TableState) -> Iterator[DoctorFinding]:

@@ -19,6 +19,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.standing import ReplicaMark, ReplicaStanding, entries_between
 from replitree.errors import ReplicaUnavailable, ReplitreeError, TableNotFound, UnsupportedFormat
 from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.consumer_status import ConsumerStatus
 
 STATUS_S_MAX = 5.0
 """How long a replica may take to say how it is, in seconds."""
@@ -86,6 +87,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Parts that left the table and are still on its disk, their size, and how many readers hold some.
     tagged_parts, tagged_bytes
         Those of them that tags keep, and their size.
+    consumers
+        The consumers of the change feed, as it has seen them last.
     without_checksums
         Parts of an earlier version that are not yet fully checksummed: their manifests, or the blocks of their large files.
         The replica does that in the background; until then readers verify each such file as a whole before its first use.
@@ -119,6 +122,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     leases: int | None = None
     tagged_parts: int | None = None
     tagged_bytes: int | None = None
+    consumers: tuple[ConsumerStatus, ...] = ()
     mark: str = ReplicaMark.GOOD.value
     postponed: tuple[PostponedEntry, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -292,6 +296,7 @@ def _replica_status(
         leases=said.get("leases"),
         tagged_parts=said.get("tagged_parts"),
         tagged_bytes=said.get("tagged_bytes"),
+        consumers=piece(said.get("consumers"), tuple[ConsumerStatus, ...], ()),
         mark=standing.mark.value if standing else ReplicaMark.GOOD.value,
         postponed=piece(said.get("postponed"), tuple[PostponedEntry, ...], ()),
         lacking=piece(said.get("lacking"), tuple[str, ...], ()),

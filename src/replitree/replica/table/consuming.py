@@ -44,6 +44,7 @@ from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.table.feeds import Feeds
 from replitree.replica.table.naming import Naming
 from replitree.replica.table.snapshots import Snapshots
+from replitree.wire.consumer_status import ConsumerStatus
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff
 
 LOOK_S = 30.0
@@ -96,6 +97,8 @@ class Consuming:
         self._context, self._naming, self._snapshots, self._feeds = context, naming, snapshots, feeds
         self._old_parts, self._store, self._versions = parts.old_parts, parts.store, parts.versions
         self._looked_at = float("-inf")
+        self.seen: tuple[ConsumerStatus, ...] = ()
+        """The consumers, as they were seen last."""
 
     def make(self, wish: ConsumerWish) -> ConsumerValue:
         """Make a consumer, whose index is executed here; return it.
@@ -223,31 +226,46 @@ class Consuming:
         self._looked_at = now
         self._read()
         # One at a time, that furthest behind first: what it alone has kept may be all that is too much.
-        behind = sorted(old.consumers.holding, key=lambda each: each.value.index)
-        over = next((each for each in behind if self._over(each, round(time.time() * 1_000))), None)
+        behind = sorted(old.consumers.all, key=lambda each: each.value.index)
+        now_ms = round(time.time() * 1_000)
+        self.seen = tuple(self._status(each, now_ms) for each in behind)
+        over = next((each for each, seen in zip(behind, self.seen, strict=True) if self._over(seen)), None)
         if over is None:
             return
 
         def judge(effect: MemoryEffect, _epoch: fx.Epoch) -> str:
             assert isinstance(effect, JudgeHold), "nothing else is asked for"
-            return self._over(effect.consumer, self._now_ms())
+            return self._over(self._status(effect.consumer, self._now_ms()))
 
         stage = Then(expire_consumer, (self._context.replica, over.name))
         outcome = self._naming.change(stage, f"consumer {over.name}", judge)
         if isinstance(outcome, ConsumerChanged):
             self._context.log.warning("a consumer's hold has ended", consumer=over.name, reason=outcome.value.expired)
 
-    def _over(self, consumer: Consumer, now_ms: int) -> str:
-        """Return why the hold of a consumer is over at a time of coordination's; "": it is not."""
+    def _status(self, consumer: Consumer, now_ms: int) -> ConsumerStatus:
+        """Return how a consumer stands at a time of coordination's, in milliseconds since 1970."""
         value = consumer.value
-        idle_s = (now_ms - max(consumer.moved_ms, self._readable_ms(value))) / 1_000
-        if idle_s > value.hold_s:
-            return f"it had not moved from {value.index} for {idle_s:,.0f} s, and holds for {value.hold_s:,.0f} s"
-        kept = self._old_parts.bytes_for(value)
-        if kept > value.bytes_max:
+        since_ms = now_ms if value.expired else max(consumer.moved_ms, self._readable_ms(value))
+        return ConsumerStatus(
+            name=consumer.name,
+            index=value.index,
+            idle_s=max(0, now_ms - since_ms) / 1_000,
+            hold_s=value.hold_s,
+            bytes=0 if value.expired else self._old_parts.bytes_for(value),
+            bytes_max=value.bytes_max,
+            expired=value.expired,
+        )
+
+    def _over(self, seen: ConsumerStatus) -> str:
+        """Return why the hold of a consumer is over; "": it is not, or is marked already."""
+        if seen.expired:
+            return ""
+        if seen.idle_s > seen.hold_s:
+            return f"it had not moved from {seen.index} for {seen.idle_s:,.0f} s, and holds for {seen.hold_s:,.0f} s"
+        if seen.bytes > seen.bytes_max:
             return (
-                f"replica {self._context.replica.name} kept {kept:,} bytes for it alone, from {value.index} on, and"
-                f" {value.bytes_max:,} is its limit"
+                f"replica {self._context.replica.name} kept {seen.bytes:,} bytes for it alone, from {seen.index} on, and"
+                f" {seen.bytes_max:,} is its limit"
             )
         return ""
 

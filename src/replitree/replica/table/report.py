@@ -59,6 +59,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
         "feed_missing": _missing_of_feed(table),
+        "consumers": table.consuming.seen,
     }
 
 
