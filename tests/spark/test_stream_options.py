@@ -14,7 +14,7 @@ from replitree.spark.stream.stream_read import TableStream
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"consumer": "c"}, "does not hold what the feed keeps"),
+        ({"consumer": "7"}, "can't be a consumer's name"),
         ({"ignoreChanges": "true"}, "skipChangeCommits"),
         ({"withEventTimeOrder": "true"}, "the first batch of a stream is the whole table"),
         ({"schemaTrackingLocation": "/x"}, "goes on with the table's present columns"),

@@ -122,6 +122,21 @@ def test_a_batch_that_fails_is_read_again_with_the_same_rows(reader: Reader, fed
     assert reader.batches[0] == rows(1, 2)
 
 
+def test_a_stream_with_a_consumer_goes_on_from_its_checkpoint_when_the_feed_is_off(reader: Reader, fed: Table) -> None:
+    add(fed, 1, 2)
+    assert reader.read(consumer="etl") == [rows(1, 2)]
+    assert reader.read(consumer="etl") == []
+    (stands,) = fed.consumers()
+    assert (stands.name, stands.snapshot, stands.expired) == ("etl", None, "")
+    index = add(fed, 3)
+    fed.set_feed(None)
+    # By the catalog it is the same stream, and the consumer holds what the feed does not.
+    assert reader.read(reader.named(consumer="etl")) == [rows(3)]
+    fed.set_feed("1 day")
+    assert reader.read(consumer="etl") == []
+    assert fed.consumers()[0].index > index
+
+
 def test_two_uses_of_a_stream_in_a_query_read_the_same(reader: Reader, fed: Table) -> None:
     add(fed, 1, 2, 3)
     stream = reader.stream()
@@ -135,8 +150,8 @@ def test_errors_of_a_stream_reach_the_program(reader: Reader, fed: Table) -> Non
     fed.delete("k = 1")
     with pytest.raises(Exception, match="skipChangeCommits=true"):
         reader.read(startingVersion=0)
-    with pytest.raises(Exception, match="does not hold what the feed keeps"):
-        reader.stream(consumer="c")
+    with pytest.raises(Exception, match="can't be a consumer's name"):
+        reader.read(consumer="7")
 
 
 def test_every_option_of_a_stream_works_where_batches_are_read_by_spark(reader: Reader, fed: Table) -> None:

@@ -32,6 +32,7 @@ Options (any case; all are text):
                             ``maxrowspertrigger``, ``maxentriespertrigger``
 ``failondataloss``          stream: ``false`` goes on behind rows that are not kept any more
 ``pollwait``                stream: for how many milliseconds a replica waits for something new; by default 100
+``consumer``                stream: the consumer of the feed that holds what the stream has not read
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
@@ -100,7 +101,7 @@ OF_FEED = frozenset({"readchangefeed", "startingversion", "endingversion"})
 
 ONLY_STREAMS = (
     *("maxentriespertrigger", "maxpartspertrigger", "maxbytespertrigger", "maxrowspertrigger"),
-    *("startingtimestamp", "skipchangecommits", "ignoredeletes", "failondataloss", "pollwait"),
+    *("startingtimestamp", "skipchangecommits", "ignoredeletes", "failondataloss", "pollwait", "consumer"),
 )
 """Options that batch reads do not have."""
 
@@ -279,6 +280,11 @@ class ReplitreeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how far the feed goes, for the progress that Spark shows."""
         return self._stream.newest()
+
+    @override
+    def commit(self, end: dict[str, Any]) -> None:
+        """Take note that everything up to an offset was read."""
+        self._stream.commit(end)
 
     @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -34,6 +34,7 @@ NAMES = (
     "maxEntriesPerTrigger",
     "failOnDataLoss",
     "pollWait",
+    "consumer",
     "partitions",
     "lease",
     "through",
@@ -80,8 +81,6 @@ REFUSED = {
     "schematrackinglocation": "a query that is started again goes on with the table's present columns",
     "excluderegex": "files have no names of their own here: where=… chooses rows, and columns=… columns",
     "endingtimestamp": "endingVersion is the index of the last entry; table.index_of tells that of a time",
-    "consumer": "the position of a stream does not hold what the feed keeps: let table.set_feed keep it for longer than the"
-    " longest pause of the query",
     "overwriteschema": "columns change by ALTER TABLE, and mergeSchema=true adds those that the rows have",
 }
 """Options of other table formats that there are none of here, and what there is instead."""

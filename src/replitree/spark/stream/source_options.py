@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from replitree.client.read.as_of import parse_time
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
+from replitree.protocol.upkeep.consumers import check_consumer_name
 from replitree.protocol.upkeep.tags import check_tag_name
 from replitree.spark.read.feed_read import FEED_FIELDS, check_feed_schema, lease_of, tasks_of
 from replitree.spark.session.options import columns, flag, number, seconds, table_name
@@ -61,6 +62,8 @@ class StreamOptions:
         How much a batch has at most.
     fails_on_loss
         Whether it stops where rows can't be read any more; otherwise it goes on behind them.
+    consumer
+        The consumer of the feed that holds what the stream has not read; None: nothing does.
     poll_s, timeout_s
         For how long a replica waits for something new, and the stream for replicas, in seconds.
     """
@@ -70,6 +73,7 @@ class StreamOptions:
     selection: Selection
     limits: Limits
     fails_on_loss: bool
+    consumer: str | None
     poll_s: float
     timeout_s: float
 
@@ -105,6 +109,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         selection,
         Limits(**{field: _limit(options, name) for field, name in LIMITS.items()}),
         flag(options, "failondataloss") if "failondataloss" in options else True,
+        None if (consumer := options.get("consumer")) is None else check_consumer_name(consumer),
         wait_ms / 1_000,
         seconds(options),
     )

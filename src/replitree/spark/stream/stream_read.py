@@ -23,7 +23,8 @@ Guarantees:
 An entry without rows (a merge) makes no batch.  Once in `MOVE_S` the stream goes past such entries by an empty batch: its
 position would fall behind what the feed keeps.
 
-Absent on purpose: a hold on the feed.  The position of a stream keeps no parts: the table's ``feed`` does, by time.
+The position of a stream keeps no parts: the table's ``feed`` does, by time, and so does the stream's ``consumer``, if it has
+one (`replitree.spark.stream.stream_consumer`).
 """
 
 from __future__ import annotations
@@ -32,26 +33,29 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from replitree.client.change.command import COMMAND_S
 from replitree.client.read.feed_watch import FeedEnd
 from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
 from replitree.spark.read.feed_read import FEED_FIELDS, FeedPlan, feed_partitions, lease_of, tasks_of
 from replitree.spark.session.options import open_connection, open_table
 from replitree.spark.session.types import columns_of
 from replitree.spark.stream.admission import Amount, Limits, NotAppendOnly, amount_of
-from replitree.spark.stream.positions import Beginning, Offset, Position, decode_offset
+from replitree.spark.stream.positions import SNAPSHOT, Beginning, Offset, Position, decode_offset
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
 from replitree.spark.stream.source_options import TIME, check_schema, stream_options
-from replitree.wire.feed_errors import FeedGap, OffsetExpired, SchemaChanged, TableReplaced
+from replitree.spark.stream.stream_consumer import StreamConsumer
+from replitree.wire.feed_errors import ConsumerExpired, FeedGap, OffsetExpired, SchemaChanged, TableReplaced
 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
+    from replitree.client.read.consumers import Consumer
     from replitree.client.read.feed import FeedPage
     from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.table import Table
@@ -115,6 +119,7 @@ class TableStream:
         # Only in the process that runs the query, not in those of its tasks.
         self._table: Table
         self._watch: FeedWatch
+        self._consumer: StreamConsumer | None = None
         self._target: LogEnd | None = None
         self._known: FeedEnd | None = None
         # From this position up to that index no entry has rows.
@@ -159,11 +164,20 @@ class TableStream:
         """
         self._connect()
         at = decode_offset(start)
+        if isinstance(at, Position):
+            self._check_consumer(at, at.index)
         found = self._begun(at, limits) if isinstance(at, Beginning) else self._next(at, limits)
         if found is None:
+            # Spark asks for the next batch when the last one is finished, and commits that only with the next one.
+            self._move_consumer(at)
             return start
         self._moved_at = time.monotonic()
         return found.encode()
+
+    def commit(self, end: Offset) -> None:
+        """Take note that everything up to an offset was read: the consumer moves there, if the stream has one."""
+        self._connect()
+        self._move_consumer(decode_offset(end))
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a batch.
@@ -184,6 +198,8 @@ class TableStream:
                     f"the checkpoint goes backwards: its batch begins at {before.index} in the log of table"
                     f" {self._name}, and ends at {to.index}. Its files were changed: begin with a new checkpoint"
                 )
+        begins = before.index if isinstance(before, Position) else to.begin
+        self._check_consumer(to, to.index if begins is None else begins)
         if to.is_snapshot:
             return self._snapshot(to)
         begin = to.begin if to.begin is not None else before.index if isinstance(before, Position) else to.index
@@ -207,6 +223,8 @@ class TableStream:
             self._connection = open_connection(self._options)
             self._table = open_table(self._connection, self._options)
             self._watch = self._table.watch_feed()
+            name, timeout_s = self._stream.consumer, self._stream.timeout_s
+            self._consumer = None if name is None else StreamConsumer(name, self._table, timeout_s)
 
     def _log_end(self) -> LogEnd:
         """Ask coordination where the log ends; what was acknowledged before is below."""
@@ -220,10 +238,14 @@ class TableStream:
     def _begun(self, beginning: Beginning, limits: Limits) -> Position:
         """Return the end of batch 0, and with it where the query begins."""
         end, where = self._target or self._log_end(), beginning.where
-        if where == "snapshot":
+        known = None if self._consumer is None else self._consumer.find()
+        if known is not None:
+            return self._resumed(end, known, limits)
+        if where == SNAPSHOT:
             if limits.any:
                 _log.warning("the first batch of table %s is all that it has: limits do not cut it", self._name)
-            return Position(end.origin, end.index, end.index, where, end.us)
+            index = end.index if self._consumer is None else self._reached(self._consumer.make(None))
+            return Position(end.origin, index, index, where, end.us)
         if where == "latest":
             begin = end.index
         elif where == "earliest":
@@ -238,8 +260,43 @@ class TableStream:
                 f"startingVersion={begin} is above the end of the log of table {self._name}, which is at {end.index}: give an"
                 " index up to that, or latest"
             )
+        if self._consumer is not None:
+            self._consumer.make(begin)
         admitted = self._admitted(end.origin, begin, end.index, limits)
         return Position(end.origin, admitted.end, admitted.begin, where)
+
+    def _resumed(self, end: LogEnd, consumer: Consumer, limits: Limits) -> Position:
+        """Return the end of batch 0 of a query whose consumer is there already: it begins where that stands."""
+        index = self._reached(consumer.index)
+        if consumer.snapshot is not None:
+            # The version was taken before its node was written, and that took no longer than a request may.
+            us = round(1_000_000 * (consumer.time.timestamp() - COMMAND_S))
+            return Position(end.origin, index, index, SNAPSHOT, us)
+        admitted = self._admitted(end.origin, index, max(index, end.index), limits)
+        return Position(end.origin, admitted.end, admitted.begin, str(index))
+
+    def _reached(self, index: int) -> int:
+        """Return an index of the log; a query that is to end does not end before it."""
+        if self._target is not None and self._target.index < index:
+            self._target = replace(self._target, index=index)
+        return index
+
+    def _check_consumer(self, at: Position, index: int) -> None:
+        """Check once that the consumer agrees with the checkpoint, whose next batch begins at an index."""
+        if self._consumer is None or self._consumer.is_checked:
+            return
+        # A table of this name may be another one, which has no such consumer.
+        self._check_same(at, self._watch.end(-1, 0.0, self._stream.timeout_s).origin)
+        try:
+            self._consumer.check(index)
+        except ConsumerExpired:
+            raise
+        except OffsetExpired as error:
+            self._consumer.make(self._behind_loss(index, error))
+
+    def _move_consumer(self, at: Beginning | Position) -> None:
+        if self._consumer is not None and isinstance(at, Position):
+            self._consumer.move(at.index)
 
     def _next(self, at: Position, limits: Limits) -> Position | None:
         """Return the end of a batch that begins where another one has ended; None: there is nothing new."""
