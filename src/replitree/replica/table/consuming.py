@@ -47,7 +47,7 @@ from replitree.replica.table.snapshots import Snapshots
 from replitree.wire.consumer_status import ConsumerStatus
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff
 
-LOOK_S = 30.0
+LOOK_S = 10.0
 """How often the consumers are read and judged, in seconds."""
 
 
