@@ -84,7 +84,8 @@ def test_each_stage_of_the_program_is_run(package: str) -> None:
 
 def test_the_simulator_runs_the_stages_that_the_replica_runs() -> None:
     duties = (
-        f"replitree_verify.process.{name}" for name in ("longlife", "quorums", "upkeep", "shares", "tags", "uploads")
+        f"replitree_verify.process.{name}"
+        for name in ("longlife", "quorums", "upkeep", "shares", "tags", "consumers", "uploads")
     )
     simulated = stages_named_in("replitree_verify.simulation", "replitree_verify.outcomes.closed_stages", *duties)
     assert stages_named_in("replitree.replica") == simulated

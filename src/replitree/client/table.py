@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from replitree.client.admin.status import TableStatus
     from replitree.client.insert.insert import TableInserter
     from replitree.client.read.feed import Changes, FeedPage
-    from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.read.partitions import PartitionInfo
 
 SNAPSHOT_S = 30.0
@@ -597,13 +596,6 @@ class Table(TableChanges):
 
         wish = ChangesWish(start, end, None, None, of, None, lease_s, timeout_s)
         return self._ask_feed(wish.query(start, end), timeout_s)
-
-    @override
-    def watch_feed(self) -> FeedWatch:
-        """Return what asks again and again how far the change feed goes."""
-        from replitree.client.read.feed_watch import FeedWatch
-
-        return FeedWatch(self.name, self._http, self._router)
 
     @override
     def index_of(self, as_of: AsOf) -> int:

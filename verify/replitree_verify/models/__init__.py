@@ -12,7 +12,6 @@ from __future__ import annotations
 from replitree_verify.models import (
     clean,
     combined,
-    consume,
     drop,
     ids,
     insert,
@@ -56,7 +55,7 @@ MODELS: dict[str, Model] = {
         *restore.MODELS,
         *read.MODELS,
         *read.TAGS,
-        *consume.MODELS,
+        *read.CONSUMERS,
         *stored.MODELS,
         *stored_merges.MODELS,
         *rejoined.MODELS,

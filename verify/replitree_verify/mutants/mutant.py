@@ -12,7 +12,6 @@ from replitree.protocol.program import (
     candidate,
     cleaner,
     commands,
-    consumer,
     executor,
     inserter,
     keeper,
@@ -40,7 +39,7 @@ from replitree_verify.world.kernel import Stage
 
 _PROGRAM = (
     *(candidate, cleaner, commands, executor, inserter, keeper, leader, life, mender, mover, puller, quorum_waiter),
-    *(rewriter, tagger, consumer),
+    *(rewriter, tagger),
     *(longlife, lost_parts, moves, quorums, read_requests, restore_duties, upkeep),
 )
 """The modules that define stages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replitree.protocol.core.effects import EntryId, LogIndex
-from replitree.protocol.program.consumer import HeldFeed, HoldFeed, JudgeHold, ReleaseFeed
+from replitree.protocol.program.tagger import HeldFeed, HoldFeed, JudgeHold, ReleaseFeed
 from replitree.protocol.upkeep.consumers import Consumers, ConsumerValue
 from replitree_verify.outcomes.local import Done, Here, remember
 from replitree_verify.process.consumers import overdue_at
@@ -18,7 +18,7 @@ MADE = EntryId("consumer")
 
 def kept_by(consumers: Consumers, log: Log) -> frozenset[str]:
     """Return the names of the parts that consumers keep: those of their snapshots, and those that the feed needs."""
-    return consumers.parts.union(*log.fed_from(consumers.floor).values())
+    return consumers.parts.union(*(log.fed_from(consumers.floor).values() if consumers.holding else ()))
 
 
 def hold_feed(effect: HoldFeed, here: Here) -> Done | None:

@@ -1,6 +1,6 @@
 """Consumers of the change feed: duties of models in which old parts are deleted (`process.tags`).
 
-The stages are the replica's own (`replitree.protocol.program.consumer`).  No time is modelled: every hold may be over at any
+The stages are the replica's own (`replitree.protocol.program.tagger`).  No time is modelled: every hold may be over at any
 moment, and the feed itself keeps nothing.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from replitree.protocol.program import consumer
+from replitree.protocol.program import tagger
 
 DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
-    "consume": consumer.make_consumer,
-    "advance": consumer.move_consumer,
-    "expire": consumer.expire_consumer,
-    "unconsume": consumer.drop_consumer,
+    "consume": tagger.make_consumer,
+    "advance": tagger.move_consumer,
+    "expire": tagger.expire_consumer,
+    "unconsume": tagger.drop_consumer,
 }
 """What a model can ask for, by name."""
 

@@ -45,13 +45,7 @@ from replitree_verify.rules.rewrites import (
     commands_are_given_once,
     rewrites_apply_as_a_whole,
 )
-from replitree_verify.rules.rows import (
-    consumers_have_their_feed,
-    detached_rows_are_kept,
-    inserted_rows_are_there,
-    needless_old_parts,
-    tagged_parts_are_there,
-)
+from replitree_verify.rules.rows import OF_ROWS, needless_old_parts
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.rules.streams import OF_STREAMS, repeats
 from replitree_verify.world.disk import Disk, requests_in, rows_in
@@ -488,14 +482,11 @@ READS: dict[Invariant, tuple[str, ...]] = {
     failed_inserts_are_not_there: ("answers",),
     no_client_is_left_in_doubt: ("answers",),
     acknowledged_inserts_are_in_the_log: ("answers",),
-    inserted_rows_are_there: ("disks",),
-    detached_rows_are_kept: ("disks",),
+    **dict.fromkeys(OF_ROWS, ("disks",)),
     quorums_end_once: (),
     failed_inserts_free_their_ids: (),
     acknowledged_inserts_are_settled: ("answers",),
     settled_rows_are_on_enough_disks: ("disks",),
-    tagged_parts_are_there: ("disks",),
-    consumers_have_their_feed: ("disks",),
     **dict.fromkeys(OF_STREAMS, ()),
 }
 """The invariants of states, and what each looks at besides the tree."""

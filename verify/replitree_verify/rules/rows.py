@@ -162,3 +162,7 @@ def needless_old_parts(look: Look, seat: str) -> list[str]:
             if not value.expired:
                 kept.update(value.parts, *log.fed_from(value.index).values())
     return [part for part in look.disk(look.model.place(seat).name).old if part not in kept]
+
+
+OF_ROWS = (inserted_rows_are_there, detached_rows_are_kept, tagged_parts_are_there, consumers_have_their_feed)
+"""What is checked in every state."""

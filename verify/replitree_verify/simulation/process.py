@@ -30,7 +30,7 @@ from replitree_verify.outcomes.branch import Request
 from replitree_verify.outcomes.closed_stages import ROUNDS, after_close
 from replitree_verify.outcomes.local import Done, Here, cancelled
 from replitree_verify.probes.catalog import Seen
-from replitree_verify.process import longlife, lost_parts, quorums, shares, tags, upkeep
+from replitree_verify.process import consumers, longlife, lost_parts, quorums, shares, tags, upkeep
 from replitree_verify.process.read_requests import ShowRows, answer_read
 from replitree_verify.simulation import waits
 from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
@@ -51,7 +51,7 @@ RETRIES = 20_000
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
-_DUTIES = longlife.DUTIES | quorums.DUTIES | upkeep.DUTIES | shares.DUTIES | tags.DUTIES
+_DUTIES = longlife.DUTIES | quorums.DUTIES | upkeep.DUTIES | shares.DUTIES | tags.DUTIES | consumers.DUTIES
 
 
 class Process:

@@ -27,6 +27,7 @@ from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_log import Keep
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.engine.steps import Turn
+from replitree_verify.process import tags
 from replitree_verify.process.read_requests import NotShown, Shown, Told
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
@@ -361,16 +362,10 @@ class Simulation:
             process.duty(duty, *arguments)
 
     def _tag(self, name: str) -> None:
-        """Let some replica give the present version, or an earlier one, a name; or take one away."""
-        process, known = self._processes[self._tags.choice(self._names)], self.cluster.tree.children(layout.tags(TABLE))
-        place = process.memory.place
-        if not process.is_active or place is None:
-            return
-        if known and self._tags.random() < 0.3:
-            process.duty("untag", self._tags.choice(known))
-        else:
-            index = self._tags.randint(0, place.pointer.index)
-            process.duty("tag", name, None if self._tags.random() < 0.5 else LogIndex(index))
+        """Let some replica give the present version, or an earlier one, a name; or take one away; or change a consumer."""
+        process = self._processes[self._tags.choice(self._names)]
+        if process.is_active and process.memory.place is not None:
+            process.duty(*tags.draw_duty(self._tags, self.cluster.tree, name, process.memory.place.pointer.index))
 
     def _read(self) -> None:
         """Let a client read at some replica, at any level."""

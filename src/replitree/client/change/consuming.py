@@ -14,6 +14,8 @@ from replitree.client.change.command import COMMAND_S, check_id
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.consumers import Consumer, all_consumers, one_consumer
 from replitree.client.transport.catalog import Catalog
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.routing import Router
 from replitree.errors import BadInput
 from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, check_consumer_name
 from replitree.storage.schema.retention import keep_seconds, parse_keep
@@ -39,10 +41,14 @@ class TableConsumers(ChangingTable):
     """The part of a `replitree.client.table.Table` that knows the consumers of its change feed."""
 
     _catalog: Catalog
+    _http: HttpClient
+    _router: Router
 
-    @abstractmethod
     def watch_feed(self) -> FeedWatch:
-        """Return what asks how far the change feed goes."""
+        """Return what asks again and again how far the change feed goes."""
+        from replitree.client.read.feed_watch import FeedWatch
+
+        return FeedWatch(self.name, self._http, self._router)
 
     @abstractmethod
     def index_of(self, as_of: AsOf) -> int:

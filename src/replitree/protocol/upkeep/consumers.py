@@ -31,8 +31,8 @@ the snapshot is read.
 Its hold is over when it has not moved for `hold_s` although there was something to read, by coordination's clock, or when one
 replica keeps more than `bytes_max` for it alone.  `replitree.replica.table.consuming` judges that.
 
-Absent on purpose: rows, and who reads them.  Two readers of one name move one index, which is never behind what one of them has
-reported.
+Absent on purpose: rows, and the process that reads them.  Two readers of one name move one index, which is never behind what
+one of them has reported.
 """
 
 from __future__ import annotations

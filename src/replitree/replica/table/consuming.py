@@ -19,7 +19,8 @@ from replitree.errors import BadInput, CorruptPart, ReplitreeError, SnapshotExpi
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.program.consumer import (
+from replitree.protocol.program.stages import MemoryEffect, Then
+from replitree.protocol.program.tagger import (
     HeldFeed,
     HoldFeed,
     JudgeHold,
@@ -29,7 +30,6 @@ from replitree.protocol.program.consumer import (
     make_consumer,
     move_consumer,
 )
-from replitree.protocol.program.stages import MemoryEffect, Then
 from replitree.protocol.upkeep.consumers import (
     CONSUMERS_MAX,
     Consumer,
@@ -42,8 +42,8 @@ from replitree.protocol.upkeep.consumers import (
 from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.table.feeds import Feeds
-from replitree.replica.table.naming import Naming
 from replitree.replica.table.snapshots import Snapshots
+from replitree.replica.table.tagging import Naming
 from replitree.wire.consumer_status import ConsumerStatus
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff
 

@@ -17,6 +17,7 @@ from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import MemoryEffect, Then
 from replitree.protocol.program.tagger import AwaitOld, OldTurn, RemoveOld, remove_next
 from replitree.replica.kit.evidence import Evidence, Hindrance
+from replitree.replica.parts.feed_parts import FeedParts
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
 from replitree.replica.parts.prepared import PreparedMerges
@@ -24,7 +25,6 @@ from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.table.consuming import Consuming
-from replitree.replica.table.feed_parts import FeedParts
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
 from replitree.replica.uploads.uploads import Uploads

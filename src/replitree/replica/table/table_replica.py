@@ -29,6 +29,7 @@ from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.checker import Checker
 from replitree.replica.parts.commands import Commands
+from replitree.replica.parts.feed_parts import FeedParts
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
@@ -49,20 +50,18 @@ from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.consuming import Consuming
 from replitree.replica.table.end_of_log import EndOfLog
-from replitree.replica.table.feed_parts import FeedParts
 from replitree.replica.table.feeds import Feeds
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts, PartSources
 from replitree.replica.table.maintenance import Keepers, Maintenance
 from replitree.replica.table.mending import Mending
 from replitree.replica.table.mover import Mover
-from replitree.replica.table.naming import Naming
 from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.streams import ReplicaStreams
-from replitree.replica.table.tagging import Tagging
+from replitree.replica.table.tagging import Naming, Tagging
 from replitree.replica.table.views import TableViews, check_change
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
