@@ -28,7 +28,7 @@ from replitree.cli import demo, version
 from replitree.cli.cluster import blobd, doctor, fsck, repair, restore, server, status, up
 from replitree.cli.output import print_error
 from replitree.cli.plugins import PluginGroup
-from replitree.cli.tables import aside, change, changes, consumers, insert, log, optimize, sql, streams, table, tag
+from replitree.cli.tables import aside, change, changes, consumers, insert, log, optimize, sql, streams, table, tag, view
 from replitree.cli.tablets import tablet
 from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplicaBehind, ReplitreeError
@@ -75,6 +75,7 @@ table.app.command("log")(log.log)
 app.add_typer(table.app, name="table")
 app.add_typer(streams.app, name="streams")
 app.add_typer(consumers.app, name="consumers")
+app.add_typer(view.app, name="view")
 app.command("optimize")(optimize.optimize)
 app.command("insert")(insert.insert)
 app.command("sql")(sql.sql)

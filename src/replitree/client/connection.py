@@ -259,6 +259,8 @@ class Connection:
         ------
         TableNotFound
             There is no table of this name.
+        BadInput
+            It has materialised views, or is the target of one: drop these first.
         Unavailable
             Replicas have not left it in time; drop it again.
         """

@@ -22,6 +22,7 @@ from replitree.client.change.consuming import TableConsumers
 from replitree.client.change.storing import TableStorage
 from replitree.client.change.streams import TableStreams
 from replitree.client.change.tagging import TableTags
+from replitree.client.change.views import TableViews
 from replitree.client.read.read_options import check_condition
 from replitree.client.transport.frames import frames
 from replitree.errors import BadInput, ReplicaUnavailable
@@ -41,7 +42,7 @@ class _Paused(msgspec.Struct, frozen=True):
 
 
 @check_arguments
-class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStreams, TableConsumers):
+class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStreams, TableConsumers, TableViews):
     """The changing half of a `replitree.client.table.Table`."""
 
     # --- merges -------------------------------------------------------------------------------------------------------

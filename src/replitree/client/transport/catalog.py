@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from replitree.client.transport.standing import LogState, read_log_state
 from replitree.coordination.port import Coordination, SessionLost, make_root
-from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
+from replitree.errors import BadInput, CoordinationUnavailable, TableExists, TableNotFound, Unavailable
 from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -338,11 +338,19 @@ class Catalog:
         ------
         TableNotFound
             There is no such table.
+        BadInput
+            It has materialised views, or is the target of one.
         Unavailable
             Replicas have not left in time; drop it again.
         """
         deadline = time.monotonic() + timeout_s
         place = self.place(name)
+        from replitree.protocol.propose.views import why_kept
+
+        # A view that is created in this moment finds its table gone, and is dropped then.
+        kept = "" if self._is_dropped(place) else self._session.run(why_kept(place))
+        if kept:
+            raise BadInput(kept)
         marked = self._session.run(mark_dropped(place))
         if marked is TableOutcome.MISSING:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")

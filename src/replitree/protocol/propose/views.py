@@ -196,6 +196,22 @@ def standing(table: TablePlace, views: Views) -> fx.Procedure[tuple[Feeding, ...
     return tuple(found)
 
 
+def why_kept(table: TablePlace) -> fx.Procedure[str]:
+    """Return why a table can't be dropped, for an operator; empty: no materialised view needs it."""
+    yield fx.Sync(layout.views(table))
+    views = views_at(table, (yield fx.Get(layout.views(table))))
+    if views.value.views:
+        names = ", ".join(each.name for each in views.value.views)
+        return f"table {table.name} has materialised views ({names}): drop them first (replitree view drop)"
+    sources = sorted({each.source for each in (yield from standing(table, views))})
+    if not sources:
+        return ""
+    return (
+        f"table {table.name} is the target of materialised views of {', '.join(sources)}, and every insert there would fail:"
+        " drop these views first (replitree view drop)"
+    )
+
+
 def _read(source: TablePlace, target: TablePlace) -> fx.Procedure[tuple[_Table, _Table] | None]:
     """Read what the tables of a view are; None: there is no such target."""
     yield fx.Sync(layout.views(target))
@@ -242,4 +258,4 @@ def _forget(target: TablePlace, view: fx.EntryId) -> fx.Procedure[tuple[fx.Opera
     return _Table(target, views, None).put(msgspec.structs.replace(views.value, feeding=left))
 
 
-__all__ = ["Forgotten", "NewView", "create_view", "drop_view", "no_view", "standing"]
+__all__ = ["Forgotten", "NewView", "create_view", "drop_view", "no_view", "standing", "why_kept"]

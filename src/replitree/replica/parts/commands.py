@@ -37,6 +37,7 @@ from replitree.protocol.core.entries import (
     MergeEntry,
     MutateEntry,
     StorageEntry,
+    ViewEntry,
 )
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.protocol.core.views import NO_VIEWS, Views
@@ -485,7 +486,7 @@ def outcome_of(progress: Progress, index: fx.LogIndex) -> dict[str, object]:
         reason, _ = progress.why_waiting(index)
     if not pulled:
         reason = "this replica has not pulled it yet"
-    is_alter = known is not None and isinstance(known.entry, AlterEntry | StorageEntry)
+    is_alter = known is not None and isinstance(known.entry, AlterEntry | StorageEntry | ViewEntry)
     applied = None if change is None else is_alter or not change.is_empty
     return {
         "index": index,

@@ -1,8 +1,8 @@
 """The materialised views of a table at one replica: create and drop them, and fill one with the rows from before it.
 
 A backfill reads the version of the source at which the view begins, and inserts what the view makes of it into the target.  A
-tag keeps that version's parts until it is done.  Any replica of both tables can do it, and go on where another one has stopped: the
-view says whether it is filled, and that is written in the commit of the insert (`replitree.protocol.insert.views`).
+tag keeps that version's parts until it is done.  Any replica of both tables can do it, and go on where another one has stopped:
+the view says whether it is filled, and that is written in the commit of the insert (`replitree.protocol.insert.views`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, SnapshotExpired, Unavailable
+from replitree.errors import (
+    BadInput,
+    OutcomeUnknown,
+    ReadOnly,
+    ReplicaUnavailable,
+    ReplitreeError,
+    SnapshotExpired,
+    TableNotFound,
+    Unavailable,
+)
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
@@ -169,7 +178,7 @@ class TableViews:
             raise BadInput(
                 f"{wish.name!r} can't be a view's name: use letters, digits and _, a letter first, at most 100"
             )
-        target = self._table(wish.target)
+        target = self._target(wish.target)
         for _ in range(CREATES_MAX):
             source, columns = context.definitions.read()
             theirs, their_columns = target.definitions.read()
@@ -249,8 +258,8 @@ class TableViews:
         OutcomeUnknown
             The rows may be in the target; it may be filled again.
         """
-        context, view, target = self._context, self._view(name), None
-        target = self._table(view.target)
+        context, view = self._context, self._view(name)
+        target = self._target(view.target)
         self._tagging.make(_tag(view), backfill_version(created), fx.EntryId(f"{view.id}-tag"))
         rows = self._rows(view, target.definitions.refresh(), backfill_version(created))
         backfill = Backfill(TablePlace(context.replica.table.path), view.id)
@@ -288,6 +297,12 @@ class TableViews:
             return checked.regrouped(pa.concat_tables(made)) if made else target.arrow_schema.empty_table()
         finally:
             self._parts.old_parts.release(taken.lease)
+
+    def _target(self, name: str) -> Any:
+        try:
+            return self._table(name)
+        except TableNotFound as error:
+            raise ReplicaUnavailable(f"{error}; a materialised view needs a replica of both tables") from error
 
     def _view(self, name: str) -> ViewValue:
         table = self._context.replica.table
