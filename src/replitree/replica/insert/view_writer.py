@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from replitree.errors import BadInput, ReplitreeError, StoreError
+from replitree.errors import BadInput, ReplitreeError, StoreError, UnsupportedFormat
 from replitree.protocol.core import effects as fx
 from replitree.replica.kit.payloads import Payload, Rows
 from replitree.replica.perform.availability import Availability
@@ -125,7 +125,11 @@ class ViewWriter:
                 f"{view.target}, the target of a materialised view of {here.table.name}, was dropped or restored since: drop"
                 f" the view (replitree view drop {here.table.name} NAME) and create it again"
             )
-        command, source, theirs = decode_view(view.command), self._context.definitions, target.context.definitions
+        source, theirs = self._context.definitions, target.context.definitions
+        try:
+            command = decode_view(view.command)
+        except UnsupportedFormat as error:
+            raise StoreError(f"replica {here.name} can't compute a materialised view into {view.target}: {error}") from error
         # The view was checked against the columns of its time, which this replica may not have read yet.
         with suppress(BadInput):
             return _Open(view, target, epoch, check_view(command, source.current, theirs.current))

@@ -73,7 +73,7 @@ class ViewCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         Columns of the target that make groups; empty: each row stays a row.
     """
 
-    format: int = FORMAT
+    format: int
     select: tuple[tuple[str, str], ...]
     where: str = ""
     group_by: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ def new_view(
     unknown = sorted(set(group_by) - set(grouped))
     if unknown:
         raise BadInput(f"group_by names {unknown[0]!r}, which is no selected column: give a column of the target")
-    return check_view(ViewCommand(select=ordered, where=where, group_by=grouped), source, target)
+    return check_view(ViewCommand(format=FORMAT, select=ordered, where=where, group_by=grouped), source, target)
 
 
 def broken_by(command: str, before: TableDefinition, after: TableDefinition, target: TableDefinition) -> str:
