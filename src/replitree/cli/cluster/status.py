@@ -71,6 +71,8 @@ def _print(found: ClusterStatus, out: Output) -> None:
                 for each in table.replicas
             ],
         )
+        for view in table.open_backfills:
+            say(f"  the backfill of materialised view {view} is open: replitree view backfill {table.name} {view}")
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 say(f"  {replica.name} is {replica.state}: {replica.reason}")

@@ -28,6 +28,7 @@ from replitree.client.admin.doctor_state import (
     TableState,
 )
 from replitree.client.change.change_results import Mutation
+from replitree.client.change.views import open_backfills
 from replitree.client.transport.answers import PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
@@ -195,6 +196,7 @@ def _table(
         parts_delay=settings.parts_delay,
         parts_max=settings.parts_max,
         mutations=() if facts.dropping else _mutations(http, name, facts, said),
+        open_backfills=() if facts.dropping else open_backfills(catalog, name),
         replicas=_replicas(catalog, name, facts, said),
     )
 

@@ -223,6 +223,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         From how many parts in one partition on inserts are delayed, and refused.
     mutations
         Those that are not finished.
+    open_backfills
+        Its materialised views whose earlier rows are not in their target yet.
     replicas
         By name.
     """
@@ -244,6 +246,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     parts_delay: int = 1000
     parts_max: int = 3000
     mutations: tuple[MutationState, ...] = ()
+    open_backfills: tuple[str, ...] = ()
     replicas: tuple[ReplicaState, ...] = ()
 
 

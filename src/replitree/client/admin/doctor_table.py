@@ -55,6 +55,14 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         yield from _parts(table)
         yield from _feed(table)
         yield from _consumers(table)
+        for view in table.open_backfills:
+            yield DoctorFinding(
+                Severity.NOTICE,
+                "backfill-open",
+                f"the rows from before materialised view {view} of {table.name} are not in its target",
+                f"wait if the backfill is under way, or begin it again: replitree view backfill {table.name} {view}",
+                table.name,
+            )
         for code, number, most, what in (
             ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
             ("many-results", table.results, RESULTS_NOTICE, "results of merges"),

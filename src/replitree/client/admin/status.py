@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from replitree.client.change.views import open_backfills
 from replitree.client.transport.answers import MoveStatus, PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import HttpClient
@@ -133,7 +134,10 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 
 
 class TableStatus(msgspec.Struct, frozen=True):
-    """One table: its number line, with the entries from `log_first` to below `log_tail` there, and its replicas by name."""
+    """One table: its number line, with the entries from `log_first` to below `log_tail` there, and its replicas by name.
+
+    `open_backfills`: its materialised views whose earlier rows are not in their target yet.
+    """
 
     name: str
     columns: int
@@ -145,6 +149,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     bytes: int | None
     replicas: tuple[ReplicaStatus, ...]
     log_first: int = 0
+    open_backfills: tuple[str, ...] = ()
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -226,6 +231,7 @@ def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition
         best.bytes if best else None,
         found,
         log.first,
+        open_backfills(catalog, name),
     )
 
 

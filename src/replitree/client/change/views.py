@@ -72,6 +72,12 @@ def read_known(table: TablePlace) -> fx.Procedure[Views]:
     return views_at(table, (yield fx.Get(layout.views(table))))
 
 
+def open_backfills(catalog: Catalog, name: str) -> tuple[str, ...]:
+    """Return the names of those views of a table whose earlier rows are not in their target yet."""
+    views = catalog.run(read_known(catalog.place(name)))
+    return tuple(view.name for view in views.value.views if not view.is_filled)
+
+
 @check_arguments
 class TableViews(ChangingTable):
     """The part of a `replitree.client.table.Table` that has materialised views."""

@@ -129,7 +129,9 @@ class ViewWriter:
         try:
             command = decode_view(view.command)
         except UnsupportedFormat as error:
-            raise StoreError(f"replica {here.name} can't compute a materialised view into {view.target}: {error}") from error
+            raise StoreError(
+                f"replica {here.name} can't compute a materialised view into {view.target}: {error}"
+            ) from error
         # The view was checked against the columns of its time, which this replica may not have read yet.
         with suppress(BadInput):
             return _Open(view, target, epoch, check_view(command, source.current, theirs.current))
