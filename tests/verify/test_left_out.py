@@ -24,7 +24,7 @@ def piece_of(function: str, text: str) -> LeftOut:
     ("text", "model", "how"),
     [
         ("fx.Check(layout.host(replica), epoch)", "ids_command", "I9"),
-        ("open_log", "roll_session", "DENSE"),
+        ("*conditions.unchanged", "roll_session", "DENSE"),
         ("*open_quorum(replica, entry)", "quorum_alone", "QUORUM"),
     ],
 )

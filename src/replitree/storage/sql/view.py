@@ -198,14 +198,14 @@ def check_view(command: ViewCommand, source: TableDefinition, target: TableDefin
     ]
     if missing:
         raise BadInput(f"column {missing[0]!r} of {target.name} may not be null: select a value for it")
+    unknown = sorted(set(command.group_by) - set(names))
+    if unknown:
+        raise BadInput(f"group_by names {unknown[0]!r}, which is no selected column: give a column of the target")
     predicate = None
     if command.where:
         refuse_unusable(command.where)
         predicate = parse_predicate(command.where, source, recorded=True)
     selected = tuple(_selected(name, text, command, source, target) for name, text in command.select)
-    unknown = sorted(set(command.group_by) - set(names))
-    if unknown:
-        raise BadInput(f"group_by names {unknown[0]!r}, which is no selected column: give a column of the target")
     checked = CheckedView(command, source, target, selected, predicate)
     _check_policy(checked)
     try:

@@ -1,0 +1,73 @@
+"""`replitree view create|list|backfill|drop`: what they ask for and print, against replicas in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import replitree.client
+from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
+from replitree.coordination.memory import MemoryCoordination
+from replitree.errors import BadInput
+from tests.cli.conftest import Run
+from tests.replica.inprocess import TOKEN, InProcessCluster, rows
+
+URL = ("--url", "zk://nowhere:1/replitree")
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    cluster = InProcessCluster(tmp_path, 1)
+    cluster.create_table("t", incarnation="a1")
+    cluster.create_table("counts", "s string, n bigint", incarnation="b1", order_by=["s"], policy="summing(n)")
+
+    def connect(_: object) -> Connection:
+        shared = cluster.admin.shared
+        return Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(shared))
+
+    monkeypatch.setattr(replitree.client, "connect", connect)
+    with connect(None) as made:
+        yield made
+    cluster.close()
+
+
+def test_a_view_is_created_listed_filled_and_dropped(run: Run, connection: Connection) -> None:
+    table, counts = connection.table("t"), connection.table("counts")
+    table.insert(rows(0))
+    chosen = ("--select", "s", "--select", "n=count(*)", "--group-by", "s")
+    made = run("view", "create", "t", "v", "counts", *chosen, *URL, "--json")
+    assert (made.status, made.json["index"], made.json["backfilled"]) == (0, 1, True)
+    assert counts.to_arrow(level="linearizable").num_rows == 10
+    (listed,) = run("view", "list", "t", *URL, "--json").json["views"]
+    assert (listed["name"], listed["select"], listed["is_filled"]) == ("v", {"s": "s", "n": "count(*)"}, True)
+    assert "s=s, n=count(*)" in run("view", "list", "t", *URL).out
+    assert "it was filled before" in run("view", "backfill", "t", "v", *URL).out
+    assert table.insert(rows(10)).outcome == "inserted"
+    assert counts.to_arrow(level="linearizable").num_rows == 20
+    with pytest.raises(BadInput, match="is the target of materialised views of t"):
+        connection.drop_table("counts")
+    assert run("view", "drop", "t", "v", "--yes", *URL).status == 0
+    assert run("view", "list", "t", *URL).out == "materialised views of t: none\n"
+    failed = run("view", "drop", "t", "v", "--yes", *URL)
+    assert (failed.status, "has no materialised view 'v'; it has none" in failed.err) == (2, True)
+    assert [entry.kind for entry in table.history(limit=9)].count("view") == 2
+    connection.drop_table("counts")
+
+
+def test_an_open_backfill_is_told_until_it_is_done(run: Run, connection: Connection) -> None:
+    table = connection.table("t")
+    table.insert(rows(0))
+    table.create_view("v", "counts", {"s": "s", "n": "count(*)"}, group_by="s", backfill=False)
+    assert connection.status().tables[1].open_backfills == ()
+    table.drop_view("v")
+    table._command(  # noqa: SLF001 - a creation whose client ends before the backfill
+        "views", {"name": "w", "target": "counts", "select": {"s": "s"}, "backfill": True}, None, 10.0
+    )
+    assert connection.status().tables[1].open_backfills == ("w",)
+    assert "the backfill of materialised view w is open" in run("status", *URL).out
+    assert "backfill-open" in {finding["code"] for finding in run("doctor", *URL, "--json").json["findings"]}
+    assert "10 rows were inserted" in run("view", "backfill", "t", "w", *URL).out
+    assert connection.status().tables[1].open_backfills == ()
