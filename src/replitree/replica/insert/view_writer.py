@@ -39,6 +39,17 @@ class Target(Protocol):
     def store(self) -> PartStore:
         """The parts on this disk."""
 
+    @property
+    def inserts(self) -> Room:
+        """Says whether there are too many parts."""
+
+
+class Room(Protocol):
+    """What knows how many parts the partitions of a target have."""
+
+    def delay_s(self) -> float:
+        """Return how long an insert would be delayed; raises `TooManyParts` when it would be refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Open:
@@ -115,6 +126,7 @@ class ViewWriter:
         try:
             target = self._target(view.target)
             epoch = target.availability.epoch()
+            target.inserts.delay_s()
         except ReplitreeError as error:
             raise StoreError(
                 f"replica {here.name} takes no inserts into {view.target}, the target of a materialised view of"
