@@ -28,7 +28,20 @@ from replitree.cli import demo, version
 from replitree.cli.cluster import blobd, doctor, fsck, repair, restore, server, status, up
 from replitree.cli.output import print_error
 from replitree.cli.plugins import PluginGroup
-from replitree.cli.tables import aside, change, changes, consumers, insert, log, optimize, sql, streams, table, tag, view
+from replitree.cli.tables import (
+    aside,
+    change,
+    changes,
+    consumers,
+    insert,
+    log,
+    optimize,
+    sql,
+    streams,
+    table,
+    tag,
+    view,
+)
 from replitree.cli.tablets import tablet
 from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplicaBehind, ReplitreeError

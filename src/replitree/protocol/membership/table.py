@@ -320,8 +320,8 @@ def remove_table(table: TablePlace) -> fx.Procedure[TableOutcome]:
     is_shared = layout.sharing(table).rpartition("/")[2] in nodes
     kept: tuple[str, ...] = ((yield fx.Children(layout.sharing(table))) or ()) if is_shared else ()
     sharing = tuple(f"{layout.sharing(table)}/{name}" for name in kept)
-    came_later = (layout.epochs(table), layout.tags(table), layout.consumers(table), layout.streams(table), layout.views(table))
-    noted = tuple(node for node in came_later if node.rpartition("/")[2] in nodes)
+    came_later = (layout.epochs, layout.tags, layout.consumers, layout.streams, layout.views)
+    noted = tuple(path(table) for path in came_later if path(table).rpartition("/")[2] in nodes)
     marked = fx.Check(layout.dropped(table), fx.ANY_VERSION)
     for parent in (
         *(*sharing, *noted),
