@@ -20,8 +20,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from replitree import private
 from replitree.errors import CorruptPart, LeaseLost, Unavailable
@@ -58,6 +59,26 @@ class _Old:
     bytes: int | None = None
 
 
+class FeedNeeds(Protocol):
+    """What the change feed of a table needs.  Both raise OSError when the disk refuses."""
+
+    def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Return those of some parts that the feed does not need for its own time."""
+
+    def needed_from(self, parts: Sequence[str], index: LogIndex) -> frozenset[str]:
+        """Return those of some parts that the feed of entries at or above an index needs."""
+
+
+class _NoFeed:
+    """A feed that needs nothing."""
+
+    def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(parts)
+
+    def needed_from(self, _parts: Sequence[str], _index: LogIndex) -> frozenset[str]:
+        return frozenset()
+
+
 class OldParts:
     """The old parts of one table on one disk, and the leases on its snapshots.
 
@@ -71,10 +92,6 @@ class OldParts:
         Seconds since the epoch.
     keep_s
         Returns the seconds that the table's definition says instead of `lifetime_s`, or None.
-    unneeded
-        Returns those of some parts that the change feed does not need for its own time.
-    needed_from
-        Returns those of some parts that the feed of entries at or above an index needs.
     """
 
     def __init__(
@@ -83,11 +100,9 @@ class OldParts:
         lifetime_s: float,
         clock: Callable[[], float] = time.time,
         keep_s: Callable[[], float | None] = lambda: None,
-        unneeded: Callable[[Sequence[str]], Sequence[str]] = lambda parts: parts,
-        needed_from: Callable[[Sequence[str], LogIndex], Collection[str]] = lambda _parts, _index: (),
     ) -> None:
-        self._store, self._needed_from = store, needed_from
-        self._lifetime_s, self._keep_s, self._unneeded = lifetime_s, keep_s, unneeded
+        self._store = store
+        self._lifetime_s, self._keep_s = lifetime_s, keep_s
         self._clock = clock
         # A hold begins before a removal or after it; it is taken before `_lock`.
         self._removal, self._lock = threading.Lock(), threading.Lock()
@@ -99,6 +114,8 @@ class OldParts:
             self._old = {mark.name: _Old(mark.stat().st_mtime) for mark in marks}
         self._chosen: frozenset[str] = frozenset()
         self._may_forget = False
+        self.feed: FeedNeeds = _NoFeed()
+        """What the change feed needs."""
         self.tags: Tags = NO_TAGS
         """The tags of the table, as they were read last."""
         self.consumers: Consumers = NO_CONSUMERS
@@ -150,10 +167,10 @@ class OldParts:
             leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
             over = [part for part, old in self._old.items() if old.since <= before and part not in leased]
         # Outside of the lock: the journal may have to be read first.  A part that gets a lease meanwhile is seen below.
-        free = self._unneeded(over)
+        free = self.feed.unneeded(over)
         with self._lock:
             held_from = min(self._holds.values(), default=NO_FLOOR)
-        held = frozenset(self._needed_from(free, held_from)) if held_from < NO_FLOOR else frozenset()
+        held = frozenset(self.feed.needed_from(free, held_from)) if held_from < NO_FLOOR else frozenset()
         with self._lock:
             if min(self._holds.values(), default=NO_FLOOR) < held_from:
                 # The feed is held since a moment ago: the next choice knows what that is.
@@ -207,7 +224,7 @@ class OldParts:
 
     def kept_for(self, consumers: Consumers, parts: Sequence[str]) -> frozenset[str]:
         """Return those of some parts that consumers keep.  Raises OSError when the disk refuses."""
-        needed = self._needed_from(parts, consumers.floor) if parts and consumers.floor < NO_FLOOR else ()
+        needed = self.feed.needed_from(parts, consumers.floor) if parts and consumers.floor < NO_FLOOR else ()
         return consumers.parts.intersection(parts).union(needed)
 
     def _bytes(self, part: str) -> int:
@@ -303,8 +320,8 @@ class OldParts:
             sizes = {
                 part: old.bytes or 0 for part, old in self._old.items() if old.since <= before and part not in tagged
             }
-        over = self._unneeded(tuple(sizes))
-        needed = frozenset(self._needed_from(over, LogIndex(consumer.index))).union(consumer.parts)
+        over = self.feed.unneeded(tuple(sizes))
+        needed = frozenset(self.feed.needed_from(over, LogIndex(consumer.index))).union(consumer.parts)
         return sum(sizes[part] for part in over if part in needed)
 
     # --- looking ---
@@ -340,7 +357,7 @@ class OldParts:
         untagged = [part for part in sizes if part not in tagged]
         try:
             # Outside of the lock: the journal may have to be read first.
-            unneeded = self._unneeded(untagged)
+            unneeded = self.feed.unneeded(untagged)
             consumed = self.kept_for(self.consumers, unneeded)
         except OSError:
             return found

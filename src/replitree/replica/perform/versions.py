@@ -80,6 +80,7 @@ class Versions:
         self._versions = VersionLog(root / FOLDER, progress.replica.table.incarnation)
         self.journal = FeedJournal(self._versions, feed_s)
         """The change feed of these entries."""
+        old_parts.feed = self.journal
         self._feed_s = feed_s
         self._lock = threading.Lock()
         self._end: LogIndex | None = None

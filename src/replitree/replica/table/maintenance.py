@@ -24,6 +24,7 @@ from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.perform.exchange import Exchange
 from replitree.replica.table.consuming import Consuming
 from replitree.replica.table.lost_parts import LostParts
 from replitree.replica.table.mending import Mending
@@ -59,7 +60,7 @@ class Maintenance:
         Whether the replica is active, and where a round that fails is reported.
     keepers
         What a round asks.
-    feed_parts
+    exchange
         Fetches what the change feed lacks.
     consuming
         Marks consumers of the feed whose hold is over.
@@ -71,13 +72,14 @@ class Maintenance:
         parts: LocalParts,
         availability: Availability,
         keepers: Keepers,
-        feed_parts: FeedParts,
+        exchange: Exchange,
         consuming: Consuming,
     ) -> None:
         self._context = context
         self._progress, self._old_parts, self._versions = parts.progress, parts.old_parts, parts.versions
         self._availability = availability
-        self._keepers, self.feed_parts, self._consuming = keepers, feed_parts, consuming
+        self._keepers, self._consuming = keepers, consuming
+        self.feed_parts = FeedParts(context, parts, exchange)
         self._orphans, self._looked_at = Orphans(parts), time.monotonic()
         self._settled_at, self._tags_read_at, self._tags_problem = 0.0, float("-inf"), ""
 

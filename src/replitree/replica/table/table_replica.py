@@ -29,7 +29,6 @@ from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.checker import Checker
 from replitree.replica.parts.commands import Commands
-from replitree.replica.parts.feed_parts import FeedParts
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
@@ -98,13 +97,7 @@ class TableReplica:
         exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
-        self.old_parts = OldParts(
-            self.store,
-            config.old_parts_lifetime_s,
-            keep_s=lambda: self.definition.keep_s,
-            unneeded=self._unneeded,
-            needed_from=self._needed_from,
-        )
+        self.old_parts = OldParts(self.store, config.old_parts_lifetime_s, keep_s=lambda: self.definition.keep_s)
         self.performer = Performer(
             coordination, self._perform_here, self._answer, self._wrap, self._commit, self._check_refused
         )
@@ -124,9 +117,8 @@ class TableReplica:
                 context, parts, availability, self.uploads, Moves(context, parts, exchange, self.suspect), now
             ),
         )
-        self.recovery = Recovery(context, availability)
+        self.recovery, self.merges = Recovery(context, availability), Merges(context, parts)
         self.snapshots = Snapshots(replica.name, parts, self.why_unreadable, look_up)
-        self.merges = Merges(context, parts)
         self.prepared = PreparedMerges(context, parts, self.uploads, self.merges, storage)
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
         sources = self.sources = PartSources(context, parts, exchange, storage)
@@ -161,20 +153,10 @@ class TableReplica:
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
-        self.maintenance = Maintenance(
-            context, parts, availability, keepers, FeedParts(context, parts, exchange), self.consuming
-        )
+        self.maintenance = Maintenance(context, parts, availability, keepers, exchange, self.consuming)
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
-        self._life, self._mend = (
-            threading.Thread(target=target, name=f"{name}-{definition.name}", daemon=True)
-            for name, target in (("life", self._live), ("mend", self._maintain))
-        )
-
-    def _unneeded(self, parts: Sequence[str]) -> Sequence[str]:
-        return self.local_parts.versions.journal.unneeded(parts)
-
-    def _needed_from(self, parts: Sequence[str], index: fx.LogIndex) -> frozenset[str]:
-        return self.local_parts.versions.journal.needed_from(parts, index)
+        self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
+        self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform
