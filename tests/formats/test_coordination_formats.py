@@ -47,6 +47,7 @@ from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
+from replitree.protocol.upkeep.consumers import ConsumerValue, decode_consumer, encode_consumer
 from replitree.protocol.upkeep.tags import TagValue, decode_tag, encode_tag
 from replitree.wire.identity import Identity, decode_identity
 
@@ -350,3 +351,19 @@ def test_tags() -> None:
         decode_tag(frozen.replace(b'"format":1', b'"format":2'), "tags/x")
     with pytest.raises(UnsupportedFormat, match="tags/x can't be read"):
         decode_tag(b"{}", "tags/x")
+
+
+CONSUMERS = {
+    "consumer-1": ConsumerValue(2**40, COMMAND, "r1", 129600.0, 2**50),
+    "consumer-1-snapshot": ConsumerValue(7, COMMAND, "r1", snapshot=7, parts=("2024-01_1_4_2_3", "2024-02_3_3_0")),
+    "consumer-1-expired": ConsumerValue(7, COMMAND, "r1", expired="it had not moved from 7"),
+}
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_consumers(name: str) -> None:
+    frozen = (FROZEN / f"{name}.json").read_bytes()
+    assert decode_consumer(frozen, "here") == CONSUMERS[name]
+    assert encode_consumer(CONSUMERS[name]) == frozen
+    with pytest.raises(UnsupportedFormat, match="consumers/x has format 2"):
+        decode_consumer(frozen.replace(b'"format":1', b'"format":2'), "consumers/x")

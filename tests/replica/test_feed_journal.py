@@ -14,6 +14,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, step_of, timestamp_us
+from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.replica.kit.feed_journal import FeedJournal
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.replica.perform import versions
@@ -144,6 +145,16 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     assert needed() == [merged, mutated]
     clock[0] += 1_000
     assert needed() == []
+    # A consumer holds what entries at or above its index need, whatever the time.
+    everything = [part.name for part in (old, new, merged, mutated)]
+    assert journal.needed_from(everything, LogIndex(1)) == {new.name, merged.name, mutated.name}
+    assert journal.needed(LogIndex(3)) == (merged.name, mutated.name)
+    assert journal.is_long()
+    journal.trim(LogIndex(1))
+    assert not journal.is_long(), "it was done a moment ago"
+    assert journal.needed_from(everything, LogIndex(0)) == {new.name, merged.name, mutated.name}
+    journal.trim(NO_FLOOR)
+    assert journal.needed_from(everything, LogIndex(0)) == frozenset()
     kept_s[0] = 100_000.0
     journal.forget()
     assert needed() == [old, new, merged, mutated]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from replitree.errors import LeaseLost, Unavailable
-from replitree.protocol.upkeep.consumers import NO_CONSUMERS
+from replitree.protocol.core.effects import EntryId, LogIndex, Version
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS, NO_FLOOR, Consumer, Consumers, ConsumerValue
 from replitree.replica.kit import old_parts
 from replitree.replica.kit.old_parts import OldParts
 from replitree.storage.disk.store import PartStore
@@ -276,6 +278,52 @@ def test_a_part_that_comes_back_is_not_old(store: PartStore) -> None:
     old.revive(["all_0_0_0", "all_1_1_0"])
     assert remove_due(old) == 0
     assert not old.is_old("all_0_0_0")
+
+
+class Feed:
+    """Each part is needed by the entry of its number, and by nothing for the feed's own time."""
+
+    def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(parts)
+
+    def needed_from(self, parts: Sequence[str], index: LogIndex) -> frozenset[str]:
+        return frozenset(part for part in parts if int(part.split("_")[1]) >= index)
+
+
+def a_consumer(index: int, expired: str = "", parts: tuple[str, ...] = ()) -> Consumers:
+    value = ConsumerValue(index, EntryId("c"), "r1", parts=parts, expired=expired)
+    return Consumers(Version(0), (Consumer("c", value, Version(0)),))
+
+
+def test_consumers_keep_what_they_have_not_read_and_their_snapshot(store: PartStore) -> None:
+    old = OldParts(store, 0.0)
+    old.feed = Feed()
+    old.retire([f"all_{number}_{number}_0" for number in range(5)])
+    forgotten = list[LogIndex]()
+    due = old.choose_due()
+    assert len(due) == 5
+    assert old.remove_chosen(due, old.tags, a_consumer(3, parts=("all_0_0_0",)), forgotten.append) == 2
+    assert old.names() == {"all_0_0_0", "all_3_3_0", "all_4_4_0"}
+    assert forgotten == [3]
+    assert old.sizes()["consumer_parts"] == 3
+    assert old.bytes_for(ConsumerValue(4, EntryId("c"), "r1")) < old.bytes_for(ConsumerValue(3, EntryId("c"), "r1"))
+    assert old.remove_chosen(old.choose_due(), old.tags, a_consumer(3, "it is over"), forgotten.append) == 3
+    assert forgotten[-1] == NO_FLOOR
+
+
+def test_nothing_goes_that_was_chosen_before_the_feed_is_held(store: PartStore) -> None:
+    old = OldParts(store, 0.0)
+    old.feed = Feed()
+    old.retire([f"all_{number}_{number}_0" for number in range(5)])
+    due, forgotten = old.choose_due(), list[LogIndex]()
+    hold = old.hold_feed(LogIndex(3))
+    # The consumers were read before that of this hold was committed.
+    assert old.remove_chosen(due, old.tags, NO_CONSUMERS, forgotten.append) == 0
+    assert (forgotten, old.feed_floor) == ([], 3)
+    assert old.remove_chosen(old.choose_due(), old.tags, NO_CONSUMERS, forgotten.append) == 3
+    assert forgotten == [3]
+    old.release_feed(hold)
+    assert remove_due(old) == 2
 
 
 def test_leases_are_limited_and_end_by_themselves(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -445,5 +445,9 @@ def test_segments_go_when_they_are_old_and_many_entries_came_after(
     assert [path.name for path in segments(tmp_path)] == ["10", "20", "30"]
     assert log.first() == 10
     monkeypatch.setattr(version_log, "RECENT_ENTRIES", 0)
+    log.remove_old(100.0, LogIndex(19))
+    assert [path.name for path in segments(tmp_path)] == ["10", "20", "30"], "a consumer stands at entry 19"
+    log.remove_old(100.0, LogIndex(20))
+    assert [path.name for path in segments(tmp_path)] == ["20", "30"]
     log.remove_old(100.0)
     assert [path.name for path in segments(tmp_path)] == ["30"], "the last one is written to"

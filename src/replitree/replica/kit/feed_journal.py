@@ -157,9 +157,8 @@ class FeedJournal:
                         self._known, self._is_read = known, True
                         return
 
-    @property
     def is_long(self) -> bool:
-        """Whether `trim` has something to forget, which it has not done for a while."""
+        """Return whether `trim` has something to forget, which it has not done for a while."""
         kept_s, now = self._feed_s(), self._clock()
         if not self._is_read or now < self._trimmed_at + TRIM_S:
             return False

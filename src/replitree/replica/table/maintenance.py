@@ -156,7 +156,7 @@ class Maintenance:
         if self._context.definitions.is_behind:
             return
         versions = self._versions
-        if not due and not versions.has_full and not versions.journal.is_long:
+        if not due and not versions.has_full and not versions.journal.is_long():
             return
         # What tags and consumers keep is always due: without news there is nothing to read.
         if time.monotonic() - self._tags_read_at < TAGS_S:
