@@ -51,6 +51,14 @@ class _Lease:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """From which index on the feed is held, and until when at most (monotonic seconds)."""
+
+    index: LogIndex
+    until: float
+
+
 @dataclass(slots=True)
 class _Old:
     """Since when a part is old (seconds since the epoch), and its bytes; None until its manifest is read."""
@@ -106,7 +114,7 @@ class OldParts:
         self._clock = clock
         # A hold begins before a removal or after it; it is taken before `_lock`.
         self._removal, self._lock = threading.Lock(), threading.Lock()
-        self._holds: dict[str, LogIndex] = {}
+        self._holds: dict[str, _Hold] = {}
         self._leases: dict[str, _Lease] = {}
         self._marks = store.root / RETIRED
         private.make_folder(self._marks, exist_ok=True)
@@ -169,10 +177,10 @@ class OldParts:
         # Outside of the lock: the journal may have to be read first.  A part that gets a lease meanwhile is seen below.
         free = self.feed.unneeded(over)
         with self._lock:
-            held_from = min(self._holds.values(), default=NO_FLOOR)
+            held_from = self._held_from()
         held = frozenset(self.feed.needed_from(free, held_from)) if held_from < NO_FLOOR else frozenset()
         with self._lock:
-            if min(self._holds.values(), default=NO_FLOOR) < held_from:
+            if self._held_from() < held_from:
                 # The feed is held since a moment ago: the next choice knows what that is.
                 self._chosen, self._may_forget = frozenset(), False
                 return ()
@@ -214,8 +222,9 @@ class OldParts:
                 self._chosen, may_forget = frozenset(), self._may_forget
                 for part in due:
                     del self._old[part]
+                floor = min(consumers.floor, self._held_from())
             if may_forget:
-                forget(min([consumers.floor, *self._holds.values()]))
+                forget(floor)
         if due:
             self._store.remove_parts(due)
             for part in due:
@@ -289,6 +298,11 @@ class OldParts:
         now = time.monotonic()
         for lease in [lease for lease, held in self._leases.items() if held.until < now]:
             del self._leases[lease]
+        for each in [each for each, hold in self._holds.items() if hold.until < now]:
+            del self._holds[each]
+
+    def _held_from(self) -> LogIndex:
+        return min((hold.index for hold in self._holds.values()), default=NO_FLOOR)
 
     # --- holds ---
 
@@ -299,7 +313,9 @@ class OldParts:
         """
         with self._removal, self._lock:
             hold = secrets.token_hex(16)
-            self._holds[hold], self._chosen, self._may_forget = index, frozenset(), False
+            # After that long it is certain whether the consumer was made.
+            self._holds[hold] = _Hold(index, time.monotonic() + LEASE_S_MAX)
+            self._chosen, self._may_forget = frozenset(), False
             return hold
 
     def release_feed(self, hold: str) -> None:
@@ -311,7 +327,7 @@ class OldParts:
     def feed_floor(self) -> LogIndex:
         """The lowest index from which on the feed is kept for consumers, as far as they are known here."""
         with self._lock:
-            return min([self.consumers.floor, *self._holds.values()])
+            return min(self.consumers.floor, self._held_from())
 
     def bytes_for(self, consumer: ConsumerValue) -> int:
         """Return the bytes of the old parts that are kept for one consumer alone.  Raises OSError when the disk refuses."""

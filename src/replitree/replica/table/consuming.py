@@ -157,7 +157,7 @@ class Consuming:
 
         begins = "snapshot" if wish.is_snapshot else "feed"
         stage = Then(make_consumer, (context.replica, name, wish.index, begins))
-        match self._naming.change(stage, f"consumer {name}", remember):
+        match self._naming.change(stage, f"consumer {name}", remember, release.close):
             case ConsumerChanged(made):
                 self._looked_at = float("-inf")
                 return made

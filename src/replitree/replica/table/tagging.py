@@ -7,6 +7,7 @@ The replica takes a snapshot of the version with a lease, and commits the tag wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, ReplitreeError, SnapshotExpired
@@ -43,6 +44,7 @@ class Naming:
         stage: Then,
         what: str,
         remember: Callable[[MemoryEffect, fx.Epoch], object] = lambda _effect, _epoch: None,
+        release: Callable[[], object] = lambda: None,
     ) -> Any:
         """Run a stage that changes a named node, and return what it found out.
 
@@ -54,6 +56,8 @@ class Naming:
             The node, for errors: "tag x".
         remember
             Performs an effect on memory for the process with this epoch; returns its outcome.
+        release
+            Lets go of what is held for the node; called when it is certain that the commit took no place.
 
         Raises
         ------
@@ -62,7 +66,12 @@ class Naming:
         OutcomeUnknown
             It may be changed; repeat the command.
         """
-        context, availability, epoch = self._context, self._availability, self._availability.epoch()
+        context, availability = self._context, self._availability
+        try:
+            epoch = availability.epoch()
+        except ReplitreeError:
+            release()
+            raise
         committed: list[fx.Committed] = []
 
         def perform(effect: fx.Effect) -> object:
@@ -75,6 +84,7 @@ class Naming:
             match effect:
                 case ReportTrouble():
                     availability.trouble(Evidence.UNKNOWN, f"the answer to a change of {what} was lost")
+                    return None
                 case AwaitNaming():
                     return NamingTurn(context.identity.encode(), epoch)
             return remember(effect, epoch)
@@ -83,6 +93,7 @@ class Naming:
             outcome = Driver(context.performer, remembered, perform).finish(stage)
         except (ReplitreeError, OSError) as error:
             if all(isinstance(each, fx.Refused) for each in committed):
+                release()
                 raise
             # What is held for it stays held: the commit may have taken place.
             availability.trouble(Evidence.UNKNOWN, f"a change of {what} has ended without an answer")
@@ -156,8 +167,8 @@ class Tagging:
                     self._old_parts.release(lease)
             return None
 
-        outcome = self._naming.change(Then(make_tag, (context.replica, name, index)), f"tag {name}", remember)
-        match outcome:
+        stage, release = Then(make_tag, (context.replica, name, index)), partial(self._old_parts.release, lease)
+        match self._naming.change(stage, f"tag {name}", remember, release):
             case TagChanged(made):
                 return made
             case OtherTag(TagValue(index=other)):
