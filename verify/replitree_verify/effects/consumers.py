@@ -15,7 +15,7 @@ ROWS = (
     Row(tagger.ReleaseFeed, text=lambda _e, _r: ("release", "the feed"), shown=True,
         performs=consumers.release_feed, ends=None, footprint=MEMORY, joins="never", takes="no time", asked=False,
         touches=None, probe=None),
-    Row(tagger.JudgeHold, text=lambda e, r: ("judge", f"the hold of {e.consumer.name}: {r}"), shown=True,
+    Row(tagger.JudgeHold, text=lambda e, _: ("judge", f"the hold of {e.consumer.name}"), shown=True,
         performs=consumers.judge_hold, ends=None, footprint=MEMORY, joins="never", takes="no time", asked=False,
         touches=None, probe=lambda _: "hold judged"),
 )

@@ -30,7 +30,10 @@ What can happen::
     forget-ids r1 count=N [until=V]      r1 forgets deduplication ids: the newest N stay
     keep-old                             files of parts that leave the table stay from now on
     tag r1 NAME version=N [until=V]      r1 gives the version at index N a name
-    clear r1 [until=V]                   r1 deletes the old parts that no tag keeps
+    consume r1 NAME begin=N [until=V]    r1 makes a consumer of the change feed that begins at index N
+    advance r1 NAME to=N                 r1 moves it there
+    expire r1 NAME [until=V]             r1 finds its hold to be over, and marks it
+    clear r1 [until=V]                   r1 deletes the old parts that no tag and no consumer keeps
     wipe                                 every process dies, and coordination loses everything
     restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
     lose r1                              the mark says that a replica is lost
@@ -141,6 +144,11 @@ class Conversation:
             "tag": lambda seat, name, version, until=None: run(
                 seat, tagger.make_tag, name, fx.LogIndex(int(version)), until=until
             ),
+            "consume": lambda seat, name, begin, until=None: run(
+                seat, tagger.make_consumer, name, fx.LogIndex(int(begin)), until=until
+            ),
+            "advance": lambda seat, name, to: run(seat, tagger.move_consumer, name, fx.LogIndex(int(to))),
+            "expire": lambda seat, name, until=None: run(seat, tagger.expire_consumer, name, until=until),
             "clear": lambda seat, until=None: run(seat, tagger.remove_next, until=until),
             "wipe": self._wipe,
             "restore": lambda name, until=None: run(self._operator(), restore_duties.restore_disk, name, until=until),
