@@ -134,6 +134,14 @@ MODELS = (
         probes=("filled", "duplicate"),
     ),
     Model(
+        "views_empty",
+        "a view of a table without rows is marked as filled at two replicas, while the first rows come",
+        sends=(Send("r1", "a"),),
+        creates=("r1",),
+        fills=("r1", "r2"),
+        probes=("filled", "staged again"),
+    ),
+    Model(
         "views_quorum",
         "rows of the source wait for their quorum, and others are sent with one, while a view is created and filled",
         sends=(Send("r2", "a", quorum=2),),

@@ -13,10 +13,10 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import AlterEntry, GetEntry, SettleEntry, encode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
-from replitree.protocol.core.views import NO_VIEWS, Views
+from replitree.protocol.core.views import NO_VIEWS, StagedView, Views, staged_view
 from replitree.protocol.insert.views import Backfill, Origin, backfill_token, backfill_version, read_views
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.commands import give_command
+from replitree.protocol.program.commands import accept_drop, accept_view, give_command, mark_filled
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import (
     Accept,
@@ -28,7 +28,6 @@ from replitree.protocol.program.stages import (
     Stage,
     Then,
 )
-from replitree.protocol.program.viewer import accept_drop, accept_view
 from replitree.protocol.propose.propose import Proposer
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.propose.views import NewView
@@ -242,10 +241,7 @@ class Space(small_search.Space[ViewState]):
             case "fill":
                 if created is None:
                     return
-                token = fx.BlockId(backfill_token(VIEW, created))
-                origin = Origin(backfill=Backfill(SOURCE, VIEW))
-                arguments = (replica, ((request, token),), (), 0, 1, None, False, origin)
-                place = self._kernel.begin(accept_insert, *arguments)
+                place = self._begin_to_fill(state, replica, request, created)
             case "alter":
                 place = self._kernel.begin(alter, replica, request, columns.version)
             case "roll":
@@ -257,6 +253,15 @@ class Space(small_search.Space[ViewState]):
                 yield from self._list(state, number, SEATS.index(job.seat))
                 return
         yield f"{job.seat} begins to {job.kind}", self._at(state, number, place)
+
+    def _begin_to_fill(self, state: ViewState, replica: Replica, request: fx.RequestId, created: fx.LogIndex) -> int:
+        """Return where a backfill begins: as an insert, or as a mark where the source has no rows for it."""
+        backfill = Backfill(SOURCE, VIEW)
+        if not rows_below(state.tree, backfill_version(created)):
+            return self._kernel.begin(mark_filled, Replica(SOURCE, replica.name), request, backfill)
+        token = fx.BlockId(backfill_token(VIEW, created))
+        arguments = (replica, ((request, token),), (), 0, 1, None, False, Origin(backfill=backfill))
+        return self._kernel.begin(accept_insert, *arguments)
 
     def _settle(self, state: ViewState, number: int) -> Iterator[tuple[str, ViewState]]:
         entry = SettleEntry("r1", fx.StagingId("before"), 0, SEATS)
@@ -407,15 +412,15 @@ class Space(small_search.Space[ViewState]):
         else:
             content = job.more.token
         folders = state.folders | {(job.seat, job.table, effect.staging)}
-        views = list[fx.StagedView]()
+        views = list[StagedView]()
         for view in effect.views:
             epoch = process.epochs[1]
             assert epoch is not None
-            folders |= {(job.seat, "t", fx.staged_view(effect.staging, view.id))}
+            folders |= {(job.seat, "t", staged_view(effect.staging, view.id))}
             rows = (fx.StagedPart("all", 1, 1, content),)
             # The replica pulls before it stages: it knows the parent that the target's log has now.
             place = TARGET.below(len(_parents(state.tree)) - 1)
-            views.append(fx.StagedView(view.id, Replica(place, job.seat), fx.Epoch(epoch), rows))
+            views.append(StagedView(view.id, Replica(place, job.seat), fx.Epoch(epoch), rows))
         parts = tuple(fx.StagedPart("all", 1, 1, each) for each in ([content] if content else []))
         return state._replace(folders=folders), fx.Staged(parts, (), tuple(views))
 
@@ -426,10 +431,11 @@ class Space(small_search.Space[ViewState]):
         match effect:
             case Accept() | AcceptCommand():
                 staging = fx.StagingId(f"{job.seat}{process.number}-{number}")
-                at = 1 if job.table == "t" else 0
+                # A command is one of the source.
+                at = 1 if job.table == "t" and isinstance(effect, Accept) else 0
                 epoch = process.epochs[at]
                 assert epoch is not None
-                parent = len(_parents(state.tree, TABLES[job.table])) - 1
+                parent = len(_parents(state.tree, TARGET if at else SOURCE)) - 1
                 log_from = fx.LogIndex(parent * layout.PARENT_ENTRIES)
                 me = f"{job.seat}{process.number}".encode()
                 return state, Accepted(me, fx.Epoch(epoch), log_from, staging, process.views[at])

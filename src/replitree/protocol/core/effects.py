@@ -27,7 +27,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NewType, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from replitree.protocol.core.layout import Replica
+    from replitree.protocol.core.views import StagedView, ViewToStage
 
 LogIndex = NewType("LogIndex", int)
 """Position on the table's one number line."""
@@ -267,44 +267,13 @@ class StagedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewToStage:
-    """A materialised view of the rows that are staged.
-
-    Attributes
-    ----------
-    id
-        Of the command that created it.
-    target, incarnation
-        The table that it writes to.
-    command
-        What it makes of the rows; the protocol does not look inside.
-    """
-
-    id: EntryId
-    target: str
-    incarnation: str
-    command: str
-
-
-def staged_view(staging: StagingId, view: EntryId) -> StagingId:
-    """Return the id under which the rows of a view are staged in its target.
-
-    It is no id of a group of the target's own: the server names the groups of all its tables alike.
-
-    >>> staged_view(StagingId("0f-3.0"), EntryId("9a"))
-    '9a~0f-3.0'
-    """
-    return StagingId(f"{view}~{staging}")
-
-
-@dataclass(frozen=True, slots=True)
 class Stage(Effect):
     """Write the rows of `requests` as part files under a fresh staging id and sync them.
 
     Outcome: `Staged`, or `StoreFailed` when the disk is full or failing.
 
-    `views`: the materialised views of the table.  What each makes of the rows is staged in its target, under `staged_view`; a
-    view that can't be computed is a `StoreFailed`.  `RemoveStaging` removes it with the rows.
+    `views`: the materialised views of the table.  What each makes of the rows is staged in its target, under an id of its own
+    (`core.views.staged_view`); a view that can't be computed is a `StoreFailed`.  `RemoveStaging` removes it with the rows.
     """
 
     staging: StagingId
@@ -320,30 +289,6 @@ class StagedResult:
     rows: int
     bytes: int
     content_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class StagedView:
-    """What the log of a view's target says of the rows of the view.
-
-    Attributes
-    ----------
-    view
-        Its id.
-    replica, epoch
-        The target's replica on this server, as it appends, and the epoch under which it was active *before* anything was
-        staged: its next activation sweeps what was staged under an earlier one.
-    parts
-        None: the view has no rows.
-    schema_version
-        Version of the target's columns that they were written with.
-    """
-
-    view: EntryId
-    replica: Replica
-    epoch: Epoch
-    parts: tuple[StagedPart, ...]
-    schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import msgspec
 from replitree.decoding import json_decoder
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.values import decode_value
 
 VIEWS_FORMAT = 1
@@ -90,6 +90,61 @@ def decode_views(raw: bytes, where: str) -> ViewsValue:
     return decode_value(_decode, raw, where, VIEWS_FORMAT)
 
 
+@dataclass(frozen=True, slots=True)
+class ViewToStage:
+    """A materialised view of the rows that are staged.
+
+    Attributes
+    ----------
+    id
+        Of the command that created it.
+    target, incarnation
+        The table that it writes to.
+    command
+        What it makes of the rows; the protocol does not look inside.
+    """
+
+    id: fx.EntryId
+    target: str
+    incarnation: str
+    command: str
+
+
+def staged_view(staging: fx.StagingId, view: fx.EntryId) -> fx.StagingId:
+    """Return the id under which the rows of a view are staged in its target.
+
+    It is no id of a group of the target's own: the server names the groups of all its tables alike.
+
+    >>> staged_view(fx.StagingId("0f-3.0"), fx.EntryId("9a"))
+    '9a~0f-3.0'
+    """
+    return fx.StagingId(f"{view}~{staging}")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedView:
+    """What the log of a view's target says of the rows of the view.
+
+    Attributes
+    ----------
+    view
+        Its id.
+    replica, epoch
+        The target's replica on this server, as it appends, and the epoch under which it was active *before* anything was
+        staged: its next activation sweeps what was staged under an earlier one.
+    parts
+        None: the view has no rows.
+    schema_version
+        Version of the target's columns that they were written with.
+    """
+
+    view: fx.EntryId
+    replica: Replica
+    epoch: fx.Epoch
+    parts: tuple[fx.StagedPart, ...]
+    schema_version: int = 1
+
+
 _NOTHING = ViewsValue()
 
 
@@ -101,9 +156,9 @@ class Views:
     value: ViewsValue = _NOTHING
 
     @property
-    def to_stage(self) -> tuple[fx.ViewToStage, ...]:
+    def to_stage(self) -> tuple[ViewToStage, ...]:
         """What an insert into the table has to compute."""
-        return tuple(fx.ViewToStage(each.id, each.target, each.incarnation, each.command) for each in self.value.views)
+        return tuple(ViewToStage(each.id, each.target, each.incarnation, each.command) for each in self.value.views)
 
     def unchanged(self, table: TablePlace) -> tuple[fx.Check, ...]:
         """Return what proves, in the commit that appends an entry, that the table has these views and no others.

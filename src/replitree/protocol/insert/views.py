@@ -45,7 +45,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.views import Views, encode_views, views_at
+from replitree.protocol.core.views import StagedView, Views, encode_views, staged_view, views_at
 
 TRIES_MAX = 8
 """How often an insert is staged again because views, or the state of their targets, have changed."""
@@ -137,14 +137,14 @@ def refusal(table: TablePlace, views: Views, drops: tuple[str, ...], quorum: int
     )
 
 
-def joint_operations(staging: fx.StagingId, views: tuple[fx.StagedView, ...]) -> tuple[fx.Operation, ...]:
+def joint_operations(staging: fx.StagingId, views: tuple[StagedView, ...]) -> tuple[fx.Operation, ...]:
     """Return what a joint insert does to the targets, in the commit of the source's entry."""
     operations: list[fx.Operation] = []
     for view in views:
         if not view.parts:
             continue
         table, name = view.replica.table, view.replica.name
-        insert = fx.staged_view(staging, view.view)
+        insert = staged_view(staging, view.view)
         entry = GetEntry(name, insert, view.parts, (), view.schema_version, view=view.view)
         operations += [
             fx.Check(layout.host(view.replica), view.epoch),

@@ -1,4 +1,4 @@
-"""Commands of users: put a command into the log, and kill a mutation."""
+"""Commands of users: put a command into the log, begin and end a materialised view, and kill a mutation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.insert.views import Backfill, fill_without_rows
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.program.stages import (
     AcceptCommand,
@@ -25,6 +26,7 @@ from replitree.protocol.program.stages import (
     Then,
 )
 from replitree.protocol.propose.propose import Forgotten, NotProposed, Proposed, ProposeOutcome, Proposer, propose
+from replitree.protocol.propose.views import NewView, create_view, drop_view
 from replitree.protocol.state.mutation_scope import scoped
 from replitree.protocol.state.pull import Place
 
@@ -61,7 +63,7 @@ def accept_command(
         As of `propose`.
     """
     accepted: Accepted = yield AcceptCommand(request)
-    proposer = Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
+    proposer = proposer_of(replica, accepted)
     if has_condition:
         assert isinstance(command, MutateEntry), "only mutations have conditions"
         command = yield from find_scope(command)
@@ -107,10 +109,61 @@ def answer_command(request: fx.RequestId, outcome: ProposeOutcome) -> Generator[
     return End(answer)
 
 
+# --- materialised views ---
+
+
+def accept_view(replica: Replica, request: fx.RequestId, view: NewView) -> Stage:
+    """Take the creation of a view of the replica's table, once the process is active."""
+    accepted: Accepted = yield AcceptCommand(request)
+    return Then(give_view, (proposer_of(replica, accepted), accepted.epoch, request, view))
+
+
+def give_view(proposer: Proposer, epoch: fx.Epoch, request: fx.RequestId, view: NewView) -> Stage:
+    """Create a view and answer."""
+    return (yield from answer_command(request, (yield from create_view(proposer, epoch, view))))
+
+
+def accept_drop(replica: Replica, request: fx.RequestId, command: fx.EntryId, name: str) -> Stage:
+    """Take the drop of a view of the replica's table, once the process is active."""
+    accepted: Accepted = yield AcceptCommand(request)
+    return Then(give_drop, (proposer_of(replica, accepted), accepted.epoch, request, command, name))
+
+
+def give_drop(proposer: Proposer, epoch: fx.Epoch, request: fx.RequestId, command: fx.EntryId, name: str) -> Stage:
+    """Drop a view and answer."""
+    return (yield from answer_command(request, (yield from drop_view(proposer, epoch, command, name))))
+
+
+def mark_filled(replica: Replica, request: fx.RequestId, backfill: Backfill) -> Stage:
+    """Mark a view as filled whose source had no rows for it; find out whether that is certain."""
+    accepted: Accepted = yield AcceptCommand(request)
+    return End((yield from fill_without_rows(replica, accepted.epoch, backfill)))
+
+
+def proposer_of(replica: Replica, accepted: Accepted) -> Proposer:
+    """Return the replica as it appends: below the parent that its pointer has reached."""
+    return Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
+
+
+# --- kills ---
+
+
 def kill(replica: Replica, mutation: fx.EntryId) -> Stage:
     """Kill a mutation that was pulled; find out how many parts it will not mutate any more."""
     turn: KillTurn = yield AwaitMutation(mutation)
     return End((yield from kill_mutation(replica, turn.epoch, turn.item)))
 
 
-__all__ = ["PartsSeen", "accept_command", "answer_command", "find_scope", "give_command", "kill"]
+__all__ = [
+    "PartsSeen",
+    "accept_command",
+    "accept_drop",
+    "accept_view",
+    "answer_command",
+    "find_scope",
+    "give_command",
+    "give_drop",
+    "give_view",
+    "kill",
+    "mark_filled",
+]

@@ -23,7 +23,6 @@ from replitree.replica.http.http_insert import InsertHandlers
 from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
 from replitree.replica.http.http_stores import StoreHandlers
-from replitree.replica.http.http_views import ViewHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received
 
@@ -51,7 +50,6 @@ class HttpApi(Handlers):
             InsertHandlers(tables, inserts),
             ReadHandlers(tables),
             CommandHandlers(tables),
-            ViewHandlers(tables),
             MergeHandlers(tables),
             RewriteHandlers(tables),
             StoreHandlers(tables),

@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, set storage, keep, feed, tag, consume, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, keep, feed, tag, consume, views, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -25,6 +25,7 @@ from replitree.replica.parts.commands import DropWish, MutationWish, merge_outco
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.table.consuming import ConsumerWish
 from replitree.replica.table.table_replica import TableReplica
+from replitree.replica.table.views import ViewWish
 
 LOOK_AGAIN_S = 0.1
 """How long an optimize waits for parts that are busy before it looks again."""
@@ -128,6 +129,24 @@ class MovedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
 
 
+class ViewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a creation; `backfill`: whether the rows that the source has already come, too."""
+
+    name: str
+    target: str
+    select: dict[str, str]
+    where: str = ""
+    group_by: tuple[str, ...] = ()
+    backfill: bool = True
+    id: str | None = None
+
+
+class DropViewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a drop."""
+
+    id: str | None = None
+
+
 class CommandHandlers(Handlers):
     """The handlers."""
 
@@ -150,6 +169,9 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/consumers", self._make_consumer),
             web.put(f"{table}/consumers/{{name}}", self._move_consumer),
             web.delete(f"{table}/consumers/{{name}}", self._drop_consumer),
+            web.post(f"{table}/views", self._create_view),
+            web.post(f"{table}/views/{{name}}/drop", self._drop_view),
+            web.post(f"{table}/views/{{name}}/backfill", self._fill_view),
             web.get(f"{table}/streams", self._streams),
             web.delete(f"{table}/streams/{{stream}}", self._forget_stream),
             web.get(f"{table}/detached", self._detached),
@@ -269,6 +291,30 @@ class CommandHandlers(Handlers):
     async def _drop_consumer(self, request: web.Request) -> web.Response:
         dropped = await asyncio.to_thread(self._table(request).consuming.drop, request.match_info["name"])
         return json_response({"dropped": dropped})
+
+    # --- materialised views ---
+
+    async def _create_view(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, ViewBody)
+        wish = ViewWish(body.name, body.target, body.select, body.where, body.group_by, body.backfill)
+        wanted, index = await asyncio.to_thread(table.views.create, wish, body.id)
+        return json_response({"id": wanted, **await _outcome(table, index, wait_s)})
+
+    async def _drop_view(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, DropViewBody)
+        wanted, index = await asyncio.to_thread(table.views.drop, request.match_info["name"], body.id)
+        return json_response({"id": wanted, **await _outcome(table, index, wait_s)})
+
+    async def _fill_view(self, request: web.Request) -> web.Response:
+        table, name = self._table(request), request.match_info["name"]
+        wait_s = request.query.get("wait_s", str(WAIT_S_DEFAULT))
+        created = await asyncio.to_thread(table.views.created_at, name)
+        if created is None:
+            return json_response({"outcome": "duplicate", "index": None, "rows": 0})
+        await version_here(table, {"as_of": str(created), "wait_s": wait_s})
+        return json_response(await asyncio.to_thread(table.views.fill, name, created))
 
     # --- streams ---
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from replitree.errors import BadInput, ReplitreeError, StoreError, UnsupportedFormat
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.views import StagedView, ViewToStage, staged_view
 from replitree.replica.kit.payloads import Payload, Rows
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX
@@ -55,7 +56,7 @@ class Room(Protocol):
 class _Open:
     """A view whose target takes inserts here: under which epoch, and what the view is."""
 
-    view: fx.ViewToStage
+    view: ViewToStage
     target: Target
     epoch: fx.Epoch
     checked: CheckedView
@@ -79,8 +80,8 @@ class ViewWriter:
         self._staged: dict[fx.StagingId, tuple[tuple[Target, fx.StagingId], ...]] = {}
 
     def stage(
-        self, staging: fx.StagingId, payloads: Sequence[Payload], views: Sequence[fx.ViewToStage]
-    ) -> tuple[fx.StagedView, ...]:
+        self, staging: fx.StagingId, payloads: Sequence[Payload], views: Sequence[ViewToStage]
+    ) -> tuple[StagedView, ...]:
         """Compute views of the rows that are staged under an id, and stage what they make of them.
 
         Raises
@@ -95,17 +96,17 @@ class ViewWriter:
         opened = [self._open(view) for view in views]
         made = self._computed(staging, payloads, [each.checked for each in opened])
         # This is noted before anything is written, so that `remove` finds what a failure leaves.
-        self._staged[staging] = tuple((each.target, fx.staged_view(staging, each.view.id)) for each in opened)
-        found = list[fx.StagedView]()
+        self._staged[staging] = tuple((each.target, staged_view(staging, each.view.id)) for each in opened)
+        found = list[StagedView]()
         for each, rows in zip(opened, made, strict=True):
-            store, name, definition = each.target.store, fx.staged_view(staging, each.view.id), each.checked.target
+            store, name, definition = each.target.store, staged_view(staging, each.view.id), each.checked.target
             partitions_max = max(PARTS_MAX, definition.settings.partitions_per_insert_max)
             prefix = store.staging_prefix(name)
             manifests = stage_table(rows, definition, store.staging, prefix=prefix, partitions_max=partitions_max)
             store.staged.note(name, manifests)
             parts = tuple(fx.StagedPart(part.partition, part.rows, part.bytes, part.content) for part in manifests)
             replica = each.target.context.replica
-            found.append(fx.StagedView(each.view.id, replica, each.epoch, parts, definition.schema_version))
+            found.append(StagedView(each.view.id, replica, each.epoch, parts, definition.schema_version))
         return tuple(found)
 
     def remove(self, staging: fx.StagingId) -> None:
@@ -119,7 +120,7 @@ class ViewWriter:
             for target, _ in self._staged.pop(name):
                 target.context.pull_signal.hurry()
 
-    def _open(self, view: fx.ViewToStage) -> _Open:
+    def _open(self, view: ViewToStage) -> _Open:
         from replitree.storage.sql.view import check_view, decode_view
 
         here = self._context.replica

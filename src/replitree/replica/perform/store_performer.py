@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import Part
+from replitree.protocol.core.views import StagedView, ViewToStage
 from replitree.protocol.execute.making import result_of, staged_result
 from replitree.replica.kit.payloads import StagedRewrite
 from replitree.replica.perform.context import LocalParts
@@ -45,8 +46,8 @@ class Views(Protocol):
     """What writes the rows of materialised views (`replitree.replica.insert.view_writer`)."""
 
     def stage(
-        self, staging: fx.StagingId, payloads: Sequence[Any], views: Sequence[fx.ViewToStage]
-    ) -> tuple[fx.StagedView, ...]:
+        self, staging: fx.StagingId, payloads: Sequence[Any], views: Sequence[ViewToStage]
+    ) -> tuple[StagedView, ...]:
         """Stage what views make of the rows that are staged under an id."""
 
     def remove(self, staging: fx.StagingId) -> None:

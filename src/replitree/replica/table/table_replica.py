@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.views import Views
 from replitree.protocol.program import table_drop
 from replitree.protocol.program.stages import Then
 from replitree.protocol.shares.sharing import with_shares_once_open
@@ -24,6 +24,7 @@ from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.inserts import Inserts
 from replitree.replica.insert.quorums import Quorums
+from replitree.replica.insert.streams import ReplicaStreams
 from replitree.replica.insert.view_writer import ViewWriter
 from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.old_parts import OldParts
@@ -59,7 +60,6 @@ from replitree.replica.table.recovery import Recovery
 from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
-from replitree.replica.table.streams import ReplicaStreams
 from replitree.replica.table.tagging import Naming, Tagging
 from replitree.replica.table.views import TableViews, check_change
 from replitree.replica.table.workers import Executor, Puller
@@ -124,10 +124,11 @@ class TableReplica:
         sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
-        writer = InsertWriter(context, self.store, storage, availability)
-        self.store_performer = StorePerformer(
-            parts, exchange, writer, self.maker, ViewWriter(context, self.store, server.table)
+        writer, views = (
+            InsertWriter(context, self.store, storage, availability),
+            ViewWriter(context, self.store, server.table),
         )
+        self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
         storage.use(None)
         self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
         self.on_end: Callable[[], object] = lambda: None
@@ -140,9 +141,7 @@ class TableReplica:
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
-        self.commands = Commands(
-            context, self.store, availability, self.maker, self.merges, partial(check_change, context, server.table)
-        )
+        self.commands = Commands(context, self.store, availability, self.maker, self.merges, self._check_change)
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
         )
@@ -217,6 +216,9 @@ class TableReplica:
     def status(self) -> dict[str, object]:
         """Return what an operator wants to know."""
         return status_of(self)
+
+    def _check_change(self, before: TableDefinition, after: TableDefinition) -> Views:
+        return check_change(self.context, self._tables, before, after)
 
     def _check_refused(self, check: fx.Check) -> None:
         if check.path == layout.host(self.replica):

@@ -28,9 +28,9 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.views import Views, ViewValue, views_at
-from replitree.protocol.insert.views import Backfill, backfill_token, backfill_version, fill_without_rows, read_views
-from replitree.protocol.program.stages import AcceptCommand, Accepted, MemoryEffect, ReportTrouble, Stage, Then
-from replitree.protocol.program.viewer import accept_drop, accept_view
+from replitree.protocol.insert.views import Backfill, backfill_token, backfill_version, read_views
+from replitree.protocol.program.commands import accept_drop, accept_view, mark_filled
+from replitree.protocol.program.stages import AcceptCommand, Accepted, End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Proposed, find_command
 from replitree.protocol.propose.views import NewView, no_view, standing
 from replitree.protocol.upkeep.tags import read_tags
@@ -266,12 +266,19 @@ class TableViews:
         if rows.num_rows:
             told = self._insert(target, rows, backfill_token(view.id, created), backfill)
         else:
-            epoch = self._availability.epoch()
-            if not context.performer.run(fill_without_rows(context.replica, epoch, backfill)):
-                raise OutcomeUnknown("the view may be marked as filled; try again", view.id)
+            self._mark_filled(view, backfill)
             told = {"outcome": "inserted", "index": None, "rows": 0}
         self._tagging.delete(_tag(view))
         return told
+
+    def _mark_filled(self, view: ViewValue, backfill: Backfill) -> None:
+        context, epoch = self._context, self._availability.epoch()
+        accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
+        asked = Then(mark_filled, (context.replica, fx.RequestId(0), backfill))
+        ended = Driver(context.performer, lambda _: accepted).run(asked)
+        assert isinstance(ended, End), "a view is marked in one stage"
+        if ended.outcome is not True:
+            raise OutcomeUnknown("the view may be marked as filled; try again", view.id)
 
     def _insert(self, target: Any, rows: pa.Table, token: str, backfill: Backfill) -> dict[str, object]:
         answered = threading.Event()
