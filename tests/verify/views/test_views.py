@@ -20,7 +20,7 @@ VIEWS = SmallModels(
         "backfill-of-the-present": 27,
         "backfill-unversioned": 30,
         "block-ids-not-taken": 18,
-        "created-beside-open-quorum": 19,
+        "created-beside-open-quorum": 13,
         "drop-keeps-the-version": 23,
         "duplicate-fires": 19,
         "first-view-sets-no-mark": 11,

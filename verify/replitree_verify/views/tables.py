@@ -14,6 +14,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import AlterEntry, Entry, GetEntry, SettleEntry, ViewEntry, decode_entry, quorum_of
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import next_index
+from replitree.protocol.core.views import views_at
 
 SOURCE = TablePlace("/c/tables/s", incarnation="s1")
 TARGET = TablePlace("/c/tables/t", incarnation="t1")
@@ -71,7 +72,10 @@ def rows_due(tree: Tree) -> Counter[str]:
     begun, ended = begun_at(tree), ended_at(tree)
     if begun is None:
         return Counter()
-    is_filled = any(is_backfill(entry) for _, entry in log_of(tree, TARGET))
+    views = views_at(SOURCE, tree.get(layout.views(SOURCE)))
+    is_marked = any(view.is_filled for view in views.value.views)
+    # A view that was dropped has the rows from before it if its backfill is there.
+    is_filled = is_marked or any(is_backfill(entry) for _, entry in log_of(tree, TARGET))
     found = Counter[str]()
     for index, entry in settled_in(tree):
         if (index < begun and is_filled) or (index > begun and (ended is None or index < ended)):

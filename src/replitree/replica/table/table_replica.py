@@ -108,7 +108,6 @@ class TableReplica:
         versions = Versions(self.progress, self.old_parts, root, look_up, self.log, lambda: self.definition.feed_s)
         parts = self.local_parts = LocalParts(self.store, self.progress, self.old_parts, versions)
         availability = self.availability = Availability(context, self.store)
-        self.lacking = parts.lacking
         storage = self.followed_storage = FollowedStorage(
             context,
             self.store,
@@ -124,10 +123,8 @@ class TableReplica:
         sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
-        writer, views = (
-            InsertWriter(context, self.store, storage, availability),
-            ViewWriter(context, self.store, server.table),
-        )
+        writer = InsertWriter(context, self.store, storage, availability)
+        views = ViewWriter(context, self.store, server.table)
         self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
         storage.use(None)
         self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
@@ -184,6 +181,11 @@ class TableReplica:
     def replica(self) -> Replica:
         """The replica's place in coordination, below the parent that the log has reached: entries are appended there."""
         return self.progress.replica
+
+    @property
+    def lacking(self) -> dict[str, str]:
+        """The registered parts that are not whole here, each with the content that it should have."""
+        return self.local_parts.lacking
 
     @property
     def sharing(self) -> Sharing | None:
