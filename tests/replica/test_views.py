@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from replitree.protocol.core import effects as fx
 from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.upkeep.tags import read_tags
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, wait_for
 
 SELECT = {"s": "s", "n": "count(*)", "v": "sum(k)"}
@@ -101,6 +103,33 @@ def test_a_backfill_has_no_row_that_was_inserted_after_the_view(cluster: InProce
     first.post("optimize", {"final": True}, "events")
     assert second.post("views/v/backfill", {}, "events")["outcome"] == "inserted"
     wait_due(cluster, *range(60))
+
+
+def test_a_backfill_that_was_cut_off_goes_on_from_the_version_that_its_tag_keeps(cluster: InProcessCluster) -> None:
+    first, second, third = cluster.nodes
+    assert insert(first, some(0)) == "inserted"
+    made = create(first)
+    # What a replica has done that died before the insert.
+    first.table("events").tagging.make(f"view-{made['id']}", made["index"], fx.EntryId(f"{made['id']}-tag"))
+    assert insert(second, some(10)) == "inserted"
+    first.post("optimize", {"final": True}, "events")
+    cluster.wait_alike("events")
+    for node in cluster.nodes:
+        node.restart()
+    wait_for(lambda: cluster.is_active(third, "events") and cluster.is_active(third, "sums"), "the third is active")
+    wait_for(lambda: cluster.is_active(first, "events") and cluster.is_active(first, "sums"), "the first is active")
+    assert first.post("views/v/backfill", {}, "events")["outcome"] == "inserted"
+    wait_due(cluster, *range(20))
+    assert first.table("events").performer.look_up(read_tags(first.table("events").replica.table)).tags == ()
+
+
+def test_a_view_that_was_never_filled_leaves_no_tag(cluster: InProcessCluster) -> None:
+    first = cluster.nodes[0]
+    made = create(first)
+    table = first.table("events")
+    table.tagging.make(f"view-{made['id']}", made["index"], fx.EntryId(f"{made['id']}-tag"))
+    first.post("views/v/drop", {}, "events")
+    assert table.performer.look_up(read_tags(table.replica.table)).tags == ()
 
 
 def test_a_view_of_an_empty_table_is_filled_without_an_insert(cluster: InProcessCluster) -> None:

@@ -211,8 +211,13 @@ class TableViews:
 
     def drop(self, name: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
         """Drop a view; the rows that it has written stay.  Raises as `create`."""
-        wanted = _id(command_id)
-        return wanted, self._append(accept_drop, wanted, wanted, name)
+        wanted, context = _id(command_id), self._context
+        view = context.performer.look_up(read_views(context.replica.table)).named(name)
+        index = self._append(accept_drop, wanted, wanted, name)
+        if view is not None:
+            # A backfill that was cut off has left it.
+            self._tagging.delete(_tag(view))
+        return wanted, index
 
     def created_at(self, name: str) -> fx.LogIndex | None:
         """Return the index at which a view begins that is to be filled; None: it is filled already.
