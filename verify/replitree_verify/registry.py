@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import entry_points
 from multiprocessing import get_context
 from typing import Any
+
+from xxhash import xxh3_64_hexdigest
 
 from replitree.errors import BadInput
 from replitree_verify.engine.checker import Checker
@@ -29,7 +31,11 @@ from replitree_verify.simulation.runs import Run
 from replitree_verify.simulation.simulate import simulate_seed, summed_up
 from replitree_verify.simulation.store.store_mutants import MOVING_MUTANTS, SHARED_MUTANTS
 from replitree_verify.traces.trace import state_of, trace_of
+from replitree_verify.views.histories import history_of
 from replitree_verify.world.model import Model
+
+VIEWS_FROM = 20_000
+"""From this seed on each seed also goes through a history of materialised views; those before it are as they were recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,4 +293,14 @@ def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
             return simulate_seed(seed, None, hours)
     broken = find_mutant(mutant) if mutant else None
     with broken.performing() if broken else nullcontext():
-        return simulate_seed(seed, broken.stages if broken else None, hours)
+        run = simulate_seed(seed, broken.stages if broken else None, hours)
+    return run if seed < VIEWS_FROM or mutant else _with_views(run)
+
+
+def _with_views(run: Run) -> Run:
+    """Go through a random history of materialised views, too: the simulated cluster has one table, and they need two."""
+    history = history_of(run.seed)
+    digest = xxh3_64_hexdigest("\n".join((run.digest, *history.steps)).encode())
+    probes = {**run.probes, **{f"views: {each}": 1 for each in history.probes}}
+    violation = run.violation or history.violation or None
+    return replace(run, digest=digest, events=run.events + len(history.steps), violation=violation, probes=probes)

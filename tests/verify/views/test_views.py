@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree_verify.patches.patch import read_patches
+from replitree_verify.views.histories import history_of
 from replitree_verify.views.model import DESCRIPTIONS, MODELS
 from replitree_verify.views.search import search
 from tests.verify.small_models import SmallModels
@@ -34,7 +35,10 @@ VIEWS = SmallModels(
         "view-outside-the-commit": 11,
         "views-not-checked": 11,
     },
-    slow_mutants=("target-below-closed-parent",),
+    slow_mutants=(
+        *("acknowledged-though-outdated", "backfill-not-marked", "backfill-of-the-present", "backfill-unversioned"),
+        *("block-ids-not-taken", "duplicate-fires", "mark-forgotten-by-roll", "target-below-closed-parent"),
+    ),
 )
 
 
@@ -46,6 +50,23 @@ def test_model_holds(name: str) -> None:
 @pytest.mark.parametrize("name", VIEWS.each_mutant())
 def test_mutant_is_caught(name: str) -> None:
     VIEWS.assert_mutant_is_caught(name)
+
+
+def test_random_histories_of_larger_models_hold() -> None:
+    probes = set[str]()
+    for seed in range(300):
+        history = history_of(seed)
+        assert history.violation == "", (seed, history.steps)
+        probes |= history.probes
+    assert probes >= {each for model in MODELS for each in model.probes}
+    assert history_of(7) == history_of(7)
+
+
+@pytest.mark.parametrize("name", ["views-not-checked", "duplicate-fires", "target-in-another-commit"])
+def test_random_histories_find_a_mutant(name: str) -> None:
+    mutant = next(each for each in VIEWS.mutants if each.name == name)
+    with mutant.mutated():
+        assert any(history_of(seed).violation for seed in range(200))
 
 
 def test_every_invariant_has_a_mutant() -> None:

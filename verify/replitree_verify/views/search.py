@@ -19,7 +19,7 @@ def search(model: Model, mutant: Patch | None = None) -> Searched:
     space = Space(model)
 
     def at_rest(state: ViewState) -> Iterator[str]:
-        yield from _acknowledged(space, state)
+        yield from wrong_at_rest(space, state)
 
     found = search_all(space, Rules(always=violations, at_rest=at_rest), mutant)
     return replace(found, probes=frozenset(space.probes))
@@ -43,7 +43,8 @@ def violations(state: ViewState) -> Iterator[str]:
                 yield f"V4: the files of {entry.insert} are gone"
 
 
-def _acknowledged(space: Space, state: ViewState) -> Iterator[str]:
+def wrong_at_rest(space: Space, state: ViewState) -> Iterator[str]:
+    """Give what does not hold where nothing is left to do."""
     rows = "".join(rows_of(entry) for _, entry in settled_in(state.tree))
     for job, told in zip(space.jobs, state.answers, strict=True):
         if job.kind == "send" and isinstance(told, fx.Inserted | fx.Duplicate) and job.more.token not in rows:
