@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.membership.table import TableOutcome, mark_dropped
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.upkeep.tags import read_tags
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, wait_for
@@ -226,6 +227,17 @@ def test_a_target_that_is_not_here_refuses_the_insert(tmp_path: Path) -> None:
         assert insert(first, some(0)) == "inserted"
     finally:
         cluster.close()
+
+
+def test_a_view_that_was_dropped_with_its_target_elsewhere_hinders_no_insert(cluster: InProcessCluster) -> None:
+    first, second, _ = cluster.nodes
+    create(first)
+    assert insert(first, some(0)) == "inserted"
+    second.post("views/v/drop", {}, "events")
+    place = second.table("sums").replica.table
+    assert cluster.run(mark_dropped(place)) is TableOutcome.DONE
+    wait_for(lambda: "sums" not in first.server._tables, "the target has left")  # type: ignore[union-attr]  # noqa: SLF001
+    assert insert(first, some(10)) == "inserted"
 
 
 def test_rows_are_plain_when_nothing_is_grouped(cluster: InProcessCluster) -> None:

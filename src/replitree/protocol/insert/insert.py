@@ -271,6 +271,12 @@ def _insert(
         staged = yield fx.Stage(staged_as, tuple(request.id for request in left.requests), views)
         if isinstance(staged, fx.StoreFailed):
             yield fx.RemoveStaging(staged_as)
+            # A view that can't be computed may have been dropped, perhaps with its target, since this process has looked.
+            found = (yield from read_views(inserter.replica.table)) if views else inserter.views
+            if found != inserter.views:
+                inserter, problem = replace(inserter, views=found), staged.reason
+                end |= GroupEnd(views=found)
+                continue
             if len(left.requests) == 1:
                 why = fx.Why.REQUEST if staged.by_request else fx.Why.STORE
                 yield from _answer_all(left.requests, fx.NotInserted(staged.reason, why))
