@@ -8,7 +8,7 @@ can go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from replitree.protocol.core import layout
@@ -63,7 +63,10 @@ HARMLESS = frozenset((Fault.CRASH, Fault.DISK, Fault.FETCH, Fault.DIFFERS))
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The parts of a state that invariants look at; `disks` and `memories` by the names of disks and seats."""
+    """The parts of a state that invariants look at; `disks` and `memories` by the names of disks and seats.
+
+    `removed`: the parts that each replica has removed from its disk, where that is known.
+    """
 
     model: Model
     log: Log
@@ -71,6 +74,7 @@ class Look:
     disks: dict[str, Disk]
     memories: dict[str, Memory]
     objects: Objects | None = None
+    removed: Mapping[str, Collection[str]] | None = None
 
     def disk(self, replica: str) -> Disk:
         """Return a replica's disk: together those of the machines that have acted for it since it was last added."""

@@ -110,7 +110,8 @@ def _lacking(look: Look, replica: str, parts: Iterable[str]) -> str | None:
 def consumers_have_their_feed(look: Look) -> str | None:
     """F7: what a consumer keeps is at the replica that made it until its hold ends, and its hold ends visibly.
 
-    Where the consumer was made in the prelude, it is at every replica that has executed the entries.
+    Where the consumer was made in the prelude, it is at every replica that has executed the entries.  A part that a later entry
+    has taken out of the table before it was made there, the replica never had: it is asked for only if it was removed.
     """
     tree, table, model = look.log.tree, look.log.table, look.model
     if not model.keeps_old:
@@ -129,15 +130,20 @@ def consumers_have_their_feed(look: Look) -> str | None:
                 return f"F7: consumer {name} stands at {value.index}, and was marked because it was {value.expired}"
             continue
         for replica in model.joined if name in model.consumed_early else (value.replica,):
-            lacking = _lacking(look, replica, _kept_for(value, look, replica))
+            kept = sorted(_kept_for(value, look, replica))
+            if look.removed is not None:
+                kept = [part for part in kept if part in look.removed.get(replica, ())]
+            lacking = _lacking(look, replica, kept)
             if lacking:
                 return f"F7: {replica} has no {lacking} any more, which consumer {name} keeps"
     return None
 
 
 def _kept_for(value: ConsumerValue, look: Look, replica: str) -> frozenset[str]:
-    """Return the names of the parts that a replica keeps for a consumer, of those that it has had."""
+    """Return the names of the parts that a replica keeps for a consumer; none when it is leaving the table."""
     log, place = look.log, look.log.replica(replica)
+    if not log.tree.exists(layout.log_pointer(place)):
+        return frozenset()
     pointer, queued = log.pointer(place), {index for index, _ in log.queue(place)}
     fed = (parts for at, parts in log.fed_from(value.index).items() if at < pointer and at not in queued)
     snapshot = () if value.snapshot is None else log.parts_at(value.snapshot)

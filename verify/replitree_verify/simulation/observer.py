@@ -62,7 +62,12 @@ from replitree_verify.rules.quorum import (
     settled_rows_are_on_enough_disks,
 )
 from replitree_verify.rules.rewrites import clients_hear_whether_rewrites_apply, rewrites_apply_as_a_whole
-from replitree_verify.rules.rows import detached_rows_are_kept, inserted_rows_are_there, tagged_parts_are_there
+from replitree_verify.rules.rows import (
+    consumers_have_their_feed,
+    detached_rows_are_kept,
+    inserted_rows_are_there,
+    tagged_parts_are_there,
+)
 from replitree_verify.rules.streams import OF_STREAMS
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk, requests_in
@@ -121,6 +126,7 @@ class Observer:
         self._blocks: dict[int, tuple[str, ...]] = {}
         self._batches: dict[int, StreamBatch] = {}
         self._token_at: dict[str, int] = {}
+        self._removed: dict[str, set[str]] = {}
 
     def add(self, replica: str) -> None:
         """Look at one more replica."""
@@ -372,10 +378,13 @@ class Observer:
         self.told[effect.number] = told
         self.on_answer(effect.number, told)
 
-    def removed(self) -> None:
-        """Check that what was removed from a disk was not the last of its kind."""
+    def removed(self, replica: str, before: Disk) -> None:
+        """Check that what a replica has removed from its disk, which was so before, was not the last of its kind."""
+        gone = {name for name, _ in before.parts} - {name for name, _ in self.disks[replica].parts}
+        self._removed.setdefault(replica, set()).update(gone)
         look = self.look({}, ())
         wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or tagged_parts_are_there(look)
+        wrong = wrong or consumers_have_their_feed(look)
         wrong = wrong or self.rotten_rows_are_kept(self.disks)
         if wrong is not None:
             raise Violated(wrong)
@@ -413,7 +422,7 @@ class Observer:
             candidates=workers if self._options.elects else (), window=self._options.window,
         )  # fmt: skip
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
-        return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
+        return Look(model, self._log_now(), answers, dict(self.disks), dict(memories), removed=self._removed)
 
     def _log_now(self) -> Log:
         """Return what coordination says now, and what was worked out of it already."""

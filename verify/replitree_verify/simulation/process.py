@@ -374,9 +374,10 @@ class Process:
         if isinstance(effect, AwaitStrays):
             self._rest(thread, self._pause())
         self._told(thread, effect, done.outcome)
-        if done.disk is not self.cluster.disks[self.name]:
+        before = self.cluster.disks[self.name]
+        if done.disk is not before:
             self.cluster.disks[self.name] = done.disk
-            self.observer.removed()
+            self.observer.removed(self.name, before)
         self._remember(done.memory)
         self.observer.revealed(self.name, self.memory)
         return (done.outcome,)
@@ -448,7 +449,7 @@ class Process:
         outcome, after, memory = self._on_disk(effect, before)
         self.cluster.disks[self.name] = after
         if isinstance(effect, fx.RemoveStaging | fx.RemovePart | RemoveOld) and after != before:
-            self.observer.removed()
+            self.observer.removed(self.name, before)
         self._told(thread, effect, outcome, disk_changed=after != before)
         self._remember(memory)
         # What could not be made may have a broken source.

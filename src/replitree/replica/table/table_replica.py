@@ -7,7 +7,7 @@ epoch that was taken over.  What the replica may do meanwhile is its `Availabili
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
