@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.membership.table import TableOutcome, mark_dropped
 from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.upkeep.clean_log import Cleaned, Keep, clean_log
 from replitree.protocol.upkeep.tags import read_tags
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, wait_for
 
@@ -238,6 +240,26 @@ def test_a_view_that_was_dropped_with_its_target_elsewhere_hinders_no_insert(clu
     assert cluster.run(mark_dropped(place)) is TableOutcome.DONE
     wait_for(lambda: "sums" not in first.server._tables, "the target has left")  # type: ignore[union-attr]  # noqa: SLF001
     assert insert(first, some(10)) == "inserted"
+
+
+def test_a_cleaned_log_says_still_that_the_table_has_views(cluster: InProcessCluster) -> None:
+    first = cluster.nodes[0]
+    create(first)
+    for number in range(4):
+        assert insert(first, some(10 * number)) == "inserted"
+    cluster.wait_alike("events")
+    table = first.table("events")
+    cleaned = table.performer.run(clean_log(table.replica, table.availability.epoch(), Keep(1, 100)))
+    assert isinstance(cleaned, Cleaned)
+    assert cleaned.removed > 0
+    node = cluster.admin.perform(fx.Get(layout.log(table.replica.table)))
+    assert json.loads(node.value)["format"] == 3
+
+
+def test_a_table_of_an_early_version_has_no_views(cluster: InProcessCluster) -> None:
+    cluster.create_table("early", "k bigint not null, s string")
+    body = {"name": "v", "target": "sums", "select": SELECT, "group_by": ["s"]}
+    assert "an early version of replitree" in refusal(cluster.nodes[0], "views", body, "early")
 
 
 def test_rows_are_plain_when_nothing_is_grouped(cluster: InProcessCluster) -> None:
