@@ -45,8 +45,8 @@ from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.predicate_parser import parse_predicate
 
 FORMAT = 1
-VIEW_BYTES_MAX = 64 << 10
-"""Bytes of a view: all views of a table stand in one node."""
+VIEW_BYTES_MAX = 32 << 10
+"""Bytes of a view: all views of a table stand in one node, which takes 1 MB at most."""
 
 COLUMNS_MAX = 1000
 
