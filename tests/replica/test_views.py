@@ -262,6 +262,22 @@ def test_a_table_of_an_early_version_has_no_views(cluster: InProcessCluster) -> 
     assert "an early version of replitree" in refusal(cluster.nodes[0], "views", body, "early")
 
 
+def test_a_batch_of_a_stream_fires_once_and_an_attached_part_does_not(cluster: InProcessCluster) -> None:
+    first, second, _ = cluster.nodes
+    create(first)
+    for node, expected in ((first, "inserted"), (second, "duplicate")):
+        path = "/v1/tables/events/insert?stream=etl&batch=0&query=q"
+        status, answer = node.request("POST", path, as_stream(some(0)))
+        assert (status, answer.get("outcome")) == (200, expected), answer
+    wait_due(cluster, *range(10))
+    first.post("drop", {"all": True, "detach": True}, "events")
+    (aside,) = first.get("detached", "events")["detached"]
+    assert first.post("attach", {"name": aside["name"]}, "events")["outcome"] == "inserted"
+    cluster.wait_equal(list(range(10)), "events")
+    cluster.wait_alike("sums")
+    wait_due(cluster, *range(10))
+
+
 def test_rows_are_plain_when_nothing_is_grouped(cluster: InProcessCluster) -> None:
     first = cluster.nodes[0]
     cluster.create_table("copy", "k bigint, t string", incarnation="c1", order_by=["k"])
