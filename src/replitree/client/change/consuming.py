@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
-from replitree.client.change.command import COMMAND_S, check_id
+from replitree.client.change.command import COMMAND_S, Commander, check_id
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.consumers import Consumer, all_consumers, one_consumer
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.routing import Router
-from replitree.errors import BadInput
+from replitree.errors import BadInput, SnapshotExpired, Unavailable
 from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, check_consumer_name
 from replitree.storage.schema.retention import keep_seconds, parse_keep
 from replitree.wire.feed_errors import ConsumerExpired
@@ -105,8 +105,22 @@ class TableConsumers(ChangingTable):
         body = {"name": name, "id": known_as, "index": self._where(start, timeout_s), "snapshot": start == "snapshot"}
         body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max, "min_index": self._written.highest + 1}
         # With one id it may be asked for again: a replica that finds the consumer answers with it.
-        self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+        try:
+            self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+        except SnapshotExpired:
+            # Another replica may keep more.
+            if not any(self._made_at(each.name, body, timeout_s) for each in self._commander.replicas() if each.active):
+                raise
         return self._consumer(name)
+
+    def _made_at(self, replica: str, body: dict[str, Any], timeout_s: float) -> bool:
+        """Ask one replica to make a consumer; False: it does not have the feed from there on, or does not answer."""
+        at = Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
+        try:
+            at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+        except (SnapshotExpired, Unavailable):
+            return False
+        return True
 
     def move_consumer(self, name: str, index: int, *, timeout_s: float = COMMAND_S) -> None:
         """Say that a consumer has read everything below an index: what only it needed there may go.

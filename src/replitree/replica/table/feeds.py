@@ -156,10 +156,17 @@ class Feeds:
         self._journal.read()
 
     def check_from(self, start: LogIndex) -> None:
-        """Check that everything from an index on is here.  Raises as `take`."""
-        earliest = self.earliest()
-        if start < earliest:
-            raise self._expired(start, f"replica {self._name} has not everything before {earliest} any more")
+        """Check that everything that is executed from an index on is here.  Raises as `take`."""
+        self.check()
+        here = self.end
+        if here is None:
+            raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
+        if start < self._journal.first:
+            raise self._expired(
+                start, f"replica {self._name} does not know what the entries before {self._journal.first} changed"
+            )
+        # Of later entries the parts may still be on their way.
+        self._check_parts(start, self._journal.entries(start, max(start, here)))
 
     def _check_parts(self, start: LogIndex, entries: Iterable[FedEntry]) -> None:
         """Check that all parts are here and whole; the lease, if there is one, was given before."""
