@@ -12,7 +12,9 @@ from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, InvalidName
+from replitree.protocol.core.effects import LogIndex
 from replitree.replica.table import consuming, maintenance
+from replitree.replica.table.feeds import Feeds
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff, OffsetExpired
 from tests.replica.inprocess import TOKEN, InProcessCluster, wait_for
 
@@ -117,6 +119,22 @@ def test_a_table_without_a_feed_has_no_consumers(table: Table) -> None:
     table.set_feed(None)
     with pytest.raises(FeedOff, match="turn it on first"):
         table.create_consumer("etl", 0)
+
+
+def test_another_replica_makes_the_consumer_where_the_first_lacks_the_feed(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, asked = Feeds.check_from, list[int]()
+
+    def lacking(feeds: Feeds, start: LogIndex) -> None:
+        asked.append(start)
+        if len(asked) == 1:
+            raise OffsetExpired("the first that is asked lacks a part", start + 1)
+        check(feeds, start)
+
+    monkeypatch.setattr(Feeds, "check_from", lacking)
+    assert table.create_consumer("etl", 0).index == 0
+    assert asked == [0, 0]
 
 
 def test_a_consumer_that_holds_too_much_is_marked_and_then_its_parts_go(
