@@ -35,7 +35,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
 
 def test_consumers_are_made_listed_moved_and_dropped(run: Run, connection: Connection) -> None:
     assert run("consumers", "list", "t", *URL, "--json").json == {"table": "t", "consumers": []}
-    ran = run("consumers", "create", "t", "etl", "--hold", "36h", "--bytes-max", "1000", *URL)
+    ran = run("consumers", "create", "t", "etl", "--hold", "36h", "--bytes-max", "1000000", *URL)
     assert (ran.status, ran.out.strip()) == (0, "consumer etl of t begins at 1")
     connection.table("t").insert(rows(0))
     changes = run("table", "changes", "t", "--consumer", "etl", *URL, "--json").json

@@ -204,16 +204,6 @@ def test_condition_and_columns_reach_the_scan_and_parts_are_left_out(
     assert 0 < files_of(frame, capsys) < whole
 
 
-def test_two_scans_with_one_condition_in_another_order_are_done_once(session: SparkSession, everything: str) -> None:
-    grouped = f"select s, count(*) n from {everything} where {{}} group by s"
-    left, right = grouped.format("(k < 99 or s = 'x') and i1 > 0"), grouped.format("i1 > 0 and (s = 'x' or k < 99)")
-    frame = session.sql(f"select * from ({left}) a full join ({right}) b on a.s = b.s")
-    found = frame.collect()
-    assert found
-    assert all(row[0] == row[2] and row[1] == row[3] for row in found if row[0] is not None)
-    assert "ReusedExchange" in plan_of(frame)
-
-
 def test_list_and_description(session: SparkSession, everything: str) -> None:
     assert "everything" in [row["tableName"] for row in session.sql("show tables in replitree.default").collect()]
     assert [row[0] for row in session.sql("show namespaces in replitree").collect()] == ["default"]

@@ -34,7 +34,6 @@ from replitree.cli.tables import (
     changes,
     consumers,
     insert,
-    log,
     optimize,
     sql,
     streams,
@@ -84,7 +83,7 @@ app.command("blobd")(blobd.blobd)
 for commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS):
     for name, command in commands.items():
         table.app.command(name)(command)
-table.app.command("log")(log.log)
+table.app.command("log")(changes.log)
 app.add_typer(table.app, name="table")
 app.add_typer(streams.app, name="streams")
 app.add_typer(consumers.app, name="consumers")

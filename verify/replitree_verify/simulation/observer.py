@@ -435,8 +435,6 @@ class Observer:
         look = self.look(memories, self.replicas)
         # Rows that have rotted since their insert was settled are on fewer disks, or on none.
         left_out = {settled_rows_are_on_enough_disks} if self._rotten else set()
-        # A replica that has got a merged part instead never had what the feed needs, and nothing fetches that here.
-        left_out.add(consumers_have_their_feed)
         for invariant in (each for each in (*READS, *SEAT_READS, quiet_states_agree) if each not in left_out):
             wrong = invariant(look)
             if wrong is not None:

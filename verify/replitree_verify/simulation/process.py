@@ -374,8 +374,7 @@ class Process:
         if isinstance(effect, AwaitStrays):
             self._rest(thread, self._pause())
         self._told(thread, effect, done.outcome)
-        before = self.cluster.disks[self.name]
-        if done.disk is not before:
+        if done.disk is not (before := self.cluster.disks[self.name]):
             self.cluster.disks[self.name] = done.disk
             self.observer.removed(self.name, before)
         self._remember(done.memory)
