@@ -38,6 +38,8 @@ def test_consumers_are_made_listed_moved_and_dropped(run: Run, connection: Conne
     ran = run("consumers", "create", "t", "etl", "--hold", "36h", "--bytes-max", "1000000", *URL)
     assert (ran.status, ran.out.strip()) == (0, "consumer etl of t begins at 1")
     connection.table("t").insert(rows(0))
+    # The command has a connection of its own, which reads at the level eventual: the replica must show the insert.
+    assert connection.table("t").to_arrow(level="linearizable").num_rows == 10
     changes = run("table", "changes", "t", "--consumer", "etl", *URL, "--json").json
     assert (changes["from"], changes["to"], len(changes["rows"])) == (1, 2, 10)
     again = run("consumers", "create", "t", "copy", "--from", "snapshot", *URL, "--json").json
