@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from replitree.client.table import Table
-from replitree.errors import OutcomeUnknown, SchemaMismatch
+from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
 from replitree.spark.session.types import spark_schema
 from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
 from replitree.spark.write.write_tasks import write_task
 from replitree.storage.parts.joined import joined_manifest
+from replitree.wire.history_format import Operation
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
@@ -217,3 +221,75 @@ def test_overwriting_with_no_rows_empties_the_whole_table_only(table: Table, r1:
         assert sum(seen.path.endswith("/drop") for seen in r1.seen) == drops
     assert not r1.blocks
     assert left(r1) == []
+
+
+# --- jobs that are recorded ---
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return tmp_path / "history.jsonl"
+
+
+def recorded(file: Path) -> list[Operation]:
+    found = read_files([file])
+    return [found.operation(number) for number in range(len(found))]
+
+
+def test_a_recorded_job_has_the_numbers_of_the_attempts_that_spark_chose(
+    table: Table, r1: FakeReplica, history: Path
+) -> None:
+    plan = plan_of(table, record=str(history), txnappid="nightly", txnversion="7")
+    first, second = write_task(plan.job, batches(0, 20)), write_task(plan.job, batches(30, 5))
+    write_task(plan.job, batches(30, 9))  # a speculative attempt that Spark did not choose
+    assert not history.exists(), "nothing has been asked for yet"
+    commit_job(plan, [first, second, write_task(plan.job, iter(()))])
+    (insert,) = recorded(history)
+    assert (insert.table, insert.outcome, insert.rows) == ("t", "ok", ((0, 19), (30, 34)))
+    assert insert.token == "nightly/7"
+    assert insert.index is not None
+    assert len(r1.blocks) == 1
+
+
+def test_a_recorded_commit_without_an_answer_is_unknown_and_its_repetition_the_same_insert(
+    table: Table, r1: FakeReplica, history: Path
+) -> None:
+    options = {"record": str(history), "inserttoken": "job 7", "timeout": "0.3"}
+    plan = plan_of(table, **options)
+    r1.script.extend([DROP_SERVED, *[READ_ONLY] * 1000])
+    with pytest.raises(OutcomeUnknown):
+        commit_job(plan, [write_task(plan.job, batches(0, 5))])
+    r1.script.clear()
+    again = plan_of(table, **options | {"timeout": "5"})
+    commit_job(again, [write_task(again.job, batches(0, 5))])
+    one, two = recorded(history)
+    assert [(each.outcome, each.token, each.rows) for each in (one, two)] == [
+        (outcome, "job 7", ((0, 4),)) for outcome in ("unknown", "ok")
+    ]
+    assert one.client != two.client
+    assert (check(read_files([history])).inserts, len(r1.blocks)) == (2, 1)
+
+
+def test_a_recorded_job_that_a_history_can_not_hold_inserts_nothing(
+    table: Table, r1: FakeReplica, history: Path
+) -> None:
+    record = {"record": str(history)}
+    schema = spark_schema(table.definition, ["s", "k"])
+    for options, overwrite, says in (
+        (record, True, "overwrite without recording"),
+        ({"record": "history.jsonl"}, False, "an absolute path"),
+        ({"recordkey": "k"}, False, "give option record, too"),
+        (record | {"recordkey": "s"}, False, "rows of t have no number"),
+        (record | {"recordkey": "none"}, False, "rows of t have no number"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            plan_write({"table": "t"} | options, schema, overwrite=overwrite)
+    plan = plan_of(table, **record)
+    with pytest.raises(BadInput, match="has -1"):
+        write_task(plan.job, batches(-1, 3))
+    with pytest.raises(BadInput, match="one is there twice"):
+        commit_job(plan, [write_task(plan.job, batches(0, 5)), write_task(plan.job, batches(4, 5))])
+    abort_job(plan)
+    assert not r1.blocks
+    assert left(r1) == []
+    assert not history.exists()

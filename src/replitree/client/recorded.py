@@ -24,7 +24,7 @@ from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.frames import is_frame
 from replitree.errors import BadInput
-from replitree.wire.history_format import NUMBER_MAX, Level
+from replitree.wire.history_format import Level, check_numbers
 from replitree.wire.history_recorder import OpenOperation, Recorder
 
 if TYPE_CHECKING:
@@ -165,11 +165,28 @@ class RecordedTable(Table):
         BadInput
             There is none.
         """
-        order = self._definition.order_by
-        name = self._recorder.key or (order[0] if order else None)
-        if name is None or not pa.types.is_integer(self.schema.field(name).type):
-            raise BadInput(f"rows of {self.name} have no number: record with Recorder(file, key=…), an integer column")
-        return name
+        return key_column(self.name, self.schema, self._definition.order_by, self._recorder.key)
+
+
+def key_column(table: str, schema: pa.Schema, order_by: Sequence[str], key: str | None) -> str:
+    """Return the column that numbers the rows of a table in a history.
+
+    Parameters
+    ----------
+    table, schema, order_by
+        The table's name, columns and order key.
+    key
+        The column that was asked for; None: the first one of the order key.
+
+    Raises
+    ------
+    BadInput
+        There is none, or it has no whole numbers.
+    """
+    name = key or (order_by[0] if order_by else None)
+    if name is None or name not in schema.names or not pa.types.is_integer(schema.field(name).type):
+        raise BadInput(f"rows of {table} have no number: record with Recorder(file, key=…), an integer column")
+    return name
 
 
 def least_quorum(size: int | str | None) -> int:
@@ -182,20 +199,3 @@ def least_quorum(size: int | str | None) -> int:
     if isinstance(size, str) and not size.isdecimal():
         return 2
     return int(size or 1)
-
-
-def check_numbers(found: Sequence[Any], key: str, table: str) -> None:
-    """Do nothing if a history can have rows of these numbers.
-
-    Raises
-    ------
-    BadInput
-        One of them is null, negative or too high; names table, column and number.
-    """
-    for wrong in found:
-        if isinstance(wrong, int) and 0 <= wrong <= NUMBER_MAX:
-            continue
-        raise BadInput(
-            f"column {key} of table {table} has {wrong}; it numbers the rows of a history, with whole numbers from 0 to"
-            f" {NUMBER_MAX}: record with Recorder(file, key=…), another column"
-        )

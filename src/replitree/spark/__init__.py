@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from replitree.spark.read.read import snapshot_df, to_df
     from replitree.spark.read.views import sql_views
     from replitree.spark.session.hints import note_statements
+    from replitree.spark.session.recorded import RecordedSession, recorded
     from replitree.spark.session.session import spark_session
     from replitree.spark.source import ReplitreeSource, register
     from replitree.spark.stream.into import into
@@ -26,10 +27,12 @@ if find_spec("pyspark") is None:
     raise SparkMissing("PySpark is not installed: pip install 'replitree[spark]'")
 
 __all__ = [
+    "RecordedSession",
     "ReplitreeSource",
     "insert_df",
     "into",
     "note_statements",
+    "recorded",
     "register",
     "snapshot_df",
     "spark_session",
@@ -38,10 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "RecordedSession": "replitree.spark.session.recorded",
     "ReplitreeSource": "replitree.spark.source",
     "insert_df": "replitree.spark.write.write",
     "into": "replitree.spark.stream.into",
     "note_statements": "replitree.spark.session.hints",
+    "recorded": "replitree.spark.session.recorded",
     "register": "replitree.spark.source",
     "snapshot_df": "replitree.spark.read.read",
     "spark_session": "replitree.spark.session.session",

@@ -49,6 +49,9 @@ Options (any case; all are text):
 ``quorum``                  write: how many replicas must have the rows: a number, ``majority`` or ``all``
 ``quorumtimeout``           write: for how many seconds that is waited for, by default 10
 ``mergeschema``             write: ``true`` adds the columns that the rows have and the table has not, and widens others
+``record``                  write: a history, as an absolute path on the driver's machine, to which each insert is written
+                            down before it is asked for (`replitree.spark.recorded`)
+``recordkey``               write: the column that numbers the rows there; by default the first one of the order key
 ``timeout``                 seconds to wait for replicas
 ==========================  ============================================================================================
 
@@ -147,6 +150,8 @@ class ReplitreeSource(DataSource):
         options = self._options()
         if name := next((each for each in ONLY_STREAMS if each in options), None):
             raise BadInput(f"option {name} is of streams, spark.readStream: a batch read has none")
+        if "record" in options:
+            raise BadInput("option record is of writes: replitree.spark.recorded records reads")
         if OF_FEED.intersection(options):
             from replitree.spark.read.feed_read import plan_feed, reads_feed
 

@@ -19,9 +19,12 @@ Absent on purpose: removal of rows.  A history is of tables from which nothing i
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
+
+from replitree.errors import BadInput
 
 FORMAT = "replitree-history"
 VERSION = 1
@@ -122,6 +125,23 @@ def to_ranges(numbers: list[int]) -> Ranges:
         else:
             found.append([number, number])
     return tuple(sorted([*((first, last) for first, last in found), *repeated]))
+
+
+def check_numbers(found: Sequence[Any], key: str, table: str) -> None:
+    """Do nothing if a history can have rows of these numbers.
+
+    Raises
+    ------
+    BadInput
+        One of them is null, negative or too high; names table, column and number.
+    """
+    for wrong in found:
+        if isinstance(wrong, int) and 0 <= wrong <= NUMBER_MAX:
+            continue
+        raise BadInput(
+            f"column {key} of table {table} has {wrong}; it numbers the rows of a history, with whole numbers from 0 to"
+            f" {NUMBER_MAX}: record with Recorder(file, key=…), another column"
+        )
 
 
 def encode_header(clock: str) -> bytes:

@@ -10,10 +10,14 @@ Each thread is a client of its own.  Processes write files of their own, which a
         asked.settle(index=table.insert(rows, token="a").index)
     with recorder.read("t", "linearizable") as asked:
         asked.show(numbers, index=…)
+
+A process that ends with each insert, as Spark's commits do, appends to the file of another one (``append``).  What a killed
+process has left of a line goes with the next one: it was killed before it asked for anything.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import threading
@@ -33,6 +37,9 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 CERTAIN = (BadInput, NotAuthorized, TableNotFound, Unavailable)
 """Errors after which nothing was inserted for sure."""
+
+HALF_LINE_BYTES = 64 << 10
+"""Bytes that are read at once to find where a line begins."""
 
 _numbers = count(1)
 
@@ -99,27 +106,26 @@ class Recorder:
         The column that numbers the rows; by default the first one of a table's order key.
     name
         Of this recorder among all; by default its machine, its process and its number in it.
+    append
+        Write behind what other recorders of this machine have in the file; it is made when it is not there.
 
     Raises
     ------
     BadInput
-        The file is there already, or can't be made.
+        The file is there already, or can't be made.  With `append`: it can't be opened, or is of another run of the machine.
     """
 
-    def __init__(self, file: str | os.PathLike[str], key: str | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, file: str | os.PathLike[str], key: str | None = None, name: str | None = None, *, append: bool = False
+    ) -> None:
         self.key = key
+        self.file = Path(file).absolute()
+        """Where to."""
         self._name = name or f"{socket.gethostname()}-{os.getpid()}-{next(_numbers)}"
         self._lock = threading.Lock()
         self._clients = threading.local()
         self._count = 0
-        try:
-            # Never an old file: all lines of a history are of the one clock that its first line names.
-            self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except FileExistsError as error:
-            raise BadInput(f"{file} is there already: name another file for this history, or remove it") from error
-        except OSError as error:
-            raise BadInput(f"{file} can't be made: {error.strerror}") from error
-        os.write(self._file, encode_header(clock()))
+        self._file = _opened(self.file, append=append)
 
     @contextmanager
     def insert(
@@ -145,7 +151,14 @@ class Recorder:
 
     @contextmanager
     def read(
-        self, table: str, level: Level, *, replica: str | None = None, index: int | None = None, closing: bool = False
+        self,
+        table: str,
+        level: Level,
+        *,
+        replica: str | None = None,
+        index: int | None = None,
+        closing: bool = False,
+        call: int | None = None,
     ) -> Iterator[OpenOperation]:
         """Record the read that is done inside.
 
@@ -153,10 +166,12 @@ class Recorder:
         ----------
         table, level, replica, index, closing
             What is asked for; see `Operation`.
+        call
+            When it was asked for, in nanoseconds of the monotonic clock, after this thread's last operation; by default now.
         """
         asked = OpenOperation(
             Operation(
-                "read", self._client(), table, time.monotonic_ns(), "unknown", level=level,
+                "read", self._client(), table, call or time.monotonic_ns(), "unknown", level=level,
                 replica=replica, index=index, closing=closing,
             )
         )  # fmt: skip
@@ -198,9 +213,66 @@ class Recorder:
 
     def _write(self, operation: Operation) -> None:
         with self._lock:
-            # One write to the end of the file: processes do not mix their lines either.
-            if self._file >= 0:
+            if self._file < 0:
+                return
+            # One write to the end of the file, by one process at a time: lines do not mix, and what precedes is whole.
+            with _locked(self._file):
+                _drop_half_line(self._file)
                 os.write(self._file, encode_line(operation))
+
+
+def _opened(file: Path, *, append: bool) -> int:
+    """Open a file that begins with the header.
+
+    Raises
+    ------
+    BadInput
+        It is there already, or can't be made.  With `append`: it can't be opened, or its times are of another clock.
+    """
+    header = encode_header(clock())
+    # Never an old file: all lines of a history are of the one clock that its first line names.
+    others = 0 if append else os.O_EXCL
+    try:
+        opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | others, 0o644)
+    except FileExistsError as error:
+        raise BadInput(f"{file} is there already: name another file for this history, or remove it") from error
+    except OSError as error:
+        raise BadInput(f"{file} can't be made: {error.strerror}") from error
+    # Two may have found no file at once: the first one that has the lock writes the header.
+    with _locked(opened):
+        begin = os.pread(opened, len(header), 0)
+        if not begin:
+            os.write(opened, header)
+    if begin not in (b"", header):
+        os.close(opened)
+        raise BadInput(
+            f"{file} has no history of this run of this machine, whose times could not be compared: name another file"
+        )
+    return opened
+
+
+@contextmanager
+def _locked(file: int) -> Iterator[None]:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _drop_half_line(file: int) -> None:
+    """Remove the end of a file that a process was killed in the middle of writing.  The file is locked."""
+    end = os.fstat(file).st_size
+    if os.pread(file, 1, end - 1) == b"\n":
+        return
+    # From the end, some kilobytes at a time: histories are long.
+    while end > 0:
+        begin = max(0, end - HALF_LINE_BYTES)
+        found = os.pread(file, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            os.ftruncate(file, begin + found + 1)
+            return
+        end = begin
 
 
 def clock() -> str:

@@ -108,3 +108,50 @@ def test_all_processes_of_a_machine_have_one_clock() -> None:
     program = "from replitree.wire.history_recorder import clock; print(clock())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == clock()
+
+
+# --- one file of several processes ---
+
+
+def test_recorders_append_to_one_file_and_the_first_makes_it(file: Path) -> None:
+    one, two = Recorder(file, name="one", append=True), Recorder(file, name="two", append=True)
+    for number, recorder in enumerate((one, two, one)):
+        with recorder.insert("t", [number]):
+            pass
+    assert [each.client for each in operations(file)] == ["one-1", "two-1", "one-1"]
+
+
+def test_half_a_line_of_a_killed_process_goes_with_the_next_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replitree.wire.history_recorder.HALF_LINE_BYTES", 16)
+    recorder = Recorder(file, name="one")
+    # As a process leaves it that was killed before it asked for anything.
+    with recorder.insert("t", [1]), file.open("ab") as killed:
+        killed.write(b'{"kind":"insert","client":"killed","table":"t","call":1')
+    with Recorder(file, name="two", append=True).insert("t", [2]):
+        pass
+    assert [(each.client, each.outcome) for each in operations(file)] == [("one-1", "ok"), ("two-1", "ok")]
+
+
+def test_a_file_of_another_run_of_the_machine_is_not_appended_to(file: Path) -> None:
+    for text in ('{"format":"replitree-history","version":1,"clock":"another"}\n', "my diary\n"):
+        file.write_text(text)
+        with pytest.raises(BadInput, match="no history of this run of this machine"):
+            Recorder(file, append=True)
+        assert file.read_text() == text
+
+
+def test_a_read_may_have_been_asked_for_before_it_was_known_what_it_is(file: Path) -> None:
+    recorder = Recorder(file)
+    with recorder.insert("t", [1]) as asked:
+        asked.settle(index=0)
+    with recorder.insert("t", [2]) as asked:
+        asked.settle(index=1)
+    call = operations(file)[0].answer
+    late = Recorder(file, append=True)
+    with late.read("t", "linearizable", call=call) as read:
+        read.show([1], index=1)
+    assert check(read_files([file])).fine
+    # Asked for now it is stale.
+    with late.read("t", "linearizable") as read:
+        read.show([1], index=1)
+    assert check(read_files([file])).counts["L1"] == 1

@@ -72,7 +72,7 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The plan of a read, which every task gets; `index` is the snapshot's, -1 before it is taken."""
+    """The plan of a read, which every task gets; `index` and `replica` are the snapshot's, -1 and "" before it is taken."""
 
     options: Mapping[str, str]
     definition: tuple[bytes, bytes] = field(repr=False)
@@ -83,6 +83,7 @@ class ReadPlan:
     owner: str = ""
     ticket: str = field(default="", repr=False)
     lease: LeaseHandle | None = None
+    replica: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,7 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         owner=next((replica.address for replica in replicas if replica.name == snapshot.replica), ""),
         ticket=ticket,
         lease=lease,
+        replica=snapshot.replica,
     )
     return planned, [FilesPartition(planned, units_) for units_ in packed]
 

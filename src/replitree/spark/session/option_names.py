@@ -46,6 +46,8 @@ NAMES = (
     "quorum",
     "quorumTimeout",
     "mergeSchema",
+    "record",
+    "recordKey",
     "timeout",
 )
 """The options, as docs and messages show them."""

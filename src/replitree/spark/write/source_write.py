@@ -47,6 +47,7 @@ from replitree.spark.session.columns import check_columns
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.options import flag, number, open_connection, open_table, seconds
 from replitree.spark.session.written import note_written
+from replitree.spark.write.recording import numbering_column, recorded_insert
 from replitree.spark.write.store_write import offered
 from replitree.spark.write.write_commit import MARK, commit_staged, discard_job, remove_scratch
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of
@@ -91,7 +92,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     SchemaMismatch
         The rows' columns do not fit the table.
     BadInput
-        An option is wrong, or the job has to go into an object store and can't.
+        An option is wrong, or the job has to go into an object store and can't; or it can't be recorded.
     """
     replaced: Overwrite | Literal["session"] | None = None
     if overwrite:
@@ -106,6 +107,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         if flag(options, "mergeschema"):
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         names = check_columns(schema, table.definition)
+        number_by = numbering_column(options, table, names, overwrite=overwrite)
         given = table.inserter.check_token(options.get("inserttoken"), deduplicate=True)
         token = None if batch is not None else given or fresh_token()
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
@@ -114,7 +116,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         except BadInput:
             discard_upload(upload, table.http)
             raise
-        job = job_of(table.definition, names, table.http, upload, store=store, through=through)
+        job = job_of(table.definition, names, table.http, upload, store=store, through=through, number_by=number_by)
         if job.scratch is not None:
             private.make_folder(job.scratch)
     return WritePlan(dict(options), job, token, replaced, batch)
@@ -170,7 +172,11 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
         plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
     with open_connection(plan.options) as connection:
         table = open_table(connection, plan.options)
-        note_written(table.definition.table_id, commit_staged(plan.job, table, messages, plan.terms).counts_at)
+        with recorded_insert(plan, messages) as asked:
+            result = commit_staged(plan.job, table, messages, plan.terms)
+            if asked is not None:
+                asked.settle(index=result.index, settled=result.settled)
+        note_written(table.definition.table_id, result.counts_at)
 
 
 def abort_job(plan: WritePlan) -> None:

@@ -41,6 +41,7 @@ from replitree.storage.parts.manifest import PartManifest, decode_manifest
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.wire.history_format import Ranges, check_numbers, to_ranges
 from replitree.wire.upload_life import SCRATCH_SUFFIX
 
 SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -69,6 +70,8 @@ class WriteJob:
         Id of the object store that tasks put into; empty: into none.
     through
         What the job says of the way there.
+    number_by
+        The column that numbers the rows in a history; None: the job is not recorded.
     """
 
     definition: tuple[bytes, bytes] = field(repr=False)
@@ -80,6 +83,7 @@ class WriteJob:
     path: str | None
     store: str = ""
     through: Through | None = None
+    number_by: str | None = None
 
     @property
     def table(self) -> TableDefinition:
@@ -110,6 +114,7 @@ def job_of(
     *,
     store: str,
     through: Through | None = None,
+    number_by: str | None = None,
 ) -> WriteJob:
     """Return what tasks that fill an upload are given: see `WriteJob`.  They get a ticket in place of the client's token."""
     return WriteJob(
@@ -122,6 +127,7 @@ def job_of(
         upload.path if upload.folder is not None else None,
         store,
         through,
+        number_by,
     )
 
 
@@ -139,6 +145,8 @@ class StagedMessage(WriterCommitMessage):
         puts them there.  None otherwise.
     session_mode
         The session's `SESSION_MODE`; None when it is not set.
+    numbers
+        The numbers of its rows in the history of a job that is recorded.
     """
 
     def __init__(self, folder: str, manifests: Sequence[PartManifest], tags: Tags | None = None) -> None:
@@ -148,6 +156,7 @@ class StagedMessage(WriterCommitMessage):
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
         self.tags = tags
+        self.numbers: Ranges = ()
 
     def decoded(self) -> tuple[PartManifest, ...]:
         """Return the manifests."""
@@ -155,10 +164,12 @@ class StagedMessage(WriterCommitMessage):
 
 
 def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
-    """Stage one attempt's rows.
+    """Stage one attempt's rows, and number them if the job is recorded.
 
     Raises
     ------
+    BadInput
+        The column that numbers the rows in a history has what can't number them.
     SchemaMismatch
         A column that may not be null has nulls.
     ReplicaUnavailable
@@ -166,6 +177,24 @@ def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessag
     NotAuthorized, StoreError
         They have to go into the object store, which does not work here.
     """
+    if job.number_by is None:
+        return _stage(job, batches)
+    place, found = job.names.index(job.number_by), list[int]()
+
+    def numbered() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(place).to_pylist()
+            check_numbers(numbers, job.names[place], job.table.name)
+            found.extend(numbers)
+            yield batch
+
+    # Of the rows as they are staged: calculated once more, they might be others.
+    message = _stage(job, numbered())
+    message.numbers = to_ranges(found)
+    return message
+
+
+def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
     definition = job.table
     first = next(batches, None)
     if first is None:
