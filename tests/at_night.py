@@ -47,6 +47,7 @@ AT_NIGHT = {
         "directories",
     ),
     "tests/cli/test_system.py::test_sql_prints_csv": (),
+    "tests/cli/test_verify_nemesis_system.py::test_a_driver_of_spark_is_killed_and_its_streams_are_judged": (),
     "tests/client/test_shared_merges_system.py::test_who_merges_is_paused_for_longer_than_its_session": (),
     "tests/client/test_tags_system.py::test_tagged_versions_survive_kills_of_all_replicas": (),
     "tests/spark/test_named_tables.py::test_a_session_without_the_jar_says_so_as_soon_as_spark_asks": (),

@@ -56,6 +56,31 @@ def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run,
         assert cluster.table("precious").to_arrow().num_rows == 1
 
 
+def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_path: Path) -> None:
+    with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
+        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        faults, results = tmp_path / "faults.toml", tmp_path / "results"
+        faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
+        ran = run(
+            *("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "90", "--clients", "4", "--json"),
+            *("--spark", "--faults", str(faults), "--results", str(results)),
+        )
+        assert ran.status == 0, ran.err
+        assert ran.json["verdict"]["verdict"] == "fine"
+        assert ran.json["strikes"]["kill the Spark driver"] >= 1
+        history = read_files([results / "history.jsonl"])
+        operations = [history.operation(number) for number in range(len(history))]
+        (seen,) = (each for each in operations if each.replica == "stream out")
+        (at_r1,) = (each for each in operations if each.closing and each.replica == "r1")
+        assert seen.closing
+        assert seen.rows == at_r1.rows
+        by_spark = [each for each in operations if each.kind == "insert" and each.client.startswith("spark-")]
+        assert sum(each.outcome == "ok" for each in by_spark) > 3
+        assert any(each.client.startswith("driver-") for each in operations), "the driver reads, too"
+        assert not (results / "spark" / "token").exists()
+        assert cluster.tables() == ()
+
+
 def test_rows_that_get_lost_are_noticed_and_the_table_stays(run: Run, tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 2, durable=False, settings={"test_cluster": True}) as cluster:
         faults = tmp_path / "faults.toml"

@@ -144,11 +144,34 @@ def test_rows_that_a_query_lacks_or_nobody_inserted_are_anomalies(
     ("SELECT v FROM spoken.default.spoken", "shows column k"),
     ("SELECT k + 1 AS k FROM spoken.default.spoken", "shows column k"),
     ("SELECT * FROM spoken.default.spoken.history", "is not a table of a replitree catalog"),
+    ("WITH x AS (SELECT 1 AS k, 0.5 AS v) INSERT INTO spoken.default.spoken SELECT * FROM x", "INSERT INTO that begins so"),
     ("DROP TABLE spoken.default.spoken", "a query of one table, and INSERT INTO"),
 ])  # fmt: skip
 def test_what_a_history_can_not_hold_is_refused(session: RecordedSession, statement: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         session.sql(statement)
+
+
+def test_a_cached_table_is_not_read_for_a_history(spark: SparkSession, session: RecordedSession) -> None:
+    session.sql("INSERT INTO spoken.default.spoken SELECT 1, 0.5")
+    spark.sql("CACHE TABLE spoken.default.spoken")
+    try:
+        with pytest.raises(BadInput, match="UNCACHE TABLE first"):
+            session.table("spoken.default.spoken")
+    finally:
+        spark.sql("UNCACHE TABLE spoken.default.spoken")
+
+
+def test_parts_of_older_columns_are_read_for_a_history_as_the_source_reads_them(
+    session: RecordedSession, running: LocalCluster, history: Path
+) -> None:
+    session.sql("INSERT INTO spoken.default.spoken SELECT id, 0.5 FROM range(3)")
+    running.table("spoken").add_column("s", "string")
+    session.table("spoken.default.spoken", level="linearizable")
+    read = operations(history)[-1]
+    assert (read.rows, read.level) == (((0, 2),), "linearizable")
+    assert read.index is not None
+    assert read.replica in {"r1", "r2"}
 
 
 def test_an_insert_that_a_history_can_not_hold_changes_nothing(

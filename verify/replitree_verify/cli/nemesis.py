@@ -27,6 +27,9 @@ Settle = Annotated[
 Results = Annotated[
     Path | None, typer.Option("--results", metavar="DIR", help="New folder for history and report, which then stay.")
 ]
+Spark = Annotated[
+    bool, typer.Option("--spark", help="Run a driver of Spark, too, with a stream in and a stream out; it is killed.")
+]
 
 
 @on_cluster
@@ -38,16 +41,18 @@ def nemesis(
     faults: Faults = None,
     settle: Settle = 60.0,
     results: Results = None,
+    spark: Spark = False,
 ) -> None:
     """Hurt a test cluster under load, and judge what clients saw; exit 0: every promise was kept, 1: not, 3: undecided."""
     import msgspec
 
     from replitree_verify.cli.history import status_of
     from replitree_verify.histories.report import as_dict, lines
-    from replitree_verify.nemesis.run import HISTORY, REPORT, Plan, run
+    from replitree_verify.nemesis.run import HISTORY, REPORT, SPARK, Plan, run
+    from replitree_verify.nemesis.stream import LOG
     from replitree_verify.nemesis.strikes import read_faults
 
-    plan = Plan(seed, seconds, clients, read_faults(faults) if faults is not None else (), settle)
+    plan = Plan(seed, seconds, clients, read_faults(faults) if faults is not None else (), settle, spark)
     folder = results or Path(tempfile.mkdtemp(prefix=f"replitree-nemesis-{seed}-"))
     try:
         folder.mkdir(parents=True, exist_ok=results is None)
@@ -65,6 +70,8 @@ def nemesis(
         with suppress(OSError):
             folder.rmdir()  # it is empty when the cluster was refused
     files = {"history": str(folder / HISTORY), "report": str(folder / REPORT)}
+    if spark:
+        files["driver"] = str(folder / SPARK / LOG)
     if ran.verdict.fine and results is None:
         shutil.rmtree(folder)
         files = {}

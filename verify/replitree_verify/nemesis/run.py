@@ -15,17 +15,21 @@ from pathlib import Path
 
 from replitree.client.connection import Connection, connect
 from replitree.client.table import Table
-from replitree.errors import BadInput, ReplitreeError
+from replitree.client.transport.access import Access
+from replitree.errors import BadInput, ReplitreeError, Unavailable
 from replitree.wire.history_format import Operation, encode_header, encode_line
 from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.nemesis.overview import write_report
-from replitree_verify.nemesis.strikes import CommandedFault, RunFailed, Strikes
-from replitree_verify.nemesis.visitors import SCHEMA, Crowd
+from replitree_verify.nemesis.stream import DriverFault, SparkDriver, check_spark
+from replitree_verify.nemesis.strikes import CommandedFault, Fault, RunFailed, Strikes
+from replitree_verify.nemesis.visitors import IDS, SCHEMA, Crowd
 
 CONNECTIONS = 2
-HISTORY, REPORT = "history.jsonl", "report.html"
+HISTORY, REPORT, SPARK = "history.jsonl", "report.html", "spark"
+"""In the folder of a run: its history, its report, and the folder of the driver of Spark."""
+
 CLOSING_S = 10.0
 """How long a closing read may take, in seconds."""
 
@@ -53,6 +57,8 @@ class Plan:
         With what the cluster is hurt; may be empty.
     settle_s
         How long replicas may take, when all is healed, until they answer reads again, in seconds.
+    spark
+        Whether a driver of Spark brings a stream in and takes one out; to kill it is one of the faults.
     """
 
     seed: int
@@ -60,6 +66,7 @@ class Plan:
     visitors: int
     faults: tuple[CommandedFault, ...]
     settle_s: float = 60.0
+    spark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +95,67 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     ------
     BadInput
         The cluster is not marked as one for tests.
+    SparkMissing
+        The plan wants a driver of Spark, and PySpark is not installed: nothing was touched.
     RunFailed
         A command of a fault failed: what had struck is healed, unless the error says otherwise.  Or a visitor met an error that
-        should never happen, which was printed.
+        should never happen, which was printed.  Or the driver of Spark ended by itself, or brought nothing into the table.
     ReplitreeError
         The table could not be made or dropped.
     """
     access = connection.access
+    if plan.spark:
+        check_spark()
     replicas = check_marked(connection)
     table = connection.create_table(
         f"nemesis_{secrets.token_hex(4)}", SCHEMA, order_by="id", partition_by="shelf", settings=LIMITS,
-        wait_replicas=len(replicas),
+        feed="1 day" if plan.spark else None, wait_replicas=len(replicas),
     )  # fmt: skip
     say(f"table {table.name} on {', '.join(replicas)}")
-    strikes = Strikes(plan.faults, plan.seed, say)
     files = [folder / f"clients-{number}.jsonl" for number in range(CONNECTIONS)]
+    closing = folder / "closing.jsonl"
+    with contextlib.ExitStack() as opened:
+        driver = None
+        if plan.spark:
+            driver = SparkDriver(
+                access, folder / SPARK, table=table.name, first=plan.visitors * IDS, quorum=min(2, len(replicas)),
+                seed=plan.seed,
+            )  # fmt: skip
+            opened.callback(driver.close)
+            driver.launch()
+            files.append(driver.history)
+        faults: tuple[Fault, ...] = plan.faults
+        if driver is not None:
+            faults = (*faults, DriverFault(driver))
+        strikes = Strikes(faults, plan.seed, say)
+        crowd_files = files[:CONNECTIONS]
+        if not _act(access, table, replicas, plan, crowd_files, strikes if faults else None):
+            raise RunFailed(
+                f"a visitor met an error that should never happen (above); table {table.name} stays as it is"
+            )
+        say("everything is healed; each replica is read at once more")
+        wait_until_well(table, replicas, plan.settle_s)
+        if driver is None:
+            read_closing(table, replicas, closing, CLOSING_S)
+        else:
+            read_closing_with_stream(table, replicas, closing, driver)
+    verdict, operations = judge([*files, closing], folder / HISTORY)
+    write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
+    if verdict.fine:
+        connection.drop_table(table.name)
+    struck = [strike.kind for strike in strikes.done]
+    return Ran(table.name, replicas, {kind: struck.count(kind) for kind in sorted(set(struck))}, verdict)
+
+
+def _act(
+    access: Access,
+    table: Table,
+    replicas: Sequence[str],
+    plan: Plan,
+    files: Sequence[Path],
+    strikes: Strikes | None,
+) -> bool:
+    """Let visitors act, and faults strike, while there is time; return whether no visitor has failed."""
     with contextlib.ExitStack() as opened:
         recording = [
             opened.enter_context(connect(access.url, access.token, record=Recorder(file, name=file.stem)))
@@ -113,25 +166,43 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
         try:
             end = time.monotonic() + plan.seconds
             while time.monotonic() < end and not crowd.has_failed:
-                if plan.faults:
+                if strikes is not None:
                     strikes.round()
                 else:
                     time.sleep(min(1.0, max(0.0, end - time.monotonic())))
         finally:
             crowd.stop()
             crowd.finish()
-    if crowd.has_failed:
-        raise RunFailed(f"a visitor met an error that should never happen (above); table {table.name} stays as it is")
-    say("everything is healed; each replica is read at once more")
-    wait_until_well(table, replicas, plan.settle_s)
-    closing = folder / "closing.jsonl"
-    read_closing(table, replicas, closing, CLOSING_S)
-    verdict, operations = judge([*files, closing], folder / HISTORY)
-    write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
-    if verdict.fine:
-        connection.drop_table(table.name)
-    struck = [strike.kind for strike in strikes.done]
-    return Ran(table.name, replicas, {kind: struck.count(kind) for kind in sorted(set(struck))}, verdict)
+    return not crowd.has_failed
+
+
+def read_closing_with_stream(table: Table, replicas: Sequence[str], file: Path, driver: SparkDriver) -> None:
+    """Read as `read_closing`, and record what the stream out has seen of the same version.
+
+    Raises
+    ------
+    RunFailed
+        The driver has ended by itself, or has brought nothing into the table.
+    """
+    end = time.monotonic() + MOVING_S_MAX
+    # The stream in ends first: each of its batches moves the log.
+    with contextlib.suppress(Unavailable):
+        driver.drain()
+    if not driver.has_inserted():
+        raise RunFailed(f"the Spark driver has brought no batch into {table.name}; its log is {driver.log}")
+    while True:
+        version = read_closing(table, replicas, file, CLOSING_S)
+        driver.read_closing(file)
+        if version is None or time.monotonic() >= end:
+            return
+        with (
+            contextlib.suppress(ReplitreeError),
+            table.snapshot(level="linearizable", timeout_s=CLOSING_S) as snapshot,
+        ):
+            if snapshot.index == version:
+                return
+        # What came in between the stream may have, and no read has: all is read again.
+        file.unlink()
 
 
 def check_marked(connection: Connection) -> tuple[str, ...]:
@@ -172,7 +243,7 @@ def wait_until_well(table: Table, replicas: Sequence[str], settle_s: float) -> N
                 break
 
 
-def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: float) -> None:
+def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: float) -> int | None:
     """Read the table at each replica, when all faults are over, and record it.
 
     Closing reads are compared, so all have to show one version.  The log may still move when the last client has ended: a
@@ -184,6 +255,11 @@ def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: f
         The history of these reads; a new file.
     timeout_s
         How long one read may take, in seconds.
+
+    Returns
+    -------
+    int | None
+        The version of all reads; None when they are not of one.
     """
     end = time.monotonic() + MOVING_S_MAX
     while True:
@@ -198,7 +274,7 @@ def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: f
                     asked.show(rows, index=snapshot.index, replica=snapshot.replica)
                     versions.add(snapshot.index)
         if len(versions) <= 1 or time.monotonic() >= end:
-            return
+            return versions.pop() if len(versions) == 1 else None
         file.unlink()
 
 
@@ -212,4 +288,16 @@ def judge(files: Sequence[Path], history: Path) -> tuple[Verdict, list[Operation
     return check(read_files([history])), operations
 
 
-__all__ = ["HISTORY", "REPORT", "Plan", "Ran", "check_marked", "judge", "read_closing", "run", "wait_until_well"]
+__all__ = [
+    "HISTORY",
+    "REPORT",
+    "SPARK",
+    "Plan",
+    "Ran",
+    "check_marked",
+    "judge",
+    "read_closing",
+    "read_closing_with_stream",
+    "run",
+    "wait_until_well",
+]

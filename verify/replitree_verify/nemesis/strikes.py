@@ -20,7 +20,7 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -60,6 +60,54 @@ class CommandedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strike: Command
     heal: Command
     hold_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 5.0
+
+    @property
+    def text(self) -> str:
+        """The command that hurts, in one line."""
+        return " ".join(self.strike)
+
+    def can_hurt(self) -> bool:
+        """Return True: whatever there is to be hurt, only the command knows."""
+        return True
+
+    def hurt(self) -> None:
+        """Hurt the cluster.  Raises `RunFailed`."""
+        _run(self.name, self.strike)
+
+    def mend(self) -> None:
+        """Heal it again.  Raises `RunFailed`."""
+        _run(self.name, self.heal)
+
+
+class Fault(Protocol):
+    """A fault."""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What it does, in a few words."""
+        ...
+
+    @property
+    def hold_s(self) -> float:
+        """How long it lasts at most, in seconds."""
+        ...
+
+    def can_hurt(self) -> bool:
+        """Tell whether there is something to be hurt now.  Raises `RunFailed` if there should be."""
+        ...
+
+    def hurt(self) -> None:
+        """Hurt it.  Raises `RunFailed`."""
+        ...
+
+    def mend(self) -> None:
+        """Heal what was hurt.  Raises `RunFailed`."""
+        ...
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,10 +152,10 @@ class Strikes:
         Hears what is done.
     """
 
-    def __init__(self, faults: Sequence[CommandedFault], seed: int, say: Callable[[str], object]) -> None:
+    def __init__(self, faults: Sequence[Fault], seed: int, say: Callable[[str], object]) -> None:
         self._faults, self._say = faults, say
         self._random = random.Random(f"{seed}/strikes")  # noqa: S311 - repeatable is what it must be
-        self._begun: dict[CommandedFault, int] = {}
+        self._begun: dict[Fault, int] = {}
         self.done: list[Struck] = []
         """What has struck and was healed."""
 
@@ -121,7 +169,10 @@ class Strikes:
         """
         chance = self._random
         time.sleep(chance.uniform(0.0, QUIET_S_MAX))
-        faults = chance.sample(list(self._faults), min(chance.choice(AT_ONCE), len(self._faults)))
+        able = [fault for fault in self._faults if fault.can_hurt()]
+        faults = chance.sample(able, min(chance.choice(AT_ONCE), len(able)))
+        if not faults:
+            return
         # The first one lasts until the last one is healed, so none is held for longer than the shortest of them may last.
         hold_s = min(fault.hold_s for fault in faults) / len(faults)
         try:
@@ -129,7 +180,7 @@ class Strikes:
                 self._say(f"strike: {fault.name}")
                 # Noted before: a command that fails may have done its work.
                 self._begun[fault] = time.monotonic_ns()
-                _run(fault.name, fault.strike)
+                fault.hurt()
                 time.sleep(chance.uniform(0.0, hold_s))
         finally:
             self.heal()
@@ -144,20 +195,20 @@ class Strikes:
                 failed = error
             else:
                 self._say(f"healed: {fault.name}")
-                self.done.append(Struck(fault.name, " ".join(fault.strike), begun, time.monotonic_ns()))
+                self.done.append(Struck(fault.name, fault.text, begun, time.monotonic_ns()))
                 del self._begun[fault]
         if failed is not None:
             raise failed
 
 
-def _heal(fault: CommandedFault) -> None:
+def _heal(fault: Fault) -> None:
     for _ in range(HEAL_TRIES - 1):
         try:
-            return _run(fault.name, fault.heal)
+            return fault.mend()
         except RunFailed:
             time.sleep(HEAL_PAUSE_S)
     try:
-        return _run(fault.name, fault.heal)
+        return fault.mend()
     except RunFailed as error:
         raise RunFailed(f"{error}. The cluster is still hurt: heal it by hand") from error
 
@@ -183,4 +234,4 @@ def _run(name: str, command: Sequence[str]) -> None:
         raise RunFailed(f"fault {name!r}: `{words}` ended with {done.returncode}{last and f': {last}'}")
 
 
-__all__ = ["CommandedFault", "RunFailed", "Strikes", "read_faults"]
+__all__ = ["CommandedFault", "Fault", "RunFailed", "Strikes", "read_faults"]

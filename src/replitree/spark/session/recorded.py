@@ -309,7 +309,13 @@ def _order_key(table: Any, options: Mapping[str, str]) -> str:
 
 
 def _taken(plan: Any) -> Taken:
-    """Return the snapshot that a plan has read which has run."""
+    """Return the snapshot that a plan has read which has run.
+
+    Raises
+    ------
+    BadInput
+        It has read a cache of Spark's.
+    """
     (leaf,) = _items(plan.collectLeaves())
     if _name(leaf) == "BatchScanExec" and _name(leaf.scan()) == "PythonScan":
         for each in _items(leaf.inputPartitions()):
@@ -318,6 +324,11 @@ def _taken(plan: Any) -> Taken:
                 return Taken(task.plan.index, task.plan.replica or None)
         # Of an empty table there is no task, and the plan does not say more.
         return Taken(None, None)
+    if _name(leaf) not in ("BatchScanExec", "RowDataSourceScanExec"):
+        raise BadInput(
+            f"a recorded read reads the table itself, and Spark took the rows from elsewhere ({_name(leaf)}): is the table"
+            " cached? UNCACHE TABLE first"
+        )
     text = leaf.scan().fileIndex().toString() if _name(leaf) == "BatchScanExec" else leaf.relation().toString()
     found = SCANNED.match(text)
     assert found is not None, f"the jar names a snapshot in another way: {text}"
