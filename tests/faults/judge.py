@@ -31,6 +31,7 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = parser_of(__doc__, RECORDED)
     parser.add_argument("--clients", type=int, default=JudgedPlan.__dataclass_fields__["clients"].default)
+    parser.add_argument("--spark", action="store_true", help="with a driver of Spark, which is killed, too")
     parser.add_argument("--folder", type=Path, help="where the folders of all slices go")
     return parsed(parser)
 
@@ -43,7 +44,9 @@ def main() -> int:
         arguments.folder.mkdir(parents=True, exist_ok=True)
     while left > 0:
         seconds = min(SLICE_S, left)
-        plan = JudgedPlan(seed, seconds, arguments.clients, kinds=tuple(arguments.kinds.split(",")))
+        plan = JudgedPlan(
+            seed, seconds, arguments.clients, kinds=tuple(arguments.kinds.split(",")), spark=arguments.spark
+        )
         status, operations = run_slice(plan, arguments)
         total += operations
         if status:
@@ -71,6 +74,7 @@ def run_slice(plan: JudgedPlan, arguments: argparse.Namespace) -> tuple[int, int
         say(f"{folder / HISTORY}\n{folder / REPORT}")
     if status:
         more = "" if plan.kinds == RECORDED else f" --kinds {','.join(plan.kinds)}"
+        more += " --spark" if plan.spark else ""
         say(f"NOT FINE: seed {plan.seed}, after {time.monotonic() - began:.0f} s; everything is in {folder}")
         say(f"repeat: .venv/bin/python -m tests.faults.judge --seed {plan.seed} --seconds {plan.seconds:.0f}{more}")
     else:

@@ -27,14 +27,16 @@ import msgspec
 
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
+from replitree.client.transport.access import Access
 from replitree.coordination.supervise import Supervised
 from replitree.wire.history_format import Operation, encode_header, encode_line
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.histories.report import as_dict
 from replitree_verify.nemesis.overview import Struck, write_report
-from replitree_verify.nemesis.run import read_closing
-from replitree_verify.nemesis.visitors import SCHEMA
+from replitree_verify.nemesis.run import read_closing, read_closing_with_stream
+from replitree_verify.nemesis.stream import DriverFault, SparkDriver
+from replitree_verify.nemesis.visitors import IDS, SCHEMA
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import draw_settings
@@ -53,6 +55,9 @@ CROWD_END_S = 60.0
 QUIET_S_MAX = 4.0
 """Longest time between two rounds of faults, in seconds: a cluster that is never well has nothing to lose."""
 
+KILL_SHARE = 0.5
+"""Of the rounds before which the driver of Spark is killed, where it has begun a batch."""
+
 CLOSING_S = 10.0
 HISTORY, REPORT, RESULT = "history.jsonl", "report.html", "result.json"
 
@@ -69,6 +74,8 @@ class JudgedPlan:
         How long faults may begin; the closing reads and the verdict come on top.
     clients
         How many there are.
+    spark
+        Whether a driver of Spark brings a stream in and takes one out; it is killed before every second round.
     """
 
     seed: int
@@ -76,6 +83,7 @@ class JudgedPlan:
     clients: int = 32
     replicas: int = 3
     kinds: tuple[str, ...] = RECORDED
+    spark: bool = False
 
     def pinned(self) -> dict[str, str]:
         """Return the replicas that know one server of the ensemble only, and which: nobody, one of them, or each another."""
@@ -119,31 +127,36 @@ def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
     with FaultCluster(folder, plan.replicas, settings=draw_settings(plan.seed), pinned=plan.pinned()) as cluster:
         limits = {"parts_delay": 90_000, "parts_max": 100_000}
         table = cluster.connection.create_table(
-            TABLE, SCHEMA, order_by="id", partition_by="shelf", settings=limits, wait_replicas=plan.replicas
-        )
+            TABLE, SCHEMA, order_by="id", partition_by="shelf", settings=limits,
+            feed="1 day" if plan.spark else None, wait_replicas=plan.replicas,
+        )  # fmt: skip
         nemesis = Nemesis(cluster, lambda name, part: checks.check_part(cluster, table, name, part), say)
         scribe = Scribe(cluster.ensemble.url, TABLE)
         crowds = [Crowd(number, plan, cluster) for number in range(CROWDS)]
+        driver = driver_of(plan, cluster) if plan.spark else None
         try:
             scribe.start()
             wait_for(lambda: all(crowd.has_begun for crowd in crowds), "the clients begin")
-            done = hurt(plan, nemesis, crowds)
+            done, killed = hurt(plan, nemesis, crowds, driver)
             say("every fault is healed; the clients finish")
             finish(crowds, nemesis)
-            compared = close(cluster, table, scribe)
+            compared = close(cluster, table, scribe, driver)
         except Exception:
             checks.write_down(cluster, table)
             raise
         finally:
             for crowd in crowds:
                 crowd.kill()
+            if driver is not None:
+                driver.close()
             scribe.close()
-    verdict, operations = judge(folder, scribe)
-    struck = [Struck(strike.kind, str(strike), begin, end) for strike, begin, end in nemesis.done]
+    verdict, operations = judge(folder, scribe, [] if driver is None else [driver.history])
+    struck = [*killed, *(Struck(strike.kind, str(strike), begin, end) for strike, begin, end in nemesis.done)]
     write_report(folder / REPORT, f"seed {plan.seed}", verdict, operations, struck)
+    faults = nemesis.struck + Counter(each.kind for each in killed)
     judged = Judged(
         plan.seed, done, round(time.monotonic() - began, 1), plan.pinned(), draw_settings(plan.seed),
-        dict(sorted(nemesis.struck.items())), count(operations), scribe.missed is None, compared, verdict,
+        dict(sorted(faults.items())), count(operations), scribe.missed is None, compared, verdict,
     )  # fmt: skip
     (folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(judged.as_dict()), indent=1))
     return judged
@@ -198,15 +211,36 @@ class Crowd:
             self._process.wait(CROWD_END_S)
 
 
-def hurt(plan: JudgedPlan, nemesis: Nemesis, crowds: list[Crowd]) -> int:
-    """Carry out rounds of faults while there is time; return how many."""
+def driver_of(plan: JudgedPlan, cluster: FaultCluster) -> SparkDriver:
+    """Return a driver of Spark that has been started."""
+    access = Access(cluster.ensemble.url, (cluster.folder / TOKEN_FILE).read_text("utf-8").strip())
+    made = SparkDriver(
+        access, cluster.folder / "spark", table=TABLE, first=plan.clients * IDS, quorum=2, seed=plan.seed
+    )
+    made.launch()
+    return made
+
+
+def hurt(
+    plan: JudgedPlan, nemesis: Nemesis, crowds: list[Crowd], driver: SparkDriver | None
+) -> tuple[int, list[Struck]]:
+    """Carry out rounds of faults while there is time; return how many, and when the driver was killed."""
     end, done, chance = time.monotonic() + plan.seconds, 0, random.Random(f"{plan.seed}/quiet")
+    fault = None if driver is None else DriverFault(driver)
+    killed: list[Struck] = []
     for each in rounds(plan.seed, nemesis.scene, plan.kinds):
         if time.monotonic() >= end or not all(crowd.is_well for crowd in crowds):
             break
-        nemesis.round(replace(each, quiet_s=chance.uniform(0.0, QUIET_S_MAX)))
+        quiet = replace(each, quiet_s=chance.uniform(0.0, QUIET_S_MAX))
+        if fault is not None and fault.can_hurt() and chance.random() < KILL_SHARE:
+            begin = time.monotonic_ns()
+            fault.hurt()
+            # The next driver starts Java while replicas are hurt.
+            fault.mend()
+            killed.append(Struck(fault.name, fault.text, begin, time.monotonic_ns()))
+        nemesis.round(quiet)
         done += 1
-    return done
+    return done, killed
 
 
 def finish(crowds: list[Crowd], nemesis: Nemesis) -> None:
@@ -218,22 +252,27 @@ def finish(crowds: list[Crowd], nemesis: Nemesis) -> None:
         crowd.finish()
 
 
-def close(cluster: FaultCluster, table: Table, scribe: Scribe) -> bool:
+def close(cluster: FaultCluster, table: Table, scribe: Scribe, driver: SparkDriver | None) -> bool:
     """Wait until all replicas are equal and well, and read at each of them; return whether the fold was compared."""
     if scribe.failure is not None:
         raise scribe.failure
+    closing = cluster.folder / "closing.jsonl"
+    if driver is not None:
+        # Before replicas are compared: the stream in ends here.
+        read_closing_with_stream(table, cluster.names, closing, driver)
     checks.wait_until_equal(table, cluster.names)
     checks.check_health(cluster, table)
-    read_closing(table, cluster.names, cluster.folder / "closing.jsonl", CLOSING_S)
+    if driver is None:
+        read_closing(table, cluster.names, closing, CLOSING_S)
     compared = checks.check_fold(table, cluster.names, scribe)
     checks.check_log(cluster, scribe)
     checks.check_logs(cluster)
     return compared
 
 
-def judge(folder: Path, scribe: Scribe) -> tuple[Verdict, list[Operation]]:
-    """Put what all clients have recorded into one history, with positions if the log is known; judge that."""
-    files = sorted([*folder.glob("clients-*.jsonl"), folder / "closing.jsonl"])
+def judge(folder: Path, scribe: Scribe, more: list[Path]) -> tuple[Verdict, list[Operation]]:
+    """Put what all clients, and Spark, have recorded into one history, with positions if the log is known; judge that."""
+    files = sorted([*folder.glob("clients-*.jsonl"), folder / "closing.jsonl", *more])
     clients = read_files(files)
     operations = [clients.operation(number) for number in range(len(clients))]
     if scribe.missed is None:

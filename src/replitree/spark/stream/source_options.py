@@ -39,6 +39,7 @@ NOT_OF_STREAMS = {
     "timestampasof": "startingTimestamp says where it begins",
     "level": "it begins with a linearizable snapshot, and misses nothing",
     "minindex": "it begins with a linearizable snapshot, and misses nothing",
+    "record": "replitree.spark.recorded records what a stream writes",
     "endingversion": "it goes on; trigger(availableNow=True) ends it with what is there when the query begins",
 }
 """Options of batch reads that a stream does not have, and what there is instead."""
