@@ -20,6 +20,7 @@ from replitree.spark.stream.stream_read import TableStream
         ({"schemaTrackingLocation": "/x"}, "goes on with the table's present columns"),
         ({"excludeRegex": "x"}, "where"),
         ({"endingVersion": "3"}, "availableNow"),
+        ({"record": "/tmp/h.jsonl"}, "replitree.spark.recorded"),
         ({"versionAsOf": "3"}, "startingVersion says where it begins"),
         ({"startingVersion": "-3"}, "0 or above, a tag, or snapshot, earliest, latest"),
         ({"startingVersion": "3", "startingTimestamp": "2026-01-01"}, "give one of them"),

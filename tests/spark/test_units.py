@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -21,6 +23,7 @@ from replitree.spark.read.source_read import FileUnit, read_partition
 from replitree.spark.session.columns import check_columns
 from replitree.spark.session.option_names import known_options
 from replitree.spark.session.options import number, open_connection, seconds, table_name
+from replitree.spark.session.recorded import recorded
 from replitree.spark.session.session import check_worker_python
 from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
 from replitree.spark.source import ReplitreeReader, ReplitreeSource
@@ -33,6 +36,7 @@ from replitree.storage.rewrite.read import read_parts
 from replitree.storage.rewrite.slices import Slice
 from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import define_table
+from replitree.wire.history_recorder import Recorder
 
 DEFINITION = define_table(
     "t",
@@ -257,3 +261,9 @@ def test_quorum_of_a_write_is_refused_before_anything_is_opened(
 ) -> None:
     with pytest.raises(BadInput, match=why):
         plan_write(options, ddl("k long"), overwrite=overwrite)
+
+
+def test_a_session_without_a_jvm_is_not_recorded(tmp_path: Path) -> None:
+    connected: Any = object()
+    with closing(Recorder(tmp_path / "history.jsonl")) as recorder, pytest.raises(BadInput, match="Spark Connect"):
+        recorded(connected, recorder)

@@ -2,8 +2,8 @@
 
 Recorded are inserts of rows that can be read twice, those of Spark's frames and of streams by `replitree.spark.into` among
 them, and reads of the whole table by `to_arrow` and `to_df`.  A frame is calculated for the history when it is made.  What
-else a table can do is done and not recorded; a program that reads in other ways says what it saw with
-`replitree.wire.history_recorder.Recorder.read`.
+else a table can do is done and not recorded.  SQL and Spark's data source are recorded by `replitree.spark.recorded`; a program
+that reads in other ways says what it saw with `replitree.wire.history_recorder.Recorder.read`.
 """
 
 from __future__ import annotations
