@@ -36,7 +36,7 @@ from replitree.spark.session.catalog import CATALOG
 from replitree.wire.history_format import to_ranges
 from replitree.wire.history_recorder import Recorder
 from replitree_verify.nemesis.seen import Seen
-from replitree_verify.nemesis.stream import HISTORY, SEEN, Order
+from replitree_verify.nemesis.stream import CHECKPOINT_IN, HISTORY, SEEN, Order, last_batch
 from replitree_verify.nemesis.visitors import EXPECTED
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ READ_EVERY_S = 3.0
 
 READ_S = 3
 """How long a read waits for a replica, in seconds."""
+
+ONE_MORE_S_MAX = 90.0
+"""How long the stream in may take to end one more batch, when all faults are over, in seconds."""
 
 IDLE_S_MAX = 20.0
 """How long the driver waits for the end of a batch before it stops a query, in seconds."""
@@ -119,7 +122,7 @@ class Driver:
         numbered = rows.selectExpr(f"value + {order.first} AS id", "cast(value % 2 AS int) AS shelf")
         writer = self._session.write_stream(numbered).options(**self._named)
         writer = writer.option("table", order.table).option("quorum", order.quorum)
-        return writer.option("checkpointLocation", str(self._folder / "checkpoint-in"))
+        return writer.option("checkpointLocation", str(self._folder / CHECKPOINT_IN))
 
     def _from(self) -> DataStreamWriter:
         stream = self._spark.readStream.format("replitree").options(**self._named).load(self._order.table)
@@ -138,6 +141,14 @@ class Driver:
                 self._read()
             self._read_at = time.monotonic() + self._random.uniform(0.0, READ_EVERY_S)
 
+    def _bring_one_more(self) -> None:
+        """Let the stream in end a batch: that in which the last driver was killed is repeated, however late it was killed."""
+        commits = self._folder / CHECKPOINT_IN / "commits"
+        before, end = last_batch(commits), time.monotonic() + ONE_MORE_S_MAX
+        while last_batch(commits) <= before and time.monotonic() < end:
+            self._in.look_after()
+            time.sleep(LOOK_S)
+
     def _read(self) -> None:
         """Read the whole table in one of Spark's ways."""
         name, level = self._order.table, self._random.choice(LEVELS)
@@ -150,6 +161,8 @@ class Driver:
 
     def drain(self, name: str) -> None:
         """End the stream in, bring the stream out to the end of the log, and make a file that says so.  Tries until it has."""
+        if self._in.wanted:
+            self._bring_one_more()
         self._in.stop()
         self._out.stop()
         while True:

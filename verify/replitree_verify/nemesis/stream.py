@@ -27,8 +27,9 @@ from replitree.wire.history_recorder import Recorder
 from replitree_verify.nemesis.seen import Seen
 from replitree_verify.nemesis.strikes import RunFailed
 
-HISTORY, SEEN, LOG = "spark.jsonl", "seen", "driver.log"
-"""In the folder: the history that all drivers write, the folder of the batches that they have seen, and their log."""
+HISTORY, SEEN, LOG, CHECKPOINT_IN = "spark.jsonl", "seen", "driver.log", "checkpoint-in"
+"""In the folder: the history that all drivers write, the folder of the batches that they have seen, their log, and the
+checkpoint of the stream in."""
 
 STREAM = "stream out"
 """The replica of the closing read that has what the stream out has seen."""
@@ -91,14 +92,14 @@ class SparkDriver:
         self._order = folder / "order.json"
         self._order.write_bytes(msgspec.json.encode(order))
         self._process: subprocess.Popen[bytes] | None = None
-        self._begun = -1
+        self._offsets, self._begun = folder / CHECKPOINT_IN / "offsets", -1
         self._numbers = count()
         self.history, self.log = folder / HISTORY, folder / LOG
         Recorder(self.history).close()
 
     def launch(self) -> None:
         """Start a driver that goes on where the last one ended, in a process group of its own."""
-        self._begun = self._last_batch()
+        self._begun = last_batch(self._offsets)
         command = [sys.executable, "-m", "replitree_verify.nemesis.spark_driver", str(self._order)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -107,13 +108,7 @@ class SparkDriver:
 
     def has_begun(self) -> bool:
         """Whether the driver of the moment has begun a batch of the stream in."""
-        return self._process is not None and self._last_batch() > self._begun
-
-    def _last_batch(self) -> int:
-        """Return the last batch of the stream in that Spark has begun; -1: none."""
-        folder = self._folder / "checkpoint-in" / "offsets"
-        names = [path.name for path in folder.iterdir()] if folder.exists() else []
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return self._process is not None and last_batch(self._offsets) > self._begun
 
     def kill(self) -> None:
         """Kill the driver with its Java (SIGKILL)."""
@@ -215,6 +210,12 @@ class DriverFault:
         self._driver.launch()
 
 
+def last_batch(folder: Path) -> int:
+    """Return the last batch that a folder of a checkpoint has, ``offsets`` or ``commits``; -1: none."""
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
 def check_spark() -> None:
     """Do nothing if PySpark is installed.  Raises `SparkMissing`."""
     if find_spec("pyspark") is None:
@@ -223,4 +224,16 @@ def check_spark() -> None:
         )
 
 
-__all__ = ["HISTORY", "KILL", "LOG", "SEEN", "STREAM", "DriverFault", "Order", "SparkDriver", "check_spark"]
+__all__ = [
+    "CHECKPOINT_IN",
+    "HISTORY",
+    "KILL",
+    "LOG",
+    "SEEN",
+    "STREAM",
+    "DriverFault",
+    "Order",
+    "SparkDriver",
+    "check_spark",
+    "last_batch",
+]
