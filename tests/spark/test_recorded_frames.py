@@ -209,3 +209,16 @@ def test_batches_of_a_stream_are_recorded_before_they_are_inserted_and_once(
     assert read.rows == ((0, 29),)
     verdict = check(read_files([history]))
     assert verdict.fine, verdict.anomalies
+
+
+def test_an_empty_table_is_read_for_a_history(session: RecordedSession, running: LocalCluster, history: Path) -> None:
+    url = str(running.folder)
+    session.table("spoken.default.spoken", level="linearizable")
+    session.load("spoken", url=url, level="linearizable", replica="r2")
+    session.load("spoken", url=url, asOf=0, replica="r2")
+    assert [(each.level, each.rows, each.index) for each in operations(history)] == [
+        ("linearizable", (), 0),
+        ("linearizable", (), None),
+        ("as_of", (), 0),
+    ]
+    assert check(read_files([history])).fine

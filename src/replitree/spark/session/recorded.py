@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.java_collections import JavaArray  # type: ignore[import-untyped]  # it has no types
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import cloudpickle
 from pyspark.sql.types import IntegralType
 
@@ -55,11 +56,12 @@ class Taken(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """What a query reads: the table, the column that numbers its rows, and the level."""
+    """What a query reads: the table, the column that numbers its rows, the level, and the index that it names itself."""
 
     table: str
     key: str
     level: Level
+    at: int | None
 
 
 class RecordedSession:
@@ -202,12 +204,14 @@ class RecordedSession:
         call = time.monotonic_ns()
         frame = make()
         relation = self._relation(frame)
-        with self._recorder.read(relation.table, relation.level, call=call) as asked:
+        with self._recorder.read(relation.table, relation.level, index=relation.at, call=call) as asked:
             # Rows that stay: another run of this frame may read another snapshot.
             kept = frame.localCheckpoint(eager=True)
             numbers = kept.select(quoted(relation.key)).toArrow().column(0).to_pylist()
             check_numbers(numbers, relation.key, relation.table)
             taken = _taken(frame._jdf.queryExecution().executedPlan())  # noqa: SLF001 - there is no other way
+            if relation.level == "as_of" and relation.at is None and taken.at is None:
+                raise BadInput(f"{relation.table} was empty then, and the plan does not say its index: name an index")
             asked.show(numbers, index=taken.at, replica=taken.replica)
         return kept
 
@@ -255,7 +259,9 @@ class RecordedSession:
             )
         if not isinstance(frame.schema[key].dataType, IntegralType):
             raise BadInput(f"column {key} of {table} has no whole numbers: record with Recorder(file, key=…)")
-        return Relation(table, key, _level(leaf, options))
+        named = options.get("asof", options.get("versionasof", ""))
+        level = _level(frame, leaf, options)
+        return Relation(table, key, level, int(named) if named.isdecimal() else None)
 
     def _is(self, plan: Any, name: str) -> bool:
         """Tell whether a plan is one of Spark's of this name."""
@@ -291,9 +297,14 @@ def recorded(spark: SparkSession, recorder: Recorder) -> RecordedSession:
     return RecordedSession(spark, recorder)
 
 
-def _level(leaf: Any, options: Mapping[str, str]) -> Level:
+def _level(frame: DataFrame, leaf: Any, options: Mapping[str, str]) -> Level:
     """Return what a read is promised."""
-    if leaf.timeTravelSpec().isDefined() or not {"asof", "versionasof", "timestampasof"}.isdisjoint(options):
+    try:
+        travels = leaf.timeTravelSpec().isDefined()
+    except Py4JError:
+        # An earlier Spark does not keep it in the relation, only in the statement.
+        travels = "TimeTravel" in frame._jdf.queryExecution().logical().toString()  # noqa: SLF001
+    if travels or not {"asof", "versionasof", "timestampasof"}.isdisjoint(options):
         return "as_of"
     asked = options.get("level", "eventual").lower()
     return next(level for level in LEVELS if level == asked)
