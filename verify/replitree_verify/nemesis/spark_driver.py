@@ -20,8 +20,8 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -66,6 +66,15 @@ FAILED = (PySparkException, Py4JError, *EXPECTED)
 """How Spark tells that a replica did not answer."""
 
 
+@contextmanager
+def forgiven(what: str) -> Iterator[None]:
+    """Pass what a fault may cause by; the log of the driver has it."""
+    try:
+        yield
+    except FAILED as error:
+        sys.stderr.write(f"{what} failed: {str(error).partition(chr(10))[0]}\n")
+
+
 @dataclass(slots=True)
 class Running:
     """A query that is started again when it has failed."""
@@ -77,7 +86,7 @@ class Running:
     def look_after(self) -> None:
         """Start it, if it is wanted and does not run."""
         if self.wanted and (self.query is None or not self.query.isActive):
-            with suppress(*FAILED):
+            with forgiven("start of a query"):
                 self.query = self.start()
 
     def stop(self) -> None:
@@ -85,7 +94,7 @@ class Running:
         self.wanted = False
         end = time.monotonic() + IDLE_S_MAX
         while self.query is not None and self.query.isActive:
-            with suppress(*FAILED):
+            with forgiven("end of a query"):
                 if not self.query.status["isTriggerActive"] or time.monotonic() >= end:
                     self.query.stop()
             time.sleep(LOOK_S)
@@ -137,7 +146,7 @@ class Driver:
         self._in.look_after()
         self._out.look_after()
         if self._in.wanted and time.monotonic() >= self._read_at:
-            with suppress(*FAILED):
+            with forgiven("read"):
                 self._read()
             self._read_at = time.monotonic() + self._random.uniform(0.0, READ_EVERY_S)
 
@@ -155,7 +164,7 @@ class Driver:
         ways: tuple[Callable[[], object], ...] = (
             lambda: self._session.load(name, level=level, timeout=READ_S, **self._named),
             lambda: self._session.table(f"replitree.default.{name}", level=level, timeout=READ_S),
-            lambda: self._session.sql(f"FROM replitree.default.{name} WITH (level = '{level}')"),
+            lambda: self._session.sql(f"SELECT * FROM replitree.default.{name} WITH (level = '{level}')"),  # noqa: S608
         )
         self._random.choice(ways)()
 
@@ -165,11 +174,10 @@ class Driver:
             self._bring_one_more()
         self._in.stop()
         self._out.stop()
-        while True:
-            with suppress(*FAILED):
+        while not (self._folder / name).exists():
+            with forgiven("last query of the stream out"):
                 self._from().trigger(availableNow=True).start().awaitTermination()
                 (self._folder / name).touch()
-                return
             time.sleep(LOOK_S)
 
 
