@@ -43,7 +43,6 @@ from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.tagging import Tagging
-from replitree.storage.parts.verified import CheckedPart
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.storage_policy import StorageKind
 
@@ -296,6 +295,7 @@ class TableViews:
         """Compute a view of a version of the source."""
         import pyarrow as pa
 
+        from replitree.storage.parts.verified import CheckedPart
         from replitree.storage.rewrite.read import read_batches
         from replitree.storage.sql.view import check_view, decode_view
 
