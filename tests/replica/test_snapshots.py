@@ -10,7 +10,7 @@ import pytest
 
 from replitree.errors import LeaseLost, Unavailable
 from replitree.protocol.core.effects import EntryId, LogIndex, Version
-from replitree.protocol.upkeep.consumers import NO_CONSUMERS, NO_FLOOR, Consumer, Consumers, ConsumerValue
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS, NO_FLOOR, ConsumerNode, Consumers, ConsumerValue
 from replitree.replica.kit import old_parts
 from replitree.replica.kit.old_parts import OldParts
 from replitree.storage.disk.store import PartStore
@@ -292,7 +292,7 @@ class Feed:
 
 def a_consumer(index: int, expired: str = "", parts: tuple[str, ...] = ()) -> Consumers:
     value = ConsumerValue(index, EntryId("c"), "r1", parts=parts, expired=expired)
-    return Consumers(Version(0), (Consumer("c", value, Version(0)),))
+    return Consumers(Version(0), (ConsumerNode("c", value, Version(0)),))
 
 
 def test_consumers_keep_what_they_have_not_read_and_their_snapshot(store: PartStore) -> None:

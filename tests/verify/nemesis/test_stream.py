@@ -20,7 +20,7 @@ from replitree_verify.histories.judge import check
 from replitree_verify.histories.reading import read_files
 from replitree_verify.nemesis import run, stream, strikes
 from replitree_verify.nemesis.run import read_closing_with_stream
-from replitree_verify.nemesis.seen import Seen
+from replitree_verify.nemesis.seen import SeenBatches
 from replitree_verify.nemesis.stream import SEEN, DriverFault, SparkDriver
 from replitree_verify.nemesis.strikes import RunFailed, Strikes
 
@@ -32,7 +32,7 @@ class Driver(SparkDriver):
 
     def __init__(self, folder: Path, *, ends: bool = True) -> None:
         super().__init__(Access("zk://none", "token"), folder / "spark", table="t", first=0, quorum=1, seed=1)
-        self.seen = Seen(folder / "spark" / SEEN)
+        self.seen = SeenBatches(folder / "spark" / SEEN)
         self.drained = 0
         self._ends = ends
 
@@ -113,7 +113,7 @@ def test_a_stream_that_has_seen_every_row_once_is_fine(tmp_path: Path, file: Pat
     ([(0, ((1, 4),)), (1, ((5, 8),)), (2, ((5, 8),))], {"S3"}),
     ([(0, ((1, 4),)), (1, ((5, 8),)), (1, ((5, 7),))], {"S3"}),
     ([(0, ((1, 8),)), (1, ((90, 91),))], {"S1"}),
-], ids=["batch lost", "row lost", "batch twice", "batch repeated with other rows", "row of nobody"])  # fmt: skip
+], ids=["batch lost", "row lost", "batch twice", "batch repeated with other rows", "row that no client inserted"])  # fmt: skip
 def test_a_stream_that_has_not_seen_every_row_once_is_an_anomaly(
     tmp_path: Path, file: Path, batches: Sequence[tuple[int, Ranges]], found: set[str]
 ) -> None:

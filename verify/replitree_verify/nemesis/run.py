@@ -23,7 +23,7 @@ from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.nemesis.overview import write_report
 from replitree_verify.nemesis.stream import DriverFault, SparkDriver, check_spark
-from replitree_verify.nemesis.strikes import CommandedFault, Fault, RunFailed, Strikes
+from replitree_verify.nemesis.strikes import CommandedFault, NemesisFault, RunFailed, Strikes
 from replitree_verify.nemesis.visitors import IDS, SCHEMA, Crowd
 
 CONNECTIONS = 2
@@ -124,7 +124,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
             opened.callback(driver.close)
             driver.launch()
             files.append(driver.history)
-        faults: tuple[Fault, ...] = plan.faults
+        faults: tuple[NemesisFault, ...] = plan.faults
         if driver is not None:
             faults = (*faults, DriverFault(driver))
         strikes = Strikes(faults, plan.seed, say)

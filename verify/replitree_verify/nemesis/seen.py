@@ -18,7 +18,7 @@ from replitree.wire.history_format import Ranges
 _decoder = json_decoder(tuple[tuple[int, int], ...])
 
 
-class Seen:
+class SeenBatches:
     """What a stream has seen.
 
     Parameters
@@ -57,4 +57,4 @@ class Seen:
         ]
 
 
-__all__ = ["Seen"]
+__all__ = ["SeenBatches"]

@@ -35,8 +35,8 @@ from replitree.spark import RecordedSession, recorded, spark_session
 from replitree.spark.session.catalog import CATALOG
 from replitree.wire.history_format import to_ranges
 from replitree.wire.history_recorder import Recorder
-from replitree_verify.nemesis.seen import Seen
-from replitree_verify.nemesis.stream import CHECKPOINT_IN, HISTORY, SEEN, Order, last_batch
+from replitree_verify.nemesis.seen import SeenBatches
+from replitree_verify.nemesis.stream import CHECKPOINT_IN, HISTORY, SEEN, DriverOrder, last_batch
 from replitree_verify.nemesis.visitors import EXPECTED
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Driver:
         What it gets.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: DriverOrder) -> None:
         self._order, self._folder = order, Path(order.folder)
         self._named = {"url": order.url, "tokenFile": order.token_file}
         cluster = {f"{CATALOG}.{name}": text for name, text in self._named.items()}
@@ -119,7 +119,7 @@ class Driver:
         recorder = Recorder(self._folder / HISTORY, append=True, name=f"driver-{secrets.token_hex(6)}")
         self._session: RecordedSession = recorded(self._spark, recorder)
         self._random = random.Random(f"{order.seed}/{os.getpid()}")  # noqa: S311 - no secret
-        self._seen = Seen(self._folder / SEEN)
+        self._seen = SeenBatches(self._folder / SEEN)
         self._in = Running(lambda: self._into().trigger(processingTime=TRIGGER).start())
         self._out = Running(lambda: self._from().trigger(processingTime=TRIGGER).start())
         self._read_at = 0.0
@@ -193,7 +193,7 @@ def main(file: str) -> None:
     """Run the queries of an order, for as long as the input lasts."""
     told = SimpleQueue[str]()
     threading.Thread(target=listen, args=(told,), daemon=True).start()
-    driver = Driver(json_decoder(Order).decode(Path(file).read_bytes()))
+    driver = Driver(json_decoder(DriverOrder).decode(Path(file).read_bytes()))
     while True:
         try:
             name = told.get(timeout=LOOK_S)

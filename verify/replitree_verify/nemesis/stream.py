@@ -24,7 +24,7 @@ from replitree import private
 from replitree.client.transport.access import Access
 from replitree.errors import SparkMissing, Unavailable
 from replitree.wire.history_recorder import Recorder
-from replitree_verify.nemesis.seen import Seen
+from replitree_verify.nemesis.seen import SeenBatches
 from replitree_verify.nemesis.strikes import RunFailed
 
 HISTORY, SEEN, LOG, CHECKPOINT_IN = "spark.jsonl", "seen", "driver.log", "checkpoint-in"
@@ -44,7 +44,7 @@ DRAIN_S_MAX = 240.0
 LOOK_S = 0.2
 
 
-class Order(msgspec.Struct, frozen=True):
+class DriverOrder(msgspec.Struct, frozen=True):
     """What a driver gets.
 
     Attributes
@@ -80,7 +80,7 @@ class SparkDriver:
     folder
         An empty folder of its own.
     table, first, quorum, seed
-        As of `Order`.
+        As of `DriverOrder`.
     """
 
     def __init__(self, access: Access, folder: Path, *, table: str, first: int, quorum: int, seed: int) -> None:
@@ -88,7 +88,7 @@ class SparkDriver:
         self._folder, self._table = folder, table
         self._token = folder / "token"
         private.write_file(self._token, access.token.encode())
-        order = Order(access.url, str(self._token), table, str(folder), first, quorum, seed)
+        order = DriverOrder(access.url, str(self._token), table, str(folder), first, quorum, seed)
         self._order = folder / "order.json"
         self._order.write_bytes(msgspec.json.encode(order))
         self._process: subprocess.Popen[bytes] | None = None
@@ -173,7 +173,7 @@ class SparkDriver:
             # A stream that does not come to the end is a replica that does not answer.
             with suppress(Unavailable), reading as asked:
                 self.drain()
-                asked.show(Seen(self._folder / SEEN).rows())
+                asked.show(SeenBatches(self._folder / SEEN).rows())
 
 
 class DriverFault:
@@ -232,7 +232,7 @@ __all__ = [
     "SEEN",
     "STREAM",
     "DriverFault",
-    "Order",
+    "DriverOrder",
     "SparkDriver",
     "check_spark",
     "last_batch",

@@ -79,7 +79,7 @@ class CommandedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _run(self.name, self.heal)
 
 
-class Fault(Protocol):
+class NemesisFault(Protocol):
     """A fault."""
 
     @property
@@ -152,10 +152,10 @@ class Strikes:
         Hears what is done.
     """
 
-    def __init__(self, faults: Sequence[Fault], seed: int, say: Callable[[str], object]) -> None:
+    def __init__(self, faults: Sequence[NemesisFault], seed: int, say: Callable[[str], object]) -> None:
         self._faults, self._say = faults, say
         self._random = random.Random(f"{seed}/strikes")  # noqa: S311 - repeatable is what it must be
-        self._begun: dict[Fault, int] = {}
+        self._begun: dict[NemesisFault, int] = {}
         self.done: list[Struck] = []
         """What has struck and was healed."""
 
@@ -201,7 +201,7 @@ class Strikes:
             raise failed
 
 
-def _heal(fault: Fault) -> None:
+def _heal(fault: NemesisFault) -> None:
     for _ in range(HEAL_TRIES - 1):
         try:
             return fault.mend()
@@ -234,4 +234,4 @@ def _run(name: str, command: Sequence[str]) -> None:
         raise RunFailed(f"fault {name!r}: `{words}` ended with {done.returncode}{last and f': {last}'}")
 
 
-__all__ = ["CommandedFault", "Fault", "RunFailed", "Strikes", "read_faults"]
+__all__ = ["CommandedFault", "NemesisFault", "RunFailed", "Strikes", "read_faults"]

@@ -18,7 +18,7 @@ STEPS_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ViewHistory:
     """What came of a history: its steps, the last of them wrong if something is, and the rare branches that were seen."""
 
     steps: tuple[str, ...]
@@ -56,20 +56,20 @@ def draw_model(seed: int) -> Model:
     )
 
 
-def history_of(seed: int) -> History:
+def history_of(seed: int) -> ViewHistory:
     """Go through the history of a seed."""
     space, draw = Space(draw_model(seed)), Random(seed)  # noqa: S311 - drawn to be drawn again
     state, way = space.first(), list[str]()
     for _ in range(STEPS_MAX):
         problem = next(iter(violations(state)), "")
         if problem:
-            return History(tuple(way), problem, frozenset(space.probes))
+            return ViewHistory(tuple(way), problem, frozenset(space.probes))
         steps = tuple(space.steps(state))
         if not steps:
             break
         happened, state = draw.choice(steps)
         way.append(happened)
     else:
-        return History(tuple(way), "CONVERGES: it goes on for ever", frozenset(space.probes))
+        return ViewHistory(tuple(way), "CONVERGES: it goes on for ever", frozenset(space.probes))
     problem = next(iter(wrong_at_rest(space, state)), "")
-    return History(tuple(way), problem, frozenset(space.probes))
+    return ViewHistory(tuple(way), problem, frozenset(space.probes))

@@ -14,7 +14,7 @@ from replitree.protocol.core.entries import AlterEntry, GetEntry, SettleEntry, e
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.views import NO_VIEWS, StagedView, Views, staged_view
-from replitree.protocol.insert.views import Backfill, Origin, backfill_token, backfill_version, read_views
+from replitree.protocol.insert.views import Backfill, InsertOrigin, backfill_token, backfill_version, read_views
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.commands import accept_drop, accept_view, give_command, mark_filled
 from replitree.protocol.program.inserter import accept_insert
@@ -42,7 +42,7 @@ TABLES = {"s": SOURCE, "t": TARGET}
 NOT_BEGUN = -1
 
 
-class Process(NamedTuple):
+class ViewProcess(NamedTuple):
     """A process of a seat.
 
     Attributes
@@ -60,7 +60,7 @@ class Process(NamedTuple):
     views: tuple[Views, Views] = (NO_VIEWS, NO_VIEWS)
 
 
-class Thread(NamedTuple):
+class ViewThread(NamedTuple):
     """What a seat is asked to do: where it stands, and the staging id of its inserts."""
 
     place: int = NOT_BEGUN
@@ -89,10 +89,10 @@ class ViewState(NamedTuple):
     """
 
     tree: Tree
-    processes: tuple[Process, ...]
+    processes: tuple[ViewProcess, ...]
     folders: frozenset[tuple[str, str, str]]
     listed: tuple[frozenset[str] | None, ...]
-    threads: tuple[Thread, ...]
+    threads: tuple[ViewThread, ...]
     late: tuple[tuple[fx.Operation, ...], ...]
     answers: tuple[fx.ClientAnswer | None, ...]
     budget: Budget
@@ -175,10 +175,10 @@ class Space(small_search.Space[ViewState]):
         count = len(self.jobs)
         state = ViewState(
             tree,
-            (Process(),) * len(SEATS),
+            (ViewProcess(),) * len(SEATS),
             frozenset({("r1", "s", "before")}) if self.model.before else frozenset(),
             (None,) * len(SEATS),
-            (Thread(),) * count,
+            (ViewThread(),) * count,
             (),
             (None,) * count,
             budget_of(self.model.faults),
@@ -260,7 +260,7 @@ class Space(small_search.Space[ViewState]):
         if not rows_below(state.tree, backfill_version(created)):
             return self._kernel.begin(mark_filled, Replica(SOURCE, replica.name), request, backfill)
         token = fx.BlockId(backfill_token(VIEW, created))
-        arguments = (replica, ((request, token),), (), 0, 1, None, False, Origin(backfill=backfill))
+        arguments = (replica, ((request, token),), (), 0, 1, None, False, InsertOrigin(backfill=backfill))
         return self._kernel.begin(accept_insert, *arguments)
 
     def _settle(self, state: ViewState, number: int) -> Iterator[tuple[str, ViewState]]:
@@ -291,7 +291,7 @@ class Space(small_search.Space[ViewState]):
                 for job, thread in zip(self.jobs, state.threads, strict=True)
             )
             found = frozenset(name for at, table, name in state.folders if at == seat and table == "t")
-            dead = Process(process.number + 1, (None, None))
+            dead = ViewProcess(process.number + 1, (None, None))
             yield (
                 f"{seat} crashes",
                 state._replace(
@@ -346,7 +346,7 @@ class Space(small_search.Space[ViewState]):
 
     # --- threads ----------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, state: ViewState, number: int, job: Job, thread: Thread) -> Iterator[tuple[str, ViewState]]:
+    def _go_on(self, state: ViewState, number: int, job: Job, thread: ViewThread) -> Iterator[tuple[str, ViewState]]:
         """Give each way in which the effect of a thread may end."""
         effect = self._kernel.effect(thread.place)
         what = f"{job.seat} {job.kind} {type(effect).__name__}"
@@ -481,7 +481,7 @@ class Space(small_search.Space[ViewState]):
     def _at(self, state: ViewState, number: int, place: int) -> ViewState:
         # What becomes of a quorum is for the models of quorums.
         waits = isinstance(self._kernel.effect(place), AwaitDecided) if place not in (END, NOT_BEGUN) else False
-        return state._replace(threads=_put(state.threads, number, Thread(END if waits else place)))
+        return state._replace(threads=_put(state.threads, number, ViewThread(END if waits else place)))
 
     def _committed(self, tree: Tree, operations: tuple[fx.Operation, ...]) -> Tree:
         after, outcome = tree.commit(operations, 1)

@@ -58,7 +58,7 @@ def one_consumer(table: TablePlace, name: str) -> fx.Procedure[Consumer | None]:
     return None if found is None else _shown(found)
 
 
-def _shown(found: nodes.Consumer) -> Consumer:
+def _shown(found: nodes.ConsumerNode) -> Consumer:
     value = found.value
     return Consumer(
         name=found.name,

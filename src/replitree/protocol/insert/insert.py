@@ -71,7 +71,7 @@ from replitree.protocol.insert.views import (
     FROM_CLIENTS,
     TRIES_MAX,
     Filling,
-    Origin,
+    InsertOrigin,
     Outdated,
     joint_operations,
     read_filling,
@@ -130,7 +130,7 @@ class Inserter:
     batch: StreamBatch | None = None
     takes_over: bool = False
     views: Views = NO_VIEWS
-    origin: Origin = FROM_CLIENTS
+    origin: InsertOrigin = FROM_CLIENTS
 
     @property
     def is_decided_by_node(self) -> bool:
@@ -154,7 +154,7 @@ class NotInLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class NodeMoved:
     """The group is certainly not in the log: its stream, or the view that it fills, has moved since it was read."""
 
 
@@ -224,7 +224,7 @@ class _Left:
     end: GroupEnd = GroupEnd()
 
 
-Logged: TypeAlias = InLog | NotInLog | Moved | Outdated | Gone | Replaced | fx.InDoubt
+Logged: TypeAlias = InLog | NotInLog | NodeMoved | Outdated | Gone | Replaced | fx.InDoubt
 """What the log says of a group; after `InDoubt` its block ids tell later."""
 
 
@@ -322,7 +322,7 @@ def _finish(
     staging: fx.StagingId,
     parts: tuple[fx.StagedPart, ...],
     requests: tuple[Request, ...],
-    logged: InLog | NotInLog | Moved | Gone | Replaced | fx.InDoubt,
+    logged: InLog | NotInLog | NodeMoved | Gone | Replaced | fx.InDoubt,
 ) -> fx.Procedure[_Left]:
     """Publish or clear away what was staged and answer; return the requests that must be staged again, or wait."""
     match logged:
@@ -345,7 +345,7 @@ def _finish(
                 if left.requests and inserter.origin.backfill is not None
                 else left
             )
-        case Moved():
+        case NodeMoved():
             yield fx.RemoveStaging(staging)
             return (yield from _decide(inserter, requests[0]))
         case Gone(reason):
@@ -450,10 +450,10 @@ class _Conditions:
     unchanged: tuple[fx.Operation, ...]
     joint: tuple[fx.Operation, ...]
 
-    def refused(self, by: fx.Refused) -> Moved | Outdated | Gone:
+    def refused(self, by: fx.Refused) -> NodeMoved | Outdated | Gone:
         """Return what it means that the commit was refused, and neither by its block ids nor by its epoch."""
         if by.operation in self.moves:
-            return Moved()
+            return NodeMoved()
         if by.operation in self.joint:
             return Outdated(
                 "a target of the table's materialised views takes no inserts at this replica now; try again"

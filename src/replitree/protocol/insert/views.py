@@ -67,7 +67,7 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class InsertOrigin:
     """Where the rows of an insert come from.
 
     Attributes
@@ -82,7 +82,7 @@ class Origin:
     backfill: Backfill | None = None
 
 
-FROM_CLIENTS = Origin()
+FROM_CLIENTS = InsertOrigin()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.insert import insert
 from replitree.protocol.insert.insert import Inserter, Request
-from replitree.protocol.insert.views import FROM_CLIENTS, Origin
+from replitree.protocol.insert.views import FROM_CLIENTS, InsertOrigin
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.stages import Accept, Accepted, Release, ReportTrouble, Stage, Then
 
@@ -21,7 +21,7 @@ def accept_insert(
     schema_version: int = 1,
     batch: StreamBatch | None = None,
     takes_over: bool = False,
-    origin: Origin = FROM_CLIENTS,
+    origin: InsertOrigin = FROM_CLIENTS,
 ) -> Stage:
     """Take a group of requests, given as (request, token), once the process is active.
 

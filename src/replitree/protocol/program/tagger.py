@@ -15,7 +15,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.upkeep import consumers, tags
-from replitree.protocol.upkeep.consumers import Consumer, ConsumerOutcome, Consumers, ConsumerValue
+from replitree.protocol.upkeep.consumers import ConsumerNode, ConsumerOutcome, Consumers, ConsumerValue
 from replitree.protocol.upkeep.tags import Tags, TagValue
 
 Beginning: TypeAlias = Literal["feed", "snapshot"]
@@ -121,7 +121,7 @@ class ReleaseFeed(MemoryEffect):
 class JudgeHold(MemoryEffect):
     """Outcome: why the hold of a consumer is over by its limits; "": it is not."""
 
-    consumer: Consumer
+    consumer: ConsumerNode
 
 
 # --- stages -------------------------------------------------------------------------------------------------------------------

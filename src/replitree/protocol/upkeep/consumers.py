@@ -51,9 +51,9 @@ from replitree.protocol.core.values import decode_value
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.upkeep.named_nodes import (
     NODE_BYTES_MAX,
-    Change,
-    Found,
-    Made,
+    FoundNode,
+    NodeChange,
+    NodeMade,
     NotChanged,
     change_node,
     check_node_name,
@@ -143,7 +143,7 @@ def decode_consumer(raw: bytes, where: str) -> ConsumerValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ConsumerNode:
     """A consumer as it was read; `moved_ms` is when its node was written last, by coordination's clock."""
 
     name: str
@@ -157,10 +157,10 @@ class Consumers:
     """The consumers of a table, ascending, when the node ``consumers`` had this version; None: no such node, or not read."""
 
     version: fx.Version | None = None
-    all: tuple[Consumer, ...] = ()
+    all: tuple[ConsumerNode, ...] = ()
 
     @property
-    def holding(self) -> tuple[Consumer, ...]:
+    def holding(self) -> tuple[ConsumerNode, ...]:
         """Those whose hold has not ended."""
         return tuple(each for each in self.all if not each.value.expired)
 
@@ -189,7 +189,7 @@ def read_consumers(table: TablePlace, known: Consumers = NO_CONSUMERS) -> fx.Pro
     )
 
 
-def read_consumer(table: TablePlace, name: str) -> fx.Procedure[Consumer | None]:
+def read_consumer(table: TablePlace, name: str) -> fx.Procedure[ConsumerNode | None]:
     """Return the consumer of a name; None: there is none."""
     path = layout.consumer(table, name)
     yield fx.Sync(layout.consumers(table))
@@ -197,9 +197,9 @@ def read_consumer(table: TablePlace, name: str) -> fx.Procedure[Consumer | None]
     return None if node is None else _consumer(path, node)
 
 
-def _consumer(path: str, node: fx.Node) -> Consumer:
+def _consumer(path: str, node: fx.Node) -> ConsumerNode:
     name = path.rpartition("/")[2]
-    return Consumer(name, decode_consumer(node.value, path), node.version, node.changed_ms)
+    return ConsumerNode(name, decode_consumer(node.value, path), node.version, node.changed_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +247,9 @@ def put_consumer(
         replica, me, epoch, path, encoded, lambda node: decode_consumer(node.value, path).id == value.id
     )
     match outcome:
-        case Made():
+        case NodeMade():
             return ConsumerChanged(value)
-        case Found(node):
+        case FoundNode(node):
             there = None if node is None else decode_consumer(node.value, path)
             # It may have moved since an earlier try made it.
             return ConsumerChanged(there) if there is not None and there.id == value.id else OtherConsumer(there)
@@ -262,23 +262,23 @@ def move_consumer(
     """Say that a consumer has read everything below an index, and its snapshot; parameters as `put_consumer`."""
     path = layout.consumer(replica.table, name)
 
-    def decide(node: fx.Node | None, tried: fx.Node | None) -> Change[ConsumerOutcome]:
+    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[ConsumerOutcome]:
         value = None if node is None else decode_consumer(node.value, path)
         if node is None or value is None or value.expired:
-            return Change(None, OtherConsumer(value))
+            return NodeChange(None, OtherConsumer(value))
         if value.index > index:
             # Another call may have moved it on after a commit of this one.
-            return Change(None, OtherConsumer(value) if tried is None else ConsumerChanged(value))
+            return NodeChange(None, OtherConsumer(value) if tried is None else ConsumerChanged(value))
         if value.index == index and value.snapshot is None:
-            return Change(None, ConsumerChanged(value))
+            return NodeChange(None, ConsumerChanged(value))
         moved = msgspec.structs.replace(value, index=index, snapshot=None, parts=(), expired="")
-        return Change(fx.Set(path, encode_consumer(moved), fx.ANY_VERSION), ConsumerChanged(moved))
+        return NodeChange(fx.Set(path, encode_consumer(moved), fx.ANY_VERSION), ConsumerChanged(moved))
 
     return (yield from change_node(replica, me, epoch, path, decide))
 
 
 def expire_consumer(
-    replica: Replica, me: bytes, epoch: fx.Epoch, seen: Consumer, why: str
+    replica: Replica, me: bytes, epoch: fx.Epoch, seen: ConsumerNode, why: str
 ) -> fx.Procedure[ConsumerOutcome]:
     """Mark that the hold of a consumer has ended, unless it has moved since it was judged.
 
@@ -293,16 +293,16 @@ def expire_consumer(
     """
     path = layout.consumer(replica.table, seen.name)
 
-    def decide(node: fx.Node | None, _: fx.Node | None) -> Change[ConsumerOutcome]:
+    def decide(node: fx.Node | None, _: fx.Node | None) -> NodeChange[ConsumerOutcome]:
         value = None if node is None else decode_consumer(node.value, path)
         if node is None or value is None:
-            return Change(None, OtherConsumer(None))
+            return NodeChange(None, OtherConsumer(None))
         if value.expired:
-            return Change(None, ConsumerChanged(value))
+            return NodeChange(None, ConsumerChanged(value))
         if node.version != seen.version or value.id != seen.value.id:
-            return Change(None, OtherConsumer(value))
+            return NodeChange(None, OtherConsumer(value))
         marked = msgspec.structs.replace(value, parts=(), expired=why)
-        return Change(fx.Set(path, encode_consumer(marked), fx.ANY_VERSION), ConsumerChanged(marked))
+        return NodeChange(fx.Set(path, encode_consumer(marked), fx.ANY_VERSION), ConsumerChanged(marked))
 
     return (yield from change_node(replica, me, epoch, path, decide))
 
@@ -311,15 +311,15 @@ def drop_consumer(replica: Replica, me: bytes, epoch: fx.Epoch, name: str) -> fx
     """Drop a consumer, whether it holds or has expired; parameters as `put_consumer`."""
     path = layout.consumer(replica.table, name)
 
-    def decide(node: fx.Node | None, tried: fx.Node | None) -> Change[ConsumerOutcome]:
+    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[ConsumerOutcome]:
         dropped = None if tried is None else decode_consumer(tried.value, path)
         value = None if node is None else decode_consumer(node.value, path)
         # An earlier commit of this call was applied although its answer was lost.
         if dropped is not None and (value is None or value.id != dropped.id):
-            return Change(None, ConsumerChanged(dropped))
+            return NodeChange(None, ConsumerChanged(dropped))
         if node is None or value is None:
-            return Change(None, OtherConsumer(None))
-        return Change(fx.Delete(path, fx.ANY_VERSION), ConsumerChanged(value))
+            return NodeChange(None, OtherConsumer(None))
+        return NodeChange(fx.Delete(path, fx.ANY_VERSION), ConsumerChanged(value))
 
     return (yield from change_node(replica, me, epoch, path, decide))
 
@@ -330,8 +330,8 @@ __all__ = [
     "HOLD_S",
     "NO_CONSUMERS",
     "NO_FLOOR",
-    "Consumer",
     "ConsumerChanged",
+    "ConsumerNode",
     "ConsumerOutcome",
     "ConsumerValue",
     "Consumers",

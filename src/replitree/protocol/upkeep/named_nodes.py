@@ -60,14 +60,14 @@ def check_node_name(name: str, what: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class NodeList:
     """The nodes below a parent by name, ascending, and a version of the parent at which they were so, or newer."""
 
     version: fx.Version | None = None
     nodes: tuple[tuple[str, fx.Node], ...] = ()
 
 
-def list_nodes(parent: str, known: fx.Version | None) -> fx.Procedure[Listed | None]:
+def list_nodes(parent: str, known: fx.Version | None) -> fx.Procedure[NodeList | None]:
     """Read the nodes below a parent; None: it still has the version that is known.
 
     Parameters
@@ -79,23 +79,23 @@ def list_nodes(parent: str, known: fx.Version | None) -> fx.Procedure[Listed | N
     """
     node: fx.Node | None = yield fx.Get(parent)
     if node is None:
-        return Listed()
+        return NodeList()
     if node.version == known:
         return None
     # The version is read before the list: a change in between is read the next time.
     names: tuple[str, ...] = (yield fx.Children(parent)) or ()
     many: fx.Many = yield fx.GetMany(tuple(f"{parent}/{name}" for name in names))
     found = zip(names, many.nodes, strict=True)
-    return Listed(node.version, tuple((name, each) for name, each in found if each is not None))
+    return NodeList(node.version, tuple((name, each) for name, each in found if each is not None))
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NodeMade:
     """The node was created by this call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundNode:
     """No commit of this call has created the node, unless the node says so: it is this one; None: there is none."""
 
     node: fx.Node | None
@@ -109,7 +109,7 @@ class NotChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[Answer]):
+class NodeChange(Generic[Answer]):
     """What is done to a node if it is as it was read, and the answer when it is done; None: nothing is done."""
 
     operation: fx.Set | fx.Delete | None
@@ -124,7 +124,7 @@ BUSY = NotChanged("others change the same all the time; try again")
 
 def make_node(
     replica: Replica, me: bytes, epoch: fx.Epoch, path: str, value: bytes, is_own: Callable[[fx.Node], bool]
-) -> fx.Procedure[Made | Found | Failure]:
+) -> fx.Procedure[NodeMade | FoundNode | Failure]:
     """Create a named node, and its parent with the first one.
 
     Parameters
@@ -142,7 +142,7 @@ def make_node(
         outcome = yield from _commit(replica, me, epoch, counted, fx.Create(path, value))
         match outcome:
             case fx.Applied():
-                return Made()
+                return NodeMade()
             case int(newer):
                 epoch = fx.Epoch(newer)
             case fx.Refused(operation=fx.Create(path=refused)) if refused == path:
@@ -155,7 +155,7 @@ def make_node(
         # An earlier commit of this call may have taken place.
         known = yield from _found(path)
         if known.node is not None:
-            return Made() if is_own(known.node) else known
+            return NodeMade() if is_own(known.node) else known
     return BUSY
 
 
@@ -164,7 +164,7 @@ def change_node(
     me: bytes,
     epoch: fx.Epoch,
     path: str,
-    decide: Callable[[fx.Node | None, fx.Node | None], Change[Answer]],
+    decide: Callable[[fx.Node | None, fx.Node | None], NodeChange[Answer]],
 ) -> fx.Procedure[Answer | Failure]:
     """Replace or delete a named node by compare-and-set.
 
@@ -202,11 +202,11 @@ def change_node(
     return BUSY
 
 
-def _found(path: str) -> fx.Procedure[Found]:
+def _found(path: str) -> fx.Procedure[FoundNode]:
     """Look what is there now."""
     yield fx.Sync(path.rpartition("/")[0])
     node: fx.Node | None = yield fx.Get(path)
-    return Found(node)
+    return FoundNode(node)
 
 
 def _commit(
@@ -229,11 +229,11 @@ def _commit(
 
 __all__ = [
     "NODE_BYTES_MAX",
-    "Change",
     "Failure",
-    "Found",
-    "Listed",
-    "Made",
+    "FoundNode",
+    "NodeChange",
+    "NodeList",
+    "NodeMade",
     "NotChanged",
     "change_node",
     "check_node_name",

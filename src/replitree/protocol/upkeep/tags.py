@@ -39,9 +39,9 @@ from replitree.protocol.core.values import decode_value
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.upkeep.named_nodes import (
     NODE_BYTES_MAX,
-    Change,
-    Found,
-    Made,
+    FoundNode,
+    NodeChange,
+    NodeMade,
     NotChanged,
     change_node,
     check_node_name,
@@ -183,9 +183,9 @@ def put_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str, value: TagV
         replica, me, epoch, path, encoded, lambda node: decode_tag(node.value, path).id == value.id
     )
     match outcome:
-        case Made():
+        case NodeMade():
             return TagChanged(value)
-        case Found(node):
+        case FoundNode(node):
             tag = None if node is None else decode_tag(node.value, path)
             return TagChanged(tag) if tag is not None and tag.id == value.id else OtherTag(tag)
     return outcome
@@ -195,15 +195,15 @@ def delete_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str) -> fx.Pr
     """Delete a tag; parameters as `put_tag`."""
     path = layout.tag(replica.table, name)
 
-    def decide(node: fx.Node | None, tried: fx.Node | None) -> Change[TagOutcome]:
+    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[TagOutcome]:
         deleted = None if tried is None else decode_tag(tried.value, path)
         value = None if node is None else decode_tag(node.value, path)
         # An earlier commit of this call was applied although its answer was lost.
         if deleted is not None and (value is None or value.id != deleted.id):
-            return Change(None, TagChanged(deleted))
+            return NodeChange(None, TagChanged(deleted))
         if node is None or value is None:
-            return Change(None, OtherTag(None))
-        return Change(fx.Delete(path, fx.ANY_VERSION), TagChanged(value))
+            return NodeChange(None, OtherTag(None))
+        return NodeChange(fx.Delete(path, fx.ANY_VERSION), TagChanged(value))
 
     return (yield from change_node(replica, me, epoch, path, decide))
 

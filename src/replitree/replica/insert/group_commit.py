@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.core.effects import BlockId, ClientAnswer, RequestId
-from replitree.protocol.insert.views import FROM_CLIENTS, Origin
+from replitree.protocol.insert.views import FROM_CLIENTS, InsertOrigin
 from replitree.replica.perform.commit_size import PARTS_MAX
 from replitree.wire.sent_batch import SentBatch
 
@@ -84,7 +84,7 @@ class PendingInsert:
     count_parts: Callable[[], int] = lambda: 1
     differs: bool = False
     batch: SentBatch | None = None
-    origin: Origin = FROM_CLIENTS
+    origin: InsertOrigin = FROM_CLIENTS
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""

@@ -37,7 +37,7 @@ from replitree.protocol.core.log import ROLLED
 from replitree.protocol.core.views import NO_VIEWS
 from replitree.protocol.insert.earlier import find_earlier, find_earlier_batch
 from replitree.protocol.insert.quorum import Awaited
-from replitree.protocol.insert.views import Backfill, Origin
+from replitree.protocol.insert.views import Backfill, InsertOrigin
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
 from replitree.replica.insert.appends import Appends
@@ -274,7 +274,9 @@ class Inserts:
         block = token_block(f"attach {detached.part} {manifest.content_hash}")
         # The views have had its rows when they were inserted.
         number, terms = fx.RequestId(next(self._numbers)), (manifest.rows, 0, True, deliver, version)
-        return self._submit(self._uploads, PendingInsert(number, block, detached, *terms, origin=Origin(fires=False)))
+        return self._submit(
+            self._uploads, PendingInsert(number, block, detached, *terms, origin=InsertOrigin(fires=False))
+        )
 
     def backfill(self, rows: pa.Table, token: str, backfill: Backfill, deliver: Deliver) -> PendingInsert:
         """Queue the rows from before a materialised view, in this table's columns; they become an insert of their own.
@@ -287,7 +289,7 @@ class Inserts:
         definition, number = self._context.definitions.current, fx.RequestId(next(self._numbers))
         terms = (rows.num_rows, rows.get_total_buffer_size(), True, deliver, definition.schema_version)
         pending = PendingInsert(
-            number, token_block(token), Rows(rows, definition), *terms, origin=Origin(backfill=backfill)
+            number, token_block(token), Rows(rows, definition), *terms, origin=InsertOrigin(backfill=backfill)
         )
         return self._submit(self._committer, pending)
 

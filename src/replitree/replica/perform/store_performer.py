@@ -42,7 +42,7 @@ class Staging(Protocol):
         """Forget the uploads of a group that has ended."""
 
 
-class Views(Protocol):
+class ViewStaging(Protocol):
     """What writes the rows of materialised views (`replitree.replica.insert.view_writer`)."""
 
     def stage(
@@ -87,7 +87,7 @@ class StorePerformer:
         exchange: Exchange,
         inserts: Staging,
         maker: ResultMaker,
-        views: Views,
+        views: ViewStaging,
     ) -> None:
         self._parts = parts
         self._store = parts.store

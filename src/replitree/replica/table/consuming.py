@@ -32,8 +32,8 @@ from replitree.protocol.program.tagger import (
 )
 from replitree.protocol.upkeep.consumers import (
     CONSUMERS_MAX,
-    Consumer,
     ConsumerChanged,
+    ConsumerNode,
     ConsumerValue,
     OtherConsumer,
     check_consumer_name,
@@ -242,7 +242,7 @@ class Consuming:
         if isinstance(outcome, ConsumerChanged):
             self._context.log.warning("a consumer's hold has ended", consumer=over.name, reason=outcome.value.expired)
 
-    def _status(self, consumer: Consumer, now_ms: int) -> ConsumerStatus:
+    def _status(self, consumer: ConsumerNode, now_ms: int) -> ConsumerStatus:
         """Return how a consumer stands at a time of coordination's, in milliseconds since 1970."""
         value = consumer.value
         since_ms = now_ms if value.expired else max(consumer.moved_ms, self._readable_ms(value))

@@ -61,7 +61,7 @@ from replitree.replica.table.report import measure, status_of
 from replitree.replica.table.rewrites import Rewrites
 from replitree.replica.table.snapshots import Snapshots
 from replitree.replica.table.tagging import Naming, Tagging
-from replitree.replica.table.views import TableViews, check_change
+from replitree.replica.table.views import ReplicaViews, check_change
 from replitree.replica.table.workers import Executor, Puller
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.disk.store import PartStore
@@ -198,9 +198,11 @@ class TableReplica:
         return self.definitions.current
 
     @property
-    def views(self) -> TableViews:
+    def views(self) -> ReplicaViews:
         """The materialised views of the table."""
-        return TableViews(self.context, self.local_parts, self.availability, self.snapshots, self.tagging, self._tables)
+        return ReplicaViews(
+            self.context, self.local_parts, self.availability, self.snapshots, self.tagging, self._tables
+        )
 
     @property
     def feeds(self) -> Feeds:

@@ -131,7 +131,7 @@ def check_change(
     return views
 
 
-class TableViews:
+class ReplicaViews:
     """The materialised views of one table.
 
     Parameters
@@ -374,4 +374,4 @@ def _id(given: str | None) -> fx.EntryId:
     return fx.EntryId(secrets.token_hex(16) if given is None else given)
 
 
-__all__ = ["TableViews", "ViewWish", "check_change"]
+__all__ = ["ReplicaViews", "ViewWish", "check_change"]

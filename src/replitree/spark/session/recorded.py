@@ -48,7 +48,7 @@ SCANNED = re.compile(r"replitree \S+ at (\d+) of ([^\s,]+)")
 """What scans of the jar say of their snapshot (`scala/Table.scala`, `LoadedSnapshot.description`)."""
 
 
-class Taken(NamedTuple):
+class TakenSnapshot(NamedTuple):
     """The snapshot that a plan has read: its index and its replica; None: the plan does not say."""
 
     at: int | None
@@ -319,7 +319,7 @@ def _order_key(table: Any, options: Mapping[str, str]) -> str:
     return order[0] if order else ""
 
 
-def _taken(plan: Any) -> Taken:
+def _taken(plan: Any) -> TakenSnapshot:
     """Return the snapshot that a plan has read which has run.
 
     Raises
@@ -332,9 +332,9 @@ def _taken(plan: Any) -> Taken:
         for each in _items(leaf.inputPartitions()):
             task = cloudpickle.loads(bytes(each.pickedPartition())).value
             if task is not None:
-                return Taken(task.plan.index, task.plan.replica or None)
+                return TakenSnapshot(task.plan.index, task.plan.replica or None)
         # Of an empty table there is no task, and the plan does not say more.
-        return Taken(None, None)
+        return TakenSnapshot(None, None)
     if _name(leaf) not in ("BatchScanExec", "RowDataSourceScanExec"):
         raise BadInput(
             f"a recorded read reads the table itself, and Spark took the rows from elsewhere ({_name(leaf)}): is the table"
@@ -343,7 +343,7 @@ def _taken(plan: Any) -> Taken:
     text = leaf.scan().fileIndex().toString() if _name(leaf) == "BatchScanExec" else leaf.relation().toString()
     found = SCANNED.match(text)
     assert found is not None, f"the jar names a snapshot in another way: {text}"
-    return Taken(int(found[1]), found[2])
+    return TakenSnapshot(int(found[1]), found[2])
 
 
 def _with(made: Any, old: Any, new: Any) -> Any:
