@@ -112,6 +112,7 @@ def test_a_backfill_that_was_cut_off_goes_on_from_the_version_that_its_tag_keeps
     first, second, third = cluster.nodes
     assert insert(first, some(0)) == "inserted"
     made = create(first)
+    cluster.wait_alike("events")  # a tag is of a version that the replica has executed
     # What a replica has done that died before the insert.
     first.table("events").tagging.make(f"view-{made['id']}", made["index"], fx.EntryId(f"{made['id']}-tag"))
     assert insert(second, some(10)) == "inserted"
