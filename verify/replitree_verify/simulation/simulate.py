@@ -29,6 +29,7 @@ from replitree_verify.engine.initial import table_tree
 from replitree_verify.engine.steps import Turn
 from replitree_verify.process import tags
 from replitree_verify.process.read_requests import NotShown, Shown, Told
+from replitree_verify.rules.rows import needless_old_parts
 from replitree_verify.simulation.clients import Client, Committer
 from replitree_verify.simulation.cluster import COORDINATION, Cluster
 from replitree_verify.simulation.observer import Observer, Violated
@@ -258,7 +259,9 @@ class Simulation:
             is_over = all(each.startswith(MAKING) for each in memory.staging) and not process.groups
             if not pulled or not at_rest or memory.queue or memory.lacking or not is_over:
                 return False
-        return True
+        # Consumers may have moved after a replica had chosen what to remove.
+        look = self.observer.look({name: process.memory for name, process in self._processes.items()}, self._names)
+        return not any(needless_old_parts(look, name) for name in self._names)
 
     def _who_lags(self) -> str:
         states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
