@@ -16,7 +16,7 @@ from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.upkeep import consumers, tags
 from replitree.protocol.upkeep.consumers import ConsumerNode, ConsumerOutcome, Consumers, ConsumerValue
-from replitree.protocol.upkeep.tags import Tags, TagValue
+from replitree.protocol.upkeep.tags import TagOutcome, Tags, TagValue
 
 Beginning: TypeAlias = Literal["feed", "snapshot"]
 """What a consumer reads first: entries, or the version at its index."""
@@ -142,11 +142,7 @@ def make_tag(replica: Replica, name: str, index: fx.LogIndex | None = None) -> S
 
 def delete_tag(replica: Replica, name: str) -> Stage:
     """Delete a tag; find out whether it is gone."""
-    turn: NamingTurn = yield AwaitNaming()
-    outcome = yield from tags.delete_tag(replica, turn.me, turn.epoch, name)
-    if isinstance(outcome, fx.InDoubt | Replaced):
-        yield ReportTrouble()
-    return End(outcome)
+    return (yield from _changed(lambda me, epoch: tags.delete_tag(replica, me, epoch, name)))
 
 
 def remove_next(replica: Replica) -> Stage:
@@ -193,8 +189,8 @@ def expire_consumer(replica: Replica, name: str) -> Stage:
     return (yield from _changed(lambda me, epoch: consumers.expire_consumer(replica, me, epoch, seen, why)))
 
 
-def _changed(change: Callable[[bytes, Epoch], fx.Procedure[ConsumerOutcome]]) -> Generator[Any, Any, End]:
-    """Change a consumer in the name of the process."""
+def _changed(change: Callable[[bytes, Epoch], fx.Procedure[TagOutcome | ConsumerOutcome]]) -> Generator[Any, Any, End]:
+    """Change a named node in the name of the process."""
     turn: NamingTurn = yield AwaitNaming()
     outcome = yield from change(turn.me, turn.epoch)
     if isinstance(outcome, fx.InDoubt | Replaced):

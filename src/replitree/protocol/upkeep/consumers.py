@@ -51,12 +51,12 @@ from replitree.protocol.core.values import decode_value
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.upkeep.named_nodes import (
     NODE_BYTES_MAX,
-    FoundNode,
     NodeChange,
-    NodeMade,
+    NodeThere,
     NotChanged,
     change_node,
     check_node_name,
+    delete_node,
     list_nodes,
     make_node,
 )
@@ -243,16 +243,11 @@ def put_consumer(
             f"the snapshot has {len(value.parts):,} parts, whose names do not fit into one node; merge first"
             f" (replitree optimize {table.name} --final)"
         )
-    outcome = yield from make_node(
-        replica, me, epoch, path, encoded, lambda node: decode_consumer(node.value, path).id == value.id
-    )
-    match outcome:
-        case NodeMade():
-            return ConsumerChanged(value)
-        case FoundNode(node):
-            there = None if node is None else decode_consumer(node.value, path)
-            # It may have moved since an earlier try made it.
-            return ConsumerChanged(there) if there is not None and there.id == value.id else OtherConsumer(there)
+    outcome = yield from make_node(replica, me, epoch, path, value, encoded, decode_consumer)
+    if isinstance(outcome, NodeThere):
+        # It may have moved since an earlier try made it.
+        made = outcome.value
+        return ConsumerChanged(made) if made is not None and made.id == value.id else OtherConsumer(made)
     return outcome
 
 
@@ -309,19 +304,10 @@ def expire_consumer(
 
 def drop_consumer(replica: Replica, me: bytes, epoch: fx.Epoch, name: str) -> fx.Procedure[ConsumerOutcome]:
     """Drop a consumer, whether it holds or has expired; parameters as `put_consumer`."""
-    path = layout.consumer(replica.table, name)
-
-    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[ConsumerOutcome]:
-        dropped = None if tried is None else decode_consumer(tried.value, path)
-        value = None if node is None else decode_consumer(node.value, path)
-        # An earlier commit of this call was applied although its answer was lost.
-        if dropped is not None and (value is None or value.id != dropped.id):
-            return NodeChange(None, ConsumerChanged(dropped))
-        if node is None or value is None:
-            return NodeChange(None, OtherConsumer(None))
-        return NodeChange(fx.Delete(path, fx.ANY_VERSION), ConsumerChanged(value))
-
-    return (yield from change_node(replica, me, epoch, path, decide))
+    outcome = yield from delete_node(replica, me, epoch, layout.consumer(replica.table, name), decode_consumer)
+    if isinstance(outcome, NodeThere):
+        return OtherConsumer(None) if outcome.value is None else ConsumerChanged(outcome.value)
+    return outcome
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from replitree.errors import InvalidName
 from replitree.protocol.core import effects as fx
@@ -34,6 +34,17 @@ NAME_LENGTH_MAX = 100
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 Answer = TypeVar("Answer")
+
+
+class NodeValue(Protocol):
+    """The value of a named node."""
+
+    @property
+    def id(self) -> fx.EntryId:
+        """The id of the command that made it."""
+
+
+Value = TypeVar("Value", bound=NodeValue)
 
 
 def check_node_name(name: str, what: str) -> str:
@@ -90,15 +101,10 @@ def list_nodes(parent: str, known: fx.Version | None) -> fx.Procedure[NodeList |
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMade:
-    """The node was created by this call."""
+class NodeThere(Generic[Value]):
+    """What has the name now; None: nothing.  It is this command's own when it has its id."""
 
-
-@dataclass(frozen=True, slots=True)
-class FoundNode:
-    """No commit of this call has created the node, unless the node says so: it is this one; None: there is none."""
-
-    node: fx.Node | None
+    value: Value | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,9 @@ class NodeChange(Generic[Answer]):
     answer: Answer
 
 
+Decode: TypeAlias = Callable[[bytes, str], Value]
+"""Reads the value of a node, given its path for errors."""
+
 Failure: TypeAlias = NotChanged | Replaced | fx.InDoubt
 """After `InDoubt` the change may take place until the replica has another epoch."""
 
@@ -123,39 +132,39 @@ BUSY = NotChanged("others change the same all the time; try again")
 
 
 def make_node(
-    replica: Replica, me: bytes, epoch: fx.Epoch, path: str, value: bytes, is_own: Callable[[fx.Node], bool]
-) -> fx.Procedure[NodeMade | FoundNode | Failure]:
+    replica: Replica, me: bytes, epoch: fx.Epoch, path: str, value: Value, encoded: bytes, decode: Decode[Value]
+) -> fx.Procedure[NodeThere[Value] | Failure]:
     """Create a named node, and its parent with the first one.
 
     Parameters
     ----------
     replica, me, epoch
         The replica that makes it, the process that acts for it, and its epoch.
-    path, value
+    path, value, encoded
         The node.
-    is_own
-        Whether a node that is there was created by a commit of the same command.
+    decode
+        Reads a node that is there.
     """
     parent, has_parent = path.rpartition("/")[0], True
     for _ in range(TRIES_MAX):
         counted = fx.Set(parent, b"", fx.ANY_VERSION) if has_parent else fx.Create(parent)
-        outcome = yield from _commit(replica, me, epoch, counted, fx.Create(path, value))
+        outcome = yield from _commit(replica, me, epoch, counted, fx.Create(path, encoded))
         match outcome:
             case fx.Applied():
-                return NodeMade()
+                return NodeThere(value)
             case int(newer):
                 epoch = fx.Epoch(newer)
             case fx.Refused(operation=fx.Create(path=refused)) if refused == path:
-                return (yield from _found(path))
+                return (yield from _found(path, decode))
             case fx.Refused():
                 has_parent = not has_parent
                 continue
             case _:
                 return outcome
         # An earlier commit of this call may have taken place.
-        known = yield from _found(path)
-        if known.node is not None:
-            return NodeMade() if is_own(known.node) else known
+        known = yield from _found(path, decode)
+        if known.value is not None:
+            return known
     return BUSY
 
 
@@ -202,11 +211,27 @@ def change_node(
     return BUSY
 
 
-def _found(path: str) -> fx.Procedure[FoundNode]:
+def delete_node(
+    replica: Replica, me: bytes, epoch: fx.Epoch, path: str, decode: Decode[Value]
+) -> fx.Procedure[NodeThere[Value] | Failure]:
+    """Delete a named node; return what it was, or that there is none.  Parameters as `make_node`."""
+
+    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[NodeThere[Value]]:
+        deleted = None if tried is None else decode(tried.value, path)
+        value = None if node is None else decode(node.value, path)
+        # An earlier commit of this call was applied although its answer was lost.
+        if deleted is not None and (value is None or value.id != deleted.id):
+            return NodeChange(None, NodeThere(deleted))
+        return NodeChange(None if value is None else fx.Delete(path, fx.ANY_VERSION), NodeThere(value))
+
+    return (yield from change_node(replica, me, epoch, path, decide))
+
+
+def _found(path: str, decode: Decode[Value]) -> fx.Procedure[NodeThere[Value]]:
     """Look what is there now."""
     yield fx.Sync(path.rpartition("/")[0])
     node: fx.Node | None = yield fx.Get(path)
-    return FoundNode(node)
+    return NodeThere(None if node is None else decode(node.value, path))
 
 
 def _commit(
@@ -230,13 +255,13 @@ def _commit(
 __all__ = [
     "NODE_BYTES_MAX",
     "Failure",
-    "FoundNode",
     "NodeChange",
     "NodeList",
-    "NodeMade",
+    "NodeThere",
     "NotChanged",
     "change_node",
     "check_node_name",
+    "delete_node",
     "list_nodes",
     "make_node",
 ]

@@ -39,12 +39,10 @@ from replitree.protocol.core.values import decode_value
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.upkeep.named_nodes import (
     NODE_BYTES_MAX,
-    FoundNode,
-    NodeChange,
-    NodeMade,
+    NodeThere,
     NotChanged,
-    change_node,
     check_node_name,
+    delete_node,
     list_nodes,
     make_node,
 )
@@ -179,33 +177,19 @@ def put_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str, value: TagV
             f"the version has {len(value.parts):,} parts, whose names do not fit into one node; merge first"
             f" (replitree optimize {table.name} --final)"
         )
-    outcome = yield from make_node(
-        replica, me, epoch, path, encoded, lambda node: decode_tag(node.value, path).id == value.id
-    )
-    match outcome:
-        case NodeMade():
-            return TagChanged(value)
-        case FoundNode(node):
-            tag = None if node is None else decode_tag(node.value, path)
-            return TagChanged(tag) if tag is not None and tag.id == value.id else OtherTag(tag)
+    outcome = yield from make_node(replica, me, epoch, path, value, encoded, decode_tag)
+    if isinstance(outcome, NodeThere):
+        made = outcome.value
+        return TagChanged(made) if made is not None and made.id == value.id else OtherTag(made)
     return outcome
 
 
 def delete_tag(replica: Replica, me: bytes, epoch: fx.Epoch, name: str) -> fx.Procedure[TagOutcome]:
     """Delete a tag; parameters as `put_tag`."""
-    path = layout.tag(replica.table, name)
-
-    def decide(node: fx.Node | None, tried: fx.Node | None) -> NodeChange[TagOutcome]:
-        deleted = None if tried is None else decode_tag(tried.value, path)
-        value = None if node is None else decode_tag(node.value, path)
-        # An earlier commit of this call was applied although its answer was lost.
-        if deleted is not None and (value is None or value.id != deleted.id):
-            return NodeChange(None, TagChanged(deleted))
-        if node is None or value is None:
-            return NodeChange(None, OtherTag(None))
-        return NodeChange(fx.Delete(path, fx.ANY_VERSION), TagChanged(value))
-
-    return (yield from change_node(replica, me, epoch, path, decide))
+    outcome = yield from delete_node(replica, me, epoch, layout.tag(replica.table, name), decode_tag)
+    if isinstance(outcome, NodeThere):
+        return OtherTag(None) if outcome.value is None else TagChanged(outcome.value)
+    return outcome
 
 
 __all__ = [
