@@ -6,13 +6,22 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import replitree.client
 from replitree.cli.main import main
+from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
+from replitree.coordination.memory import MemoryCoordination
+from tests.replica.inprocess import TOKEN, InProcessCluster
+
+NOWHERE = "zk://nowhere:1/replitree"
+"""The URL of a cluster whose replicas and coordination are in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,19 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+@contextmanager
+def connected(cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Connect to a cluster in this process, as the commands that run meanwhile do."""
+
+    def connect(_: object) -> Connection:
+        shared = cluster.admin.shared
+        return Connection(Access(NOWHERE, TOKEN), lambda: MemoryCoordination(shared))
+
+    monkeypatch.setattr(replitree.client, "connect", connect)
+    with connect(None) as made:
+        yield made
 
 
 @pytest.fixture

@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import replitree.client
-from replitree.client.connection import Connection
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
-from tests.cli.conftest import Run
-from tests.replica.inprocess import TOKEN, InProcessCluster, rows
+from tests.cli.conftest import Run, connected
+from tests.replica.inprocess import InProcessCluster, rows
 
 URL = ("--url", "zk://nowhere:1/replitree")
 
@@ -23,12 +19,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProce
     found = InProcessCluster(tmp_path, 1)
     found.shared.now_ms = int(1_000 * time.time())
     found.create_table(feed="1d")
-
-    def connect(_: object) -> Connection:
-        return Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(found.admin.shared))
-
-    monkeypatch.setattr(replitree.client, "connect", connect)
-    yield found
+    with connected(found, monkeypatch):
+        yield found
     found.close()
 
 

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import replitree.client
 from replitree.client.connection import Connection
 from replitree.client.insert.terms import Terms
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StreamReplaced
 from replitree.wire.sent_batch import SentBatch
-from tests.cli.conftest import Run
-from tests.replica.inprocess import TOKEN, InProcessCluster, rows
+from tests.cli.conftest import NOWHERE, Run, connected
+from tests.replica.inprocess import InProcessCluster, rows
 
-URL = ("--url", "zk://nowhere:1/replitree")
+URL = ("--url", NOWHERE)
 
 
 @pytest.fixture
@@ -25,12 +22,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
     cluster = InProcessCluster(tmp_path, 1)
     cluster.create_table()
 
-    def connect(_: object) -> Connection:
-        shared = cluster.admin.shared
-        return Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(shared))
-
-    monkeypatch.setattr(replitree.client, "connect", connect)
-    with connect(None) as made:
+    with connected(cluster, monkeypatch) as made:
         yield made
     cluster.close()
 
