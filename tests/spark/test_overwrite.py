@@ -166,6 +166,8 @@ def test_job_whose_lease_is_gone_says_so(spark: SparkSession, running: LocalClus
     table.insert(frame_of(spark, 90))
     reader = spark.read.format("replitree").option("url", str(running.folder)).option("lease", 1)
     frame = reader.load(table.name)
+    # Spark takes the snapshot, and with it the lease, when it first asks for the tasks; no task runs here.
+    assert frame.rdd.getNumPartitions() > 0
     wait_until(lambda: leases(table) == 0)
     with pytest.raises(PySparkException, match="make the frame again"):
         frame.count()
