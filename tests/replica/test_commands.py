@@ -456,6 +456,34 @@ def test_an_insert_with_a_new_column_finds_it_before_the_entry_is_pulled(cluster
     assert found[1].get("outcome") == "inserted", found
 
 
+@pytest.mark.parametrize(("alters", "status"), [(1, 200), (100, 503)])
+def test_a_mutation_beside_changes_of_columns_is_for_the_newest_ones(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, alters: int, status: int
+) -> None:
+    """The columns change between the moment at which a replica reads them and its commit."""
+    first, second = cluster.nodes
+    first.insert(rows(0))
+    cluster.wait_equal(list(range(10)))
+    real: Callable[[CoordinationEffect], object] = first.coordination.perform
+    made: list[int] = []
+
+    def perform(effect: CoordinationEffect) -> object:
+        if isinstance(effect, Commit) and b'"kind":"mutate"' in str(effect).encode() and len(made) < alters:
+            made.append(second.post("alter", {"sql": f"ALTER TABLE t ADD COLUMN x{len(made)} int"})["index"])
+        return real(effect)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first.coordination, "perform", perform)
+        found, answer = first.request(
+            "POST", f"{TABLE}/mutations", b'{"sql": "DELETE FROM t WHERE k < 5", "id": "mine"}'
+        )
+    assert found == status, answer
+    if status != 200:
+        assert "change the columns all the time" in answer["message"]
+    assert first.post("mutations", {"sql": "DELETE FROM t WHERE k < 5", "id": "mine"})["index"] == made[-1] + 1
+    cluster.wait_equal(list(range(5, 10)))
+
+
 def test_an_upload_for_older_columns_is_taken_unless_one_was_dropped(cluster: InProcessCluster) -> None:
     first = cluster.nodes[0]
     definition = first.table().definition

@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -145,24 +146,30 @@ class Commands:
         """
         from replitree.storage.sql.mutation import can_judge_before_merges
 
-        definition = self._context.definitions.current
-        try:
-            mutation = _mutation(wish, definition)
-        except BadInput:
-            newer = self._context.definitions.refresh()
-            if newer is definition:
-                raise
-            definition, mutation = newer, _mutation(wish, newer)
-        entry = MutateEntry(
-            self._context.replica.name,
-            _id(command_id),
-            wish.partition or EVERY_PARTITION,
-            mutation.text,
-            definition.schema_version,
-        )
-        if not can_judge_before_merges(mutation, definition):
-            return entry.id, self._append(entry)
-        return entry.id, self._append(entry, look=lambda: self._look_at_parts(mutation, definition))
+        wanted, definition = _id(command_id), self._context.definitions.current
+        for _ in range(ALTERS_MAX):
+            try:
+                mutation = _mutation(wish, definition)
+            except BadInput:
+                # It may name a column that came with an entry which is not pulled here yet.
+                newer = self._context.definitions.refresh()
+                if newer is definition:
+                    raise
+                definition = newer
+                continue
+            entry = MutateEntry(
+                self._context.replica.name,
+                wanted,
+                wish.partition or EVERY_PARTITION,
+                mutation.text,
+                definition.schema_version,
+            )
+            look = partial(self._look_at_parts, mutation, definition)
+            try:
+                return wanted, self._append(entry, look=look if can_judge_before_merges(mutation, definition) else None)
+            except SchemaMismatch:
+                definition = self._context.definitions.refresh()
+        raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
     def _look_at_parts(self, mutation: MutationCommand, definition: TableDefinition) -> _PartsHere:
         """Return where the replica stands, and what the manifests here prove of a mutation."""
