@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -58,6 +58,9 @@ FEED_SCHEMA = pa.schema(
     ]
 )
 """The columns that follow the table's."""
+
+Marks: TypeAlias = tuple[pa.Array, np.ndarray, np.ndarray]
+"""What the columns of the feed have for each row of a batch: its type, its index, and its time in microseconds since 1970."""
 
 
 class FeedUnit(msgspec.Struct, frozen=True):
@@ -150,6 +153,8 @@ class Changes:
         Which table this is: what the next read gives as `of`.
     pages
         What replicas have answered.
+    is_marked
+        Whether the rows have the three columns of the feed.
     """
 
     definition: TableDefinition
@@ -159,6 +164,7 @@ class Changes:
     pages: tuple[FeedPage, ...]
     _columns: tuple[str, ...]
     _where: Predicate | None
+    is_marked: bool = True
 
     @override
     def __repr__(self) -> str:
@@ -196,7 +202,7 @@ class Changes:
     def schema(self) -> pa.Schema:
         """The Arrow schema: the columns that are wanted, then `_change_type`, `_commit_version`, `_commit_timestamp`."""
         known = self.definition.arrow_schema
-        return pa.schema([*(known.field(name) for name in self._columns), *FEED_SCHEMA])
+        return pa.schema([*(known.field(name) for name in self._columns), *(FEED_SCHEMA if self.is_marked else ())])
 
     @property
     def altered(self) -> tuple[tuple[int, int], ...]:
@@ -246,17 +252,22 @@ class Changes:
             return
         # Rows come in the order of the parts, so their places tell the unit of each.
         ends = np.cumsum([part.manifest.rows for part in parts])
-        types, indexes, times = (
-            np.array([unit.type for unit in units]),
+        types = pa.array([unit.type for unit in units], pa.string())
+        indexes, times = (
             np.array([unit.index for unit in units], np.int64),
             np.array([unit.us for unit in units], np.int64),
         )
         at = 0
         batch, found = snapshot.good(begin)
         while batch is not None:
-            which = np.searchsorted(ends, np.arange(at, at + batch.num_rows), side="right")
-            at += batch.num_rows
-            yield from self._shown(batch, pa.array(types[which], pa.string()), indexes[which], times[which])
+            rows = batch.num_rows
+            marks: Marks | None = None
+            if self.is_marked:
+                which = np.searchsorted(ends, np.arange(at, at + rows), side="right")
+                # Arrow takes the types: it makes strings of numpy's ten times as slowly as it reads the rows.
+                marks = types.take(pa.array(which)), indexes[which], times[which]
+            at += rows
+            yield from self._shown(batch, marks)
             batch = next(found, None)
         if at != ends[-1]:
             raise CorruptPart(
@@ -273,7 +284,8 @@ class Changes:
             for batch in found.combine_chunks().to_batches():
                 rows = len(batch)
                 indexes, times = np.full(rows, unit.index, np.int64), np.full(rows, unit.us, np.int64)
-                yield from self._shown(batch.drop_columns([CHANGE_TYPE]), batch.column(CHANGE_TYPE), indexes, times)
+                marks = (batch.column(CHANGE_TYPE), indexes, times) if self.is_marked else None
+                yield from self._shown(batch.drop_columns([CHANGE_TYPE]), marks)
 
     def _difference(
         self, snapshot: Snapshot, kind: UnitType, before: SnapshotPart, after: SnapshotPart
@@ -295,19 +307,18 @@ class Changes:
         deletes = after.manifest.rows < before.manifest.rows
         return mutated_rows(old, new, self.definition.arrow_schema, deletes=deletes)
 
-    def _shown(
-        self, rows: pa.RecordBatch, types: pa.Array, indexes: np.ndarray, times: np.ndarray
-    ) -> Iterator[pa.RecordBatch]:
+    def _shown(self, rows: pa.RecordBatch, marks: Marks | None) -> Iterator[pa.RecordBatch]:
         """Give the wanted ones of rows, with the wanted columns."""
-        marked = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
-        shown = pa.RecordBatch.from_arrays(
-            [*rows.columns, types, pa.array(indexes, pa.int64()), marked],
-            names=[*rows.schema.names, *FEED_SCHEMA.names],
-        )
+        shown = rows
+        if marks is not None:
+            types, indexes, times = marks
+            marked = pa.array(times, pa.int64()).cast(FEED_SCHEMA.field(TIMESTAMP).type)
+            columns = [*rows.columns, types, pa.array(indexes, pa.int64()), marked]
+            shown = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*rows.schema, *FEED_SCHEMA]))
         if self._where is not None:
             shown = wanted_rows(self._where, shown)
         if shown.num_rows:
-            yield shown.select([*self._columns, *FEED_SCHEMA.names]).cast(self.schema)
+            yield shown.select(self.schema.names).cast(self.schema)
 
     def _may_match(self, part: SnapshotPart) -> bool:
         return self._where is None or self._where.may_match(part.manifest)

@@ -215,13 +215,13 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         snapshot = Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, stored=stored)
         where = parse_predicate(options["where"], definition) if options.get("where") else None
         page, plan = FeedPage(body, snapshot), task.plan
-        changes = Changes(definition, body.start, body.end, body.origin, (page,), plan.columns, where)
+        # A stream of appended rows does not want the feed's columns: making them took longer than reading the rows.
+        is_marked = len(plan.schema.fields) > len(plan.columns)
+        changes = Changes(definition, body.start, body.end, body.origin, (page,), plan.columns, where, is_marked)
         with leased(task.lease, http) as check:
             for batch in changes.batches():
                 check()
-                # Without the feed's columns, if these are not wanted.
-                shown = batch.select(range(len(plan.schema.fields)))
-                yield from exactly([shown], plan.schema)
+                yield from exactly([batch], plan.schema)
 
 
 __all__ = [

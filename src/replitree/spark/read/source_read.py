@@ -368,5 +368,8 @@ def exactly(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[p
     for batch in batches:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             rows = batch.slice(first, BATCH_ROWS)
-            columns = [column.cast(wanted.type) for column, wanted in zip(rows.columns, target, strict=True)]
+            columns = [
+                column if column.type == wanted.type else column.cast(wanted.type)
+                for column, wanted in zip(rows.columns, target, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
