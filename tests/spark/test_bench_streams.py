@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.nightly]
 def test_every_way_is_measured_with_all_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("WARM_UPS", 1), ("SEEN", 2), ("IDLE_S", 0.5)):
+    for name, value in (("WARM_UPS", 1), ("SEEN", 2), ("IDLE_S", 0.5), ("REST_S", 0.5)):
         monkeypatch.setattr(streams, name, value)
     with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
         ours, theirs = StreamBench(cluster, spark, tmp_path, 2, 20, 2, 40).measure(0)

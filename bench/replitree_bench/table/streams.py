@@ -8,7 +8,8 @@ Keys; the peer of each but the last three is files to Parquet, or files to nothi
     sink_driver_ms        files into a table by `into(…, via="driver")`
     source_rows_per_s     triggers of `LARGE_ROWS` rows from a table to nothing (`noop`)
     seen_p50_ms           from the acknowledgement of an insert until `foreachBatch` has its rows; no peer
-    idle_requests_per_s   requests to ZooKeeper of the whole cluster while a query waits; the peer: while none does
+    idle_requests_per_s   requests to ZooKeeper of the whole cluster while a query waits; the peer: while none does; in
+                          turn, and at rest: what the inserts before them leave to do is done
     rows                  of one trigger
 
 A trigger is what Spark reports as `triggerExecution`; the median of a query's triggers counts, without the first `WARM_UPS`.
@@ -42,7 +43,14 @@ SEEN = 30
 """Inserts whose way into `foreachBatch` is measured in one round."""
 
 SEEN_S_MAX = 60.0
-IDLE_S = 10.0
+IDLE_S = 30.0
+"""How long an idle cluster is looked at with a query, and without one; `IDLE_TURNS` times."""
+
+IDLE_TURNS = 2
+REST_S = 10.0
+"""A cluster of which no replica has committed anything for so long is at rest."""
+
+REST_S_MAX = 180.0
 
 
 class StreamBench:
@@ -181,15 +189,34 @@ class StreamBench:
 
         reader = self._spark.readStream.format("replitree").options(**self._options(name))
         rows = reader.option("startingVersion", "earliest").load()
-        query = rows.writeStream.foreachBatch(see).option("checkpointLocation", self._checkpoint()).start()
+        writer = rows.writeStream.foreachBatch(see).option("checkpointLocation", self._checkpoint())
+        query = writer.start()
         try:
             took = [self._seen_after_s(table, key, keys, arrived, query) for key in range(WARM_UPS + SEEN)]
-            busy = self._requests_per_s()
         finally:
             query.stop()
-        idle = self._requests_per_s()
+        self._wait_for_rest()
+        with_query, without = list[float](), list[float]()
+        for _ in range(IDLE_TURNS):
+            query = writer.start()
+            try:
+                # Until it has found that there is nothing new: from then on it waits.
+                query.processAllAvailable()
+                with_query.append(self._requests_per_s())
+            finally:
+                query.stop()
+            without.append(self._requests_per_s())
         self._connection.drop_table(name)
-        return quantile(took[WARM_UPS:], 0.5) * 1000, busy, idle
+        return quantile(took[WARM_UPS:], 0.5) * 1000, statistics.mean(with_query), statistics.mean(without)
+
+    def _wait_for_rest(self) -> None:
+        begin, since, known = time.monotonic(), time.monotonic(), -1
+        while time.monotonic() < since + REST_S:
+            assert time.monotonic() < begin + REST_S_MAX, "replicas go on to commit though nothing is inserted"
+            commits = sum(server.coordination_requests.get("commit", 0) for server in self._connection.servers())
+            if commits != known:
+                since, known = time.monotonic(), commits
+            time.sleep(0.5)
 
     def _seen_after_s(
         self, table: Table, key: int, keys: set[int], arrived: threading.Condition, query: StreamingQuery
